@@ -17,7 +17,7 @@ from typing import TypeAlias, assert_never
 from delivery.batches import Batch, TriedBatch
 from delivery.courier import Courier, Sent
 from delivery.flow_store import Held, Permits
-from delivery.settling import Pending, Settled, Settlement
+from delivery.settling import Block, Pending, Settled, Settlement
 from shared.event.record import RecordOut
 from shared.flow.breaker import Start
 from shared.flow.flow import Ended, FlowState, may_retry_locally, state_of
@@ -30,7 +30,7 @@ class _Track:
     """Batches that leave in their order: all of a destination's, or those of some of its keys."""
 
     waiting: deque[Pending]
-    # The next one leaves only after the one before has ended (order = "key").
+    # The next one leaves only after the one before has ended (an order other than "none").
     is_serial: bool
     running_count: int = 0
 
@@ -78,6 +78,8 @@ class Dispatcher:
     # How long a task may wait for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
     has_sent: bool = False
+    # What holds up all that is behind it (order = "stream").
+    block: Block | None = None
     _is_last: bool = False
     _rows: list[RecordOut] = field(default_factory=list)
     # Keys of which an event waits: what comes after it must not overtake it (order = "key").
@@ -90,7 +92,7 @@ class Dispatcher:
 
         `is_last` if nothing comes after them.
         """
-        self._is_last = is_last
+        self._is_last, self.block = is_last, None
         open_tracks = [_Track(deque(map(Pending, batches)), self._is_serial) for batches in tracks]
         running: set[asyncio.Task[_Reply]] = set()
         replies: list[_Reply] = []
@@ -109,7 +111,7 @@ class Dispatcher:
 
     @property
     def _is_serial(self) -> bool:
-        return self.settlement.destination.order == "key"
+        return self.settlement.destination.order != "none"
 
     def _turn(
         self,
@@ -174,11 +176,16 @@ class Dispatcher:
         self._keep(held, settled)
         request.track.running_count -= 1
         request.track.put_back(settled.go_on)
+        if self.block is not None:
+            request.track.waiting.clear()
 
     def _keep(self, held: Held, settled: Settled) -> None:
         held.park(settled.parks)
         self._rows += settled.rows
-        if self._is_serial:
+        if settled.block is not None:
+            self.block = settled.block
+            held.block(self.block.offset, self.block.history)
+        if self.settlement.destination.order == "key":
             self._keys_waiting |= settled.keys_waiting
 
     def _step(
@@ -263,6 +270,8 @@ class Dispatcher:
         for track in tracks:
             while track.waiting:
                 self._refuse(held, track.waiting.popleft(), failure, wait_ms=wait_ms)
+                if self.block is not None:
+                    track.waiting.clear()
 
     def _refuse(self, held: Held, pending: Pending, failure: Failure, *, wait_ms: int = 0) -> None:
         is_held = held.flow.is_held

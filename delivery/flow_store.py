@@ -17,7 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.config.destination import Destination
-from shared.flow.flow import Ended, Flow, SendLimits, after_attempt, parked, retried_locally
+from shared.event.envelope import History
+from shared.flow.flow import (
+    Blocking,
+    Ended,
+    Flow,
+    SendLimits,
+    after_attempt,
+    blocked,
+    parked,
+    retried_locally,
+)
 from shared.flow.flow_record import (
     PUBLISH_EVERY_MS,
     FlowRecord,
@@ -91,6 +101,13 @@ class Held:
         """So many events wait elsewhere, by cause."""
         for cause, event_count in parks.items():
             self.flow = parked(self.flow, cause, event_count)
+
+    def block(self, offset: int, history: History | None) -> None:
+        """An event stays in its place, and all behind it; without a history, only for a moment."""
+        if history is not None:
+            since_ms, until_ms = history.first_attempt_at_ms, history.not_before_ms
+            blocking = Blocking(offset, since_ms, until_ms, history.attempt_count)
+            self.flow = blocked(self.flow, blocking)
 
     def leave(self, task: str) -> None:
         """A task has ended."""

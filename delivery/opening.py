@@ -48,6 +48,13 @@ class Opened:
     )
     malformed: list[Malformed] = field(default_factory=list)
 
+    def forget_from(self, offset: int) -> None:
+        """What is not sent from there on comes again."""
+        self.unsent = {
+            name: [each for each in kept if each[0].envelope.origin.offset < offset]
+            for name, kept in self.unsent.items()
+        }
+
     def keep(self, name: str, tried: Tried, decision: Delivered | Hop | DeadLetter) -> None:
         self.unsent.setdefault(name, []).append((tried, decision))
 
@@ -58,11 +65,12 @@ def open_stream(
     fresh: History,
     *,
     replay_until: Position,
+    first: tuple[int, History] | None = None,
 ) -> Opened:
     """First attempts: every event goes to every destination of the lane, which has one.
 
     Of what a try that died has had, as offsets below `replay_until`, what fails may wait in a tier
-    already: each copy's request must say so.
+    already: each copy's request must say so. The `first` of all, by its offset, was tried before.
     """
     opened = Opened(_first_place(rows))
     if _may_be_sent(opened.first, replay_until):
@@ -77,6 +85,10 @@ def open_stream(
         else:
             envelopes = [open_stream_record(record) for record in _records(rows)]
         tried = [Tried(envelope, fresh) for envelope in envelopes]
+        if first and tried and tried[0].envelope.origin.offset == first[0]:
+            was = first[1]
+            was = replace(was, is_ambiguous=was.is_ambiguous or fresh.is_ambiguous)
+            tried[0] = Tried(tried[0].envelope, was)
         opened.to_send[name] = _tracks(destination, tried, opened)
     return opened
 
@@ -154,6 +166,9 @@ def _tracks(destination: Destination, tried: Sequence[Tried], opened: Opened) ->
         tried = wanted
     if destination.order == "none":
         return [tried_batches(tried, destination)]
+    if destination.order == "stream":
+        in_line = sorted(tried, key=lambda each: each.envelope.origin)
+        return [tried_batches(in_line, destination)]
     tracks: list[list[Tried]] = [[] for _ in range(destination.parallel_max)]
     # As they came into the log; what waits comes from several tiers.
     for event in sorted(tried, key=lambda each: each.envelope.origin):

@@ -23,7 +23,7 @@ from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.http.sender import Sender
 from delivery.opening import Opened, Rows, open_retries, open_stream
 from delivery.outcomes import outcomes_of_unsent
-from delivery.settling import Settlement
+from delivery.settling import Block, Settlement
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, Position, RecordOut
@@ -66,6 +66,8 @@ class Plan:
     # For so long a destination that was well is taken to be so still, without a look at its flow. A
     # failure is told at once, and other workers hear of it so late.
     calm_s: float = 0.0
+    # The first event of all, by its offset, if it was tried before and holds up the others.
+    first: tuple[int, History] | None = None
     # Offsets below these may have been sent before, as nobody knows what became of them.
     replay_until: Position = field(default_factory=dict)
     # What leaves later may be somebody else's by then, who sends it too: it says so.
@@ -74,6 +76,8 @@ class Plan:
     clock: Callable[[], int] = now_ms
     # Whether a destination may be at a private address, as in a test or on somebody's laptop.
     allows_private: bool = False
+    # Whether what is not settled may stay where it is in the stream, and all behind it.
+    is_in_line: bool = False
     # Which replay this is part of; empty for a live lane.
     replay_id: str = ""
     # Destinations of which it is known that they were removed.
@@ -149,7 +153,7 @@ class Sending:
         opened = self._open(rows)
         self._read_at = None if self._plan.replay_id else opened.first
         at_ms = self._plan.clock()
-        outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
+        outcomes: list[RecordOut] = []
         now_s = time.monotonic()
         if self._box_end_s is None or now_s < self._plan.follows_until_s:
             self._box_end_s = now_s + self._plan.time_box_s
@@ -170,8 +174,16 @@ class Sending:
                 ]
             for drained in drains:
                 outcomes += drained.result()
+        if self.block is not None:
+            opened.forget_from(self.block.offset)
+        outcomes += outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
         news = [(name, each.permits.news()) for name, each in dispatchers.items()]
         return outcomes + [route_state(name, record.to_json()) for name, record in news if record]
+
+    @property
+    def block(self) -> Block | None:
+        """What has kept its place in what was settled last, and all behind it."""
+        return next((each.block for each in self._dispatchers.values() if each.block), None)
 
     def leave(self) -> None:
         """Send no more."""
@@ -186,7 +198,13 @@ class Sending:
                 if plan.replay_id or self._is_again:
                     # What the retrier sends of a replay later says so too.
                     fresh = replace(fresh, replay_id=plan.replay_id, is_ambiguous=self._is_again)
-                return open_stream(rows, plan.destinations, fresh, replay_until=plan.replay_until)
+                return open_stream(
+                    rows,
+                    plan.destinations,
+                    fresh,
+                    replay_until=plan.replay_until,
+                    first=plan.first,
+                )
             case "retry":
                 return open_retries(
                     rows,
@@ -233,7 +251,13 @@ class Sending:
                     self._worker.calm(plan, name) if plan.calm_s else Calm(),
                     partial(self._tell_soon, name),
                 ),
-                Settlement(destination, plan.schedule, plan.clock, self._read_at),
+                Settlement(
+                    destination,
+                    plan.schedule,
+                    plan.clock,
+                    self._read_at,
+                    is_in_line=plan.is_in_line and destination.order == "stream",
+                ),
                 self._dice,
                 trouble_wait_s_max=plan.trouble_wait_s_max,
             )

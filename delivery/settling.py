@@ -15,13 +15,16 @@ from delivery.batches import Batch, Tried
 from delivery.courier import Exchange, Sent
 from delivery.outcomes import outcomes_of, receipt_of
 from shared.config.destination import Destination
+from shared.event.envelope import History
 from shared.event.record import Origin, RecordOut
 from shared.retry.attempt import Failure, Responded, classify
 from shared.retry.decision import (
     DeadLetter,
     Decision,
     Delivered,
+    Ended,
     Final,
+    Hold,
     Park,
     RetryLater,
     RetryLocally,
@@ -33,6 +36,9 @@ from shared.retry.decision import (
     settle,
 )
 from shared.retry.schedule import RetrySchedule
+
+# What was not sent for these only goes on later.
+_NO_TROUBLE = frozenset({Failure.BUDGET_USED_UP, Failure.OVER_RATE})
 
 
 @dataclass(slots=True)
@@ -49,6 +55,18 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """An event that stays in its place, and with it all behind it (order = "stream")."""
+
+    offset: int
+    again_at_ms: int
+    # None: nothing is the matter with it, there was no time or leave to send it.
+    history: History | None = None
+    # Offsets below may have been taken all the same.
+    sent_until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What became of a batch."""
 
@@ -59,6 +77,7 @@ class Settled:
     parks: Mapping[str, int] = field(default_factory=dict)
     # Keys of which an event waits now.
     keys_waiting: AbstractSet[bytes] = frozenset()
+    block: Block | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +89,8 @@ class Settlement:
     clock: Callable[[], int]
     # The first record that the task read, for the receipts of what was not delivered.
     read_at: Origin | None
+    # Whether events come in the order of their stream, and stay in it.
+    is_in_line: bool = False
 
     def after_attempt(
         self,
@@ -91,6 +112,7 @@ class Settlement:
             now_ms=self.clock(),
             roll=roll,
             is_held=is_held,
+            is_in_line=self.is_in_line,
         )
         if sent.failed:
             return self._settle_each(batch, sent, situation)
@@ -109,7 +131,7 @@ class Settlement:
             case Split():
                 halves = batch.split_at(batch.event_count // 2)
                 return Settled(go_on=[Pending(half, is_half=True) for half in halves])
-            case RetryLater() | Park() | DeadLetter():
+            case RetryLater() | Park() | Hold() | DeadLetter():
                 return self._finish(batch, decided, sent.exchange)
             case _:
                 assert_never(first)
@@ -119,18 +141,29 @@ class Settlement:
         batch, at_ms = pending.batch, self.clock()
         if pending.failed is not None and failure is not Failure.DISABLED:
             # It was tried: that attempt has its price, although it is not repeated in place.
-            situation = Situation(batch.event_count, at_ms, is_held=is_held)
+            situation = Situation(
+                batch.event_count, at_ms, is_held=is_held, is_in_line=self.is_in_line
+            )
             decided = self._decide(batch, pending.failed, situation)
             return self._finish(batch, decided, pending.failed.exchange)
+        if self.is_in_line and failure in _NO_TROUBLE:
+            return Settled(block=Block(batch.facts.covered[0].first, at_ms + wait_ms))
         refused = [
-            refuse(history, failure, self.schedule, until_ms=at_ms + wait_ms, now_ms=at_ms)
+            refuse(
+                history,
+                failure,
+                self.schedule,
+                until_ms=at_ms + wait_ms,
+                now_ms=at_ms,
+                is_in_line=self.is_in_line,
+            )
             for history in batch.histories
         ]
         return self._finish(batch, refused, Exchange("", at_ms, at_ms))
 
     def _finish(self, batch: Batch, decided: Sequence[Decision], exchange: Exchange) -> Settled:
         tried = batch.tried()
-        final = [decision for decision in decided if isinstance(decision, Final)]
+        final = [decision for decision in decided if isinstance(decision, Ended)]
         # One history, one decision; otherwise one of each for each event.
         final = final if len(final) == len(tried) else final * len(tried)
         return self._settled(list(zip(tried, final, strict=True)), exchange)
@@ -138,7 +171,7 @@ class Settlement:
     def _settle_each(self, batch: Batch, sent: Sent, situation: Situation) -> Settled:
         """Settle a batch of which the destination took a part: each failed event by its status."""
         alone = replace(situation, batch_count=1, may_retry_locally=False)
-        pairs: list[tuple[Tried, Final]] = []
+        pairs: list[tuple[Tried, Ended]] = []
         for position, tried in enumerate(batch.tried()):
             if position not in sent.failed:
                 pairs.append((tried, Delivered("status_partial")))
@@ -147,12 +180,19 @@ class Settlement:
             attempt = Responded(status, detail="so said of this event in a report")
             verdict = classify(attempt, retry_on=self.destination.retry_on)
             decision = decide(tried.history, attempt, verdict, self.schedule, alone)
-            assert isinstance(decision, Final), "alone and without a local try, it is settled"
+            assert isinstance(decision, Ended), "alone and without a local try, it is settled"
             pairs.append((tried, decision))
         return self._settled(pairs, sent.exchange)
 
-    def _settled(self, decided: Sequence[tuple[Tried, Final]], exchange: Exchange) -> Settled:
-        pairs = [(tried, settle(decision, tried.envelope)) for tried, decision in decided]
+    def _settled(self, decided: Sequence[tuple[Tried, Ended]], exchange: Exchange) -> Settled:
+        pairs: list[tuple[Tried, Final]] = []
+        block = None
+        for nth, (tried, decision) in enumerate(decided):
+            ended = settle(decision, tried.envelope)
+            if isinstance(ended, Hold):
+                block = _block(ended.history, decided[nth:], is_sent=bool(exchange.batch_id))
+                break
+            pairs.append((tried, ended))
         waiting = [(tried, decision) for tried, decision in pairs if isinstance(decision, Waiting)]
         return Settled(
             rows=outcomes_of(self.destination.id, pairs, exchange, read_at=self.read_at),
@@ -162,6 +202,7 @@ class Settlement:
             keys_waiting={
                 tried.envelope.key for tried, _ in waiting if tried.envelope.key is not None
             },
+            block=block,
         )
 
     def _decide(self, batch: Batch, sent: Sent, situation: Situation) -> list[Decision]:
@@ -173,3 +214,15 @@ class Settlement:
             if isinstance(decision, Delivered):
                 break
         return decided
+
+
+def _block(history: History, rest: Sequence[tuple[Tried, Ended]], *, is_sent: bool) -> Block:
+    """The first of these stays; what came of the others does not count: they come again.
+
+    If they may have been taken, they say so then.
+    """
+    is_taken = any(isinstance(ended, Delivered) for _, ended in rest)
+    is_doubtful = is_sent and (history.is_ambiguous or is_taken)
+    offsets = [tried.envelope.origin.offset for tried, _ in rest]
+    until = offsets[-1] + 1 if is_doubtful else 0
+    return Block(offsets[0], history.not_before_ms, history, until)

@@ -10,40 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from math import ceil
-from typing import NamedTuple
 
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.packing import NEAR, crews, end_of, packed, units_of
+from delivery.lanes.strands.way import Laggard, Way
 from delivery.lanes.turns import Turn, Turns
 from delivery.lanes.units import Job, JobKind, Lane, Span, Strand
+from delivery.settling import Block
+from shared.event.envelope import History
 from shared.event.record import KafkaPartition, Position
-
-
-class Laggard(NamedTuple):
-    """The strand of a lane that has had something to send for longest without going on."""
-
-    strand: Strand
-    since_s: float
-    is_sending: bool
-
-
-@dataclass(slots=True)
-class _Way:
-    """How far a strand is."""
-
-    at: int
-    # Offsets below may have been sent by a unit of which nobody knows what became; if that unit
-    # followed its log, OPEN until it is over and the end of the log has been seen once more.
-    maybe_sent: int
-    # Who reports of another span reports of what was over before: its strand was free by its mark.
-    under_way: Span | None = None
-    # The job that was.
-    turn: Turn | None = None
-    # Its last worker has ended without a word: what is in it may end the next one, too.
-    is_suspect: bool = False
-    # Since when there is something to send.
-    behind_since_s: float | None = None
-    not_before_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -52,13 +27,13 @@ class Book:
 
     # The number that was given last to a span; no two books begin near each other.
     number: int = 0
-    _ways: dict[Strand, _Way] = field(default_factory=dict)
+    _ways: dict[Strand, Way] = field(default_factory=dict)
     _ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _names: dict[KafkaPartition, set[str]] = field(default_factory=dict)
     _strands: dict[str, set[Strand]] = field(default_factory=dict)
     # What has something to send: of thousands of strands few at a time, or all of them. To look one
     # up takes four times as long as to walk by it.
-    _behind: dict[Strand, _Way] = field(default_factory=dict)
+    _behind: dict[Strand, Way] = field(default_factory=dict)
     # What follows its log has always.
     _following: set[Strand] = field(default_factory=set)
     # Cut while it followed its log: what was sent may lie beyond the end that is known.
@@ -67,11 +42,12 @@ class Book:
     def __contains__(self, strand: Strand) -> bool:
         return strand in self._ways
 
-    def enter(self, strand: Strand, mark: Mark) -> None:
+    def enter(self, strand: Strand, mark: Mark, *, not_before_s: float = 0.0) -> None:
         """Go on with a strand where its mark says; the end of its log must be known."""
         end = self._ends[strand.where]
         # Of what was to be followed, anything may have been sent that there is by now.
-        self._ways[strand] = way = _Way(mark.at, min(mark.until, end))
+        self._ways[strand] = way = Way(mark.at, min(mark.until, end), held=mark.held)
+        way.not_before_s = not_before_s
         self._names.setdefault(strand.where, set()).add(strand.destination)
         self._strands.setdefault(strand.destination, set()).add(strand)
         self._place(strand, way, is_beyond=mark.at > end)
@@ -105,7 +81,7 @@ class Book:
         found = [
             Laggard(strand, way.behind_since_s, is_sending=way.under_way is not None)
             for strand, way in ways
-            if way.behind_since_s is not None
+            if way.behind_since_s is not None and way.held is None
         ]
         return min(found, key=lambda each: each.since_s, default=None)
 
@@ -139,6 +115,8 @@ class Book:
             return False
         is_done = mark.done is not None and mark.done == way.under_way.number
         if mark.at <= way.at and not is_done:
+            if mark.at == way.at:
+                way.hear(mark.held)
             return False
         if is_done or mark.at >= min(end_of(way.under_way), mark.until):
             self._free(strand, way)
@@ -148,18 +126,33 @@ class Book:
     def mark(self, strand: Strand) -> Mark:
         way = self._ways[strand]
         end = 0 if way.under_way is None else end_of(way.under_way)
-        return Mark(way.at, max(way.at, way.maybe_sent, end))
+        return Mark(way.at, max(way.at, way.maybe_sent, end), held=way.held)
 
-    def ended(self, strand: Strand, span: Span, at: int) -> bool:
-        """A task says that its part is done, up to there: True if that was under way."""
+    def ended(
+        self, strand: Strand, span: Span, at: int, block: Block | None = None, again_s: float = 0.0
+    ) -> bool:
+        """A task says that its part is done, up to there: True if that was under way.
+
+        What a `block` holds up goes on then at the earliest.
+        """
         if not self.is_with(strand, span):
             return False
         way = self._ways[strand]
         self._free(strand, way)
         self._go_on(strand, way, at)
+        if block is not None:
+            way.maybe_sent = max(way.maybe_sent, block.sent_until)
+            way.held, way.not_before_s = block.history or way.held, again_s
         return True
 
-    def _free(self, strand: Strand, way: _Way) -> None:
+    def blocked(self) -> list[tuple[Strand, History]]:
+        """What an event holds up, with what has become of that."""
+        return [(strand, way.held) for strand, way in self._ways.items() if way.held]
+
+    def try_now(self, strand: Strand) -> None:
+        self._ways[strand].not_before_s = 0.0
+
+    def _free(self, strand: Strand, way: Way) -> None:
         if way.turn is not None:
             way.turn.done(strand)
         way.under_way = way.turn = None
@@ -202,12 +195,12 @@ class Book:
         self._place(strand, way)
         return True
 
-    def _go_on(self, strand: Strand, way: _Way, at: int) -> None:
+    def _go_on(self, strand: Strand, way: Way, at: int) -> None:
         if at > way.at:
-            way.at, way.behind_since_s, way.is_suspect = at, None, False
+            way.at, way.behind_since_s, way.is_suspect, way.held = at, None, False, None
         self._place(strand, way)
 
-    def _place(self, strand: Strand, way: _Way, *, is_beyond: bool = False) -> None:
+    def _place(self, strand: Strand, way: Way, *, is_beyond: bool = False) -> None:
         end = self._ends[strand.where]
         if way.at < end or (is_beyond and way.at > end):
             self._behind[strand] = way
@@ -339,7 +332,7 @@ class Book:
     def _is_far(self, strand: Strand) -> bool:
         return self._ends[strand.where] - self._ways[strand].at > NEAR
 
-    def _is_due(self, way: _Way, strand: Strand, lane: Lane, now_s: float) -> bool:
+    def _is_due(self, way: Way, strand: Strand, lane: Lane, now_s: float) -> bool:
         """Whether there is something to send, and no reason to hold it back for a fuller batch."""
         count = self._ends[strand.where] - way.at
         if lane.kind is JobKind.FOLLOWING or self._is_beyond(strand):
@@ -369,11 +362,11 @@ class Book:
             # What may have been sent goes by itself, in whole batches: the same ones, all labelled.
             batch_count = lane.destination.request_count_max
             count = max(1, share // batch_count) * batch_count
-            return Span(at, min(maybe_sent, at + count), maybe_sent)
+            return Span(at, min(maybe_sent, at + count), maybe_sent, way.held)
         if lane.kind is JobKind.FOLLOWING and not is_alone:
             self.number += 1
             return Span(at, None, number=self.number)
-        return Span(at, max(at, min(self._ends[strand.where], at + share)))
+        return Span(at, max(at, min(self._ends[strand.where], at + share)), held=way.held)
 
     def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], turn: Turn) -> None:
         for strand, span in spans.items():

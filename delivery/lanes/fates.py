@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from delivery.lanes.book import Laggard
+from delivery.lanes.strands.way import Laggard
 from delivery.lanes.units import Strand
 from delivery.metrics import DeliveryMetrics
 

@@ -20,6 +20,7 @@ from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.pace import LaneMaker, publish_every_ms
 from delivery.lanes.roster import Roster
+from delivery.lanes.strands.blocks import Blocks, wait_until_s
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import (
     PATIENCE_S,
@@ -108,6 +109,8 @@ class LaneLoop:
         self.following = Following(
             self.book, self.turns, self.marks, self.outlet, self._lane_of, self.states
         )
+        book, roster = self.book, self.roster
+        self.blocks = Blocks(book.blocked, book.try_now, roster.destination)
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.all_slots, "job")
         self._jobs: set[asyncio.Task[None]] = set()
@@ -226,6 +229,7 @@ class LaneLoop:
     def _start_jobs(self) -> None:
         if not self._sees_ends:
             return
+        self.blocks.look(self.config.configuration)
         now_s = time.monotonic()
         if self.roster.terms_at is not None:
             self.following.prolong(now_s=now_s, ours_until_ms=self.member.ours_until_ms)
@@ -315,7 +319,9 @@ class LaneLoop:
             report = heard.get(strand, StrandEnd(strand, span.begin, error=why))
             counts[name] += report.event_count
             if not report.error:
-                if self.book.ended(strand, span, report.at):
+                block = report.block
+                again_s = wait_until_s(block.again_at_ms) if block else 0.0
+                if self.book.ended(strand, span, report.at, block, again_s):
                     self._went_on(strand, now_s)
             elif self.book.is_with(strand, span):
                 self._died(report, span, now_s, is_suspect=strand not in heard)

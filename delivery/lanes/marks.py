@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from delivery.lanes.units import Strand
+from shared.event.envelope import History
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import LANES, stream_and_name, stream_topic
 
@@ -27,6 +28,8 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     done: int | None = None
     # Written when the lease that its unit was planned by was over: others may have gone on by then.
     late: bool = False
+    # What has become of the event there, if all behind it wait for that one.
+    held: History | None = None
 
     def after(self, before: "Mark | None") -> "Mark":
         """What there is to know when it comes after another one; late if the log has only this."""

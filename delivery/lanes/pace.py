@@ -92,7 +92,7 @@ def requests_max(
     """The most requests: each strand that is sent has one of its own at least."""
     usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
     rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
-    return destination.parallel_max * rounds
+    return destination.requests_at_once_max * rounds
 
 
 def events_max(

@@ -9,6 +9,7 @@ from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_key, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
+from delivery.lanes.strands.blocks import wait_until_s
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination, Start
@@ -263,7 +264,8 @@ class Roster:
             for strand in missing[name]:
                 mark = marks.get(strand, TO_BEGIN)
                 if mark != TO_BEGIN and strand.where in ends:
-                    self.book.enter(strand, mark)
+                    again_s = wait_until_s(mark.held.not_before_ms) if mark.held else 0.0
+                    self.book.enter(strand, mark, not_before_s=again_s)
                     self.mark_came(strand, mark)
             destination = self.wanted[name]
             self.book.follow(name, is_following=destination.latency == "realtime")

@@ -20,6 +20,7 @@ from delivery.lanes.outlet import Outlet
 from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
 from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, TaskEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, Worker, worker_of
+from delivery.settling import Block
 from shared.event.record import RecordOut
 from shared.retry.routing import in_sheets
 from shared.runtime.clock import now_ms
@@ -177,6 +178,9 @@ class _StrandRun:
     _left: list[RecordOut] = field(default_factory=list)
     _left_bytes: int = 0
     _reached: int = 0
+    # What has kept its place, and all behind it; Kafka is to know of it wherever that is.
+    _block: Block | None = None
+    _is_to_say_why: bool = False
 
     async def run(self) -> StrandEnd:
         """Never raises: others share the task."""
@@ -195,7 +199,9 @@ class _StrandRun:
         finally:
             self._has_ended = True
             await self._let_go_of_the_rest()
-        return StrandEnd(self.strand, self._stored, self._event_count, error[:300], is_data_lost)
+        return StrandEnd(
+            self.strand, self._stored, self._event_count, error[:300], is_data_lost, self._block
+        )
 
     @property
     def is_over(self) -> bool:
@@ -276,6 +282,10 @@ class _StrandRun:
             for share in shares:
                 share.done()
         self._event_count += len(rows.records)
+        self._block = sending.block
+        if self._block is not None:
+            await self._keep(outcomes, self._block.offset)
+            return False
         await self._keep(outcomes, shares[-1].reached)
         return True
 
@@ -288,22 +298,28 @@ class _StrandRun:
             self._storing = None
         self._left += outcomes
         self._left_bytes += size
-        self._reached = reached
+        self._reached, self._is_to_say_why = reached, self._block is not None
         if self._storing is None:
             self._storing = asyncio.create_task(self._store())
 
     async def _store(self) -> None:
         is_following = self.span.end is None
-        while self._stored < self._reached:
+        while self._stored < self._reached or self._left or self._is_to_say_why:
             if is_following and self._last is None:
                 await asyncio.sleep(-asyncio.get_running_loop().time() % _STORE_EVERY_S)
             outcomes, reached = self._left, self._reached
-            self._left, self._left_bytes = [], 0
+            self._left, self._left_bytes, self._is_to_say_why = [], 0, False
             await self.outlet.store(in_sheets(outcomes))
             await self.outlet.store([self._mark(reached)])
             self._stored = reached
 
     def _mark(self, at: int) -> RecordOut:
+        if (block := self._block) is not None and at == block.offset:
+            # Nothing beyond was sent that it does not know of.
+            until = max(at, block.sent_until, self.span.maybe_sent)
+            held = block.history or (self.span.held if at == self.span.begin else None)
+            is_late = now_ms() > self.orders.ours_until_ms
+            return mark_record(self.strand, Mark(at, until, late=is_late, held=held))
         until = OPEN if self.span.end is None else self.span.end
         until, is_late = max(at, until, self.span.maybe_sent), now_ms() > self.orders.ours_until_ms
         return mark_record(self.strand, Mark(at, until, late=is_late))
@@ -341,6 +357,8 @@ class _StrandRun:
             patience_s=orders.patience_s,
             trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
             replay_until={self.strand.where: self.span.maybe_sent},
+            first=(self.span.begin, self.span.held) if self.span.held else None,
+            is_in_line=self.span.end is not None,
             ours_until_ms=orders.ours_until_ms,
             allows_private=orders.allows_private,
             flow_folder=orders.flow_folder,

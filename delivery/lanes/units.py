@@ -7,7 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from delivery.settling import Block
 from shared.config.destination import Destination
+from shared.event.envelope import History
 from shared.event.record import KafkaPartition
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
@@ -54,6 +56,8 @@ class Span:
     end: int | None
     # Offsets below may have been sent.
     maybe_sent: int = 0
+    # What has become of the first event, if it is that for which all others wait.
+    held: History | None = None
     # Which of its strand's spans it is: no other one has the same, whoever planned it. 0: none.
     number: int = field(default=0, compare=False)
 
@@ -178,3 +182,5 @@ class StrandEnd(NamedTuple):
     error: str = ""
     # What it was to read next is gone from Kafka.
     is_data_lost: bool = False
+    # What has kept its place, and all behind it.
+    block: Block | None = None

@@ -104,7 +104,9 @@ async def put_destination(
             plane.check_bounds(caller.tenant, {"destinations": 1})
         else:
             _keep_shards(given, before)
-        return _read(named(given, stream=stream, name=destination), before, plane.box)
+        wanted = _read(named(given, stream=stream, name=destination), before, plane.box)
+        _check_order(wanted, plane.configuration)
+        return wanted
 
     # Judged beforehand as well, so that no other change waits for a slow resolver.
     before = plane.configuration.destinations.get(destination_id(stream, destination))
@@ -201,6 +203,16 @@ def _keep_shards(given: dict[str, Any], before: Destination) -> None:
     if given.setdefault("shards", before.shards) != before.shards:
         raise ConfigError(
             "shards", f"it is {before.shards} for good: make another destination, and remove this"
+        )
+
+
+def _check_order(wanted: Destination, configuration: Configuration) -> None:
+    count = configuration.streams[wanted.stream].partition_count
+    if wanted.order == "stream" and count > 1:
+        raise ConfigError(
+            "order",
+            f"a stream has one order if it has one Kafka partition; {wanted.stream} has {count}:"
+            ' make a stream with partition_count 1, or say "key"',
         )
 
 

@@ -97,6 +97,7 @@ async def put_stream(
             except SchemaError as error:
                 raise Problem("bad_object", str(error), pointer="/schema") from error
         await _check_shards(known, wanted, plane)
+        _check_order(wanted, plane)
         await plane.store.make_topic(wanted)
         return wanted
 
@@ -176,6 +177,19 @@ async def _check_free(
         " choose another name.",
         members={"free_at": free_at},
     )
+
+
+def _check_order(wanted: Stream, plane: ControlPlane) -> None:
+    ordered = sorted(
+        each.name
+        for each in plane.configuration.destinations_of(wanted.name)
+        if each.order == "stream"
+    )
+    if ordered and wanted.partition_count > 1:
+        wrong = (
+            f"{', '.join(ordered)} gets the stream in its order, which needs one Kafka partition"
+        )
+        raise ConfigError("partition_count", wrong)
 
 
 async def _check_shards(

@@ -6,7 +6,7 @@ a person has said since then, and no worker has heard yet, counts before both.
 
 from shared.config.destination import Destination
 from shared.event.times import HOUR_MS, MINUTE_MS
-from shared.flow.flow import Flow, FlowState
+from shared.flow.flow import Blocking, Flow, FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.proof.last_answer import LastAnswer
 from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdict
@@ -23,6 +23,8 @@ HOPELESS_MS = 3_000
 _THROTTLED_PART_MIN = 0.1
 # A sentence holds so much of an answer; the destination's page has the rest.
 _TEXT_CHARS_MAX = 120
+# What a destination that gets its stream in order waits for.
+BLOCKING = "blocking"
 _REJECTIONS = frozenset(f"status_{status}" for status in CONFIG_FAULTS)
 
 
@@ -69,10 +71,22 @@ def _halted(
         return Finding(StreamVerdict.DISABLED, reason, _cause(view))
     if to.is_paused:
         return Finding(StreamVerdict.PAUSED, f"a person has paused it; {backlog}", "paused")
-    if heard is not None and heard.state is FlowState.HELD:
+    if heard is not None and heard.flow.is_blocked and to.order == "stream":
+        return Finding(StreamVerdict.HELD, _blocked(heard.flow.blocking, backlog) + said, BLOCKING)
+    if heard is not None and heard.flow.is_held:
         reason = f"held since {_clock(heard.since_ms)}; {backlog}{said}"
         return Finding(StreamVerdict.HELD, reason, _cause(view))
     return None
+
+
+def _blocked(blocking: Blocking, backlog: str) -> str:
+    """Which event all others wait for, in the order of their stream."""
+    tries = "once" if blocking.attempts == 1 else f"{blocking.attempts} times"
+    return (
+        f"the event at offset {blocking.offset} holds up all behind it since"
+        f" {_clock(blocking.since_ms)}: tried {tries}, again at {_clock(blocking.until_ms)};"
+        f" {backlog} in order"
+    )
 
 
 def heard_of(to: Destination, record: FlowRecord | None) -> FlowRecord | None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from math import inf
 
 from observe.lag.pace import PACE_S
-from observe.lag.trouble import counted, heard_of, trouble_of
+from observe.lag.trouble import BLOCKING, counted, heard_of, trouble_of
 from shared.config.destination import Destination
 from shared.flow.flow import SLOW_MS
 from shared.flow.flow_record import FlowRecord
@@ -41,6 +41,9 @@ def stream_verdict(
         return Finding(StreamVerdict.CANNOT_TELL, problem)
     trouble = trouble_of(view, to, record, latest, now_ms=now_ms)
     patience_s = _REST_S + to.timeout_s if trouble else 2 * _answer_s_max(to, record)
+    if trouble is not None and trouble.cause == BLOCKING and record is not None:
+        # Nothing moves until then, as it should be.
+        patience_s += max(0.0, record.flow.blocking.until_ms - record.updated_at_ms) / 1000
     if view.silent_s >= STALLED_AFTER_S + patience_s:
         reason = f"{counted(view.balance.pending, 'is', 'are')} there and none has moved"
         return Finding(StreamVerdict.STALLED, f"{reason} for {view.silent_s:.0f} s")

@@ -18,7 +18,7 @@ from shared.event.topics import config_key, destination_id
 
 BodyFormat = Literal["json", "cloudevents", "ndjson", "single"]
 Compression = Literal["none", "gzip", "zstd"]
-Order = Literal["none", "key"]
+Order = Literal["none", "key", "stream"]
 Latency = Literal["micro-batch", "realtime"]
 
 # Two, so that a new signing secret can replace one that receivers still check with.
@@ -160,6 +160,12 @@ class Destination(ConfigObject):
             raise ConfigError("headers", "one name is there twice, in any spelling, or as auth")
         return self
 
+    @model_validator(mode="after")
+    def _check_order(self) -> "Destination":
+        if self.order == "stream" and self.latency == "realtime":
+            raise ConfigError("latency", "with order = stream it can only be micro-batch")
+        return self
+
     @property
     def starts_late(self) -> bool:
         """Whether it owes nothing of what was in the stream before it began."""
@@ -174,6 +180,11 @@ class Destination(ConfigObject):
         """By what the shard is leased that a Kafka partition is in."""
         shard = partition % self.shards
         return f"{self.id}#{shard}" if shard else self.id
+
+    @property
+    def requests_at_once_max(self) -> int:
+        """Of all machines together."""
+        return 1 if self.order == "stream" else self.parallel_max
 
     @property
     def request_count_max(self) -> int:

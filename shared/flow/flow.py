@@ -95,6 +95,20 @@ class ChangeCounts(Struct, frozen=True, omit_defaults=True):
     limit: int = 0
 
 
+class Blocking(Struct, frozen=True, omit_defaults=True):
+    """The event that holds up all behind it, where nothing may overtake it (order = "stream")."""
+
+    offset: int = 0
+    # 0: there is none.
+    since_ms: int = 0
+    # When it is tried next, and how often it was.
+    until_ms: int = 0
+    attempts: int = 0
+
+
+NOTHING = Blocking()
+
+
 class Flow(Struct, frozen=True):
     concurrency: Concurrency = field(default_factory=Concurrency)
     gate: RateGate = field(default_factory=RateGate)
@@ -124,6 +138,11 @@ class Flow(Struct, frozen=True):
     # Other machines that send to it, and how often what all of them know has changed.
     neighbours: Neighbours = field(default_factory=Neighbours)
     changes: ChangeCounts = field(default_factory=ChangeCounts)
+    blocking: Blocking = NOTHING
+
+    @property
+    def is_blocked(self) -> bool:
+        return bool(self.blocking.since_ms)
 
     @property
     def is_slow(self) -> bool:
@@ -156,7 +175,7 @@ class Ended:
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:
     if flow.disabled_at_ms:
         return FlowState.DISABLED
-    if flow.is_held:
+    if flow.is_held or flow.is_blocked:
         return FlowState.HELD
     match flow.breaker.state:
         case BreakerState.OPEN:
@@ -171,7 +190,7 @@ def state_of(flow: Flow, *, now_ms: int) -> FlowState:
 
 def permits_of(flow: Flow, limits: SendLimits) -> int:
     """How many requests all tasks together may have under way."""
-    return min(flow.concurrency.permits, limits.to.parallel_max)
+    return min(flow.concurrency.permits, limits.to.requests_at_once_max)
 
 
 def after_attempt(
@@ -220,7 +239,8 @@ def after_attempt(
         is_congested=is_at_limit or (is_failure and not ended.verdict.is_config_fault),
         wait_ms=1000 * (asked_s or 0.0),
     )
-    concurrency = sampled(flow.concurrency, sample, limit_max=limits.to.parallel_max, now_ms=now_ms)
+    limit_max = limits.to.requests_at_once_max
+    concurrency = sampled(flow.concurrency, sample, limit_max=limit_max, now_ms=now_ms)
     return replace(flow, concurrency=concurrency)
 
 
@@ -233,6 +253,11 @@ def retried_locally(flow: Flow, attempt: Attempt) -> Flow:
     """The flow after it was decided to repeat a request in place."""
     cost = RETRY_COST if isinstance(attempt, Responded) else TIMEOUT_RETRY_COST
     return replace(flow, retry_tokens=max(0.0, flow.retry_tokens - cost))
+
+
+def blocked(flow: Flow, blocking: Blocking) -> Flow:
+    """The flow when an event holds up those behind it."""
+    return replace(flow, blocking=blocking)
 
 
 def parked(flow: Flow, cause: str, event_count: int) -> Flow:
@@ -294,6 +319,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
     if ended.verdict.outcome is Outcome.OK:
         return replace(
             flow,
+            blocking=NOTHING,
             last_ok_at_ms=now_ms,
             failing_since_ms=0,
             failures_in_row=0,

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from shared.flow.breaker import BreakerState
-from shared.flow.flow import ChangeCounts, Flow, FlowState, SendLimits, state_of
+from shared.flow.flow import Blocking, ChangeCounts, Flow, FlowState, SendLimits, state_of
 from shared.flow.learning import counted, learned, shifted
 from shared.flow.neighbours import (
     STALE_MS,
@@ -33,7 +33,7 @@ _BETWEEN_MS = 2_000
 _AT_ONCE_MS = 250
 _CLOCKS_DIFFER_MS = 2_000
 # What older versions do not write.
-_ADDED = (Neighbours, ChangeCounts)
+_ADDED = (Neighbours, ChangeCounts, Blocking)
 
 
 def store_name(token: str, *, now_ms: int) -> str:
@@ -66,6 +66,8 @@ class FlowRecord(Struct, frozen=True):
         match self.state:
             case FlowState.THROTTLED:
                 return self.flow.gate.closed_until_ms
+            case FlowState.HELD if self.flow.is_blocked:
+                return self.flow.blocking.until_ms
             case FlowState.OPEN | FlowState.HALF_OPEN | FlowState.HELD:
                 return self.flow.breaker.until_ms
             case FlowState.CLOSED | FlowState.DISABLED:
@@ -145,10 +147,10 @@ class FlowRecord(Struct, frozen=True):
         return msgspec.json.encode(members)
 
 
-def _fate_of(flow: Flow) -> tuple[bool, bool, str]:
+def _fate_of(flow: Flow) -> tuple[bool, bool, str, Blocking]:
     """Whether it is slow, or takes nothing, and why: what counts beside the state."""
     refusal = flow.last_refusal.reason if flow.last_refusal else ""
-    return flow.failing_since_ms > 0, flow.is_slow, refusal
+    return flow.failing_since_ms > 0, flow.is_slow, refusal, flow.blocking
 
 
 def open_flow_record(value: bytes | None) -> FlowRecord | None:

@@ -28,6 +28,8 @@ DETAIL_CHARS_MAX = 256
 
 # As long as an upgrade of some processes takes; each look rewrites the event.
 _UNKNOWN_S = 300.0
+# Whoever waits in line for what was nobody's fault has nobody before it.
+_IN_LINE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Situation:
     # Seconds left of the micro-batch's time box; a local wait must fit into it.
     budget_s: float = 0.0
     roll: float = 0.0
+    # Nothing may overtake it (order = "stream"): what others do elsewhere waits in its place.
+    is_in_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,13 @@ class Hop(Waiting):
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """It stays where it is in its stream until a later try, and what is behind it stays, too."""
+
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """Rest, with the reason, until somebody re-drives it."""
 
@@ -101,9 +112,10 @@ class Send:
     history: History
 
 
-Decision: TypeAlias = Delivered | RetryLocally | Split | RetryLater | Park | DeadLetter
+Decision: TypeAlias = Delivered | RetryLocally | Split | RetryLater | Park | Hold | DeadLetter
 # The decisions after which nothing more happens to an event in this task.
 Final: TypeAlias = Delivered | RetryLater | Park | DeadLetter
+Ended: TypeAlias = Final | Hold
 Admission: TypeAlias = Send | Hop | DeadLetter
 
 
@@ -123,21 +135,27 @@ def decide(
             if verdict.is_splittable and situation.batch_count > 1:
                 return Split(verdict.reason)
             if situation.is_held:
-                return _park(seen, schedule, now_ms=situation.now_ms)
+                return _parked(seen, schedule, situation)
             return DeadLetter(verdict.reason, replace(seen, attempt_count=seen.attempt_count + 1))
         case Outcome.RECOVERABLE:
             header = attempt.retry_after if isinstance(attempt, Responded) else None
             asked = parse_retry_after(header, now_ms=situation.now_ms)
             return _retry(seen, asked, schedule, situation)
         case Outcome.PARK:
-            return _park(seen, schedule, now_ms=situation.now_ms)
+            return _parked(seen, schedule, situation)
         case _:
             assert_never(verdict.outcome)
 
 
 def refuse(
-    history: History, failure: Failure, schedule: RetrySchedule, *, until_ms: int, now_ms: int
-) -> Park | DeadLetter:
+    history: History,
+    failure: Failure,
+    schedule: RetrySchedule,
+    *,
+    until_ms: int,
+    now_ms: int,
+    is_in_line: bool = False,
+) -> Park | Hold | DeadLetter:
     """Say what happens to an event that is not tried now; `until_ms` is when it may be again."""
     verdict = classify(Failed(failure))
     seen = replace(history, cause=verdict.reason)
@@ -145,12 +163,14 @@ def refuse(
         return DeadLetter(verdict.reason, seen)
     if failure in _ENDED_BY_A_WORD:
         until_ms = min(until_ms, now_ms + round(1000 * schedule.tiers[:2][-1].delay_s))
+    if is_in_line:
+        return _hold(seen, (until_ms - now_ms) / 1000, now_ms=now_ms)
     # Only what the destination asked for is a promise; else it is tried when its tier is over.
     not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
     return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)
 
 
-def settle(decision: Final, envelope: Envelope) -> Final:
+def settle(decision: Ended, envelope: Envelope) -> Ended:
     """Say what happens to this event of a batch: what no tier can hold does not wait."""
     if isinstance(decision, Waiting) and not envelope.may_wait:
         return DeadLetter(TOO_LARGE, decision.history)
@@ -197,7 +217,7 @@ def _retry(
     asked: Wait | None,
     schedule: RetrySchedule,
     situation: Situation,
-) -> RetryLocally | RetryLater | DeadLetter:
+) -> RetryLocally | RetryLater | Hold | DeadLetter:
     charged = replace(history, attempt_count=history.attempt_count + 1)
     if asked is not None and asked.is_refusal:
         return DeadLetter(DESTINATION_REFUSED_RETRY, charged)
@@ -207,6 +227,9 @@ def _retry(
         local_s = schedule.local_delay_s(situation.local_attempt_count, roll=situation.roll)
         if local_s is not None and max(local_s, asked_s) <= situation.budget_s:
             return RetryLocally(max(local_s, asked_s), history)
+    if situation.is_in_line:
+        wait_s = schedule.hold_s(charged.attempt_count)
+        return _hold(charged, max(wait_s, asked_s), now_ms=situation.now_ms)
     tier = schedule.tier_after(charged.attempt_count)
     if tier is None:
         return DeadLetter(RETRIES_EXHAUSTED, charged)
@@ -230,6 +253,24 @@ def _wait(
     chosen = schedule.tier_for_wait(asked_s) if asked_s > tier.delay_s else tier
     not_before_ms = now_ms + math.ceil(max(asked_s, 0.0) * 1000)
     return RetryLater(chosen, replace(history, not_before_ms=not_before_ms))
+
+
+def _hold(history: History, wait_s: float, *, now_ms: int) -> Hold | DeadLetter:
+    """Wait in place; the last try is at the deadline."""
+    left_ms = history.deadline_at_ms - now_ms
+    if left_ms <= 0:
+        return DeadLetter(DEADLINE_PASSED, history)
+    wait_ms = min(left_ms, math.ceil(1000 * max(0.0, wait_s)))
+    return Hold(replace(history, not_before_ms=now_ms + wait_ms))
+
+
+def _parked(
+    history: History, schedule: RetrySchedule, situation: Situation
+) -> Park | Hold | DeadLetter:
+    """After an attempt that says nothing of the event."""
+    if situation.is_in_line:
+        return _hold(history, _IN_LINE_S, now_ms=situation.now_ms)
+    return _park(history, schedule, now_ms=situation.now_ms)
 
 
 def _park(

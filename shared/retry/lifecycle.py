@@ -11,6 +11,7 @@ from shared.retry.decision import (
     DeadLetter,
     Decision,
     Delivered,
+    Hold,
     Hop,
     Park,
     RetryLater,
@@ -83,6 +84,7 @@ TABLE: Mapping[State, Mapping[Move, State]] = {
 MOVE_OF: Mapping[type[Decision | Hop], Move] = {
     Delivered: Move.DELIVER,
     RetryLocally: Move.TRY_AGAIN,
+    Hold: Move.TRY_AGAIN,
     Split: Move.TRY_AGAIN,
     RetryLater: Move.RETRY_LATER,
     Park: Move.PARK,

@@ -69,6 +69,13 @@ class RetrySchedule:
         walk = [tier for tier, count in rounds for _ in range(count)]
         return walk[attempt_count - 1] if attempt_count <= len(walk) else None
 
+    def hold_s(self, attempt_count: int) -> float:
+        """How long what nothing may overtake waits in its place after so many rounds of attempts.
+
+        No longer than in the second tier: all that comes after it waits as well.
+        """
+        return self.tiers[: min(attempt_count, 2)][-1].delay_s
+
     def tier_for_wait(self, wait_s: float) -> Tier:
         """The longest tier that fits into the wait, so that an event may hop on but is not late."""
         fitting = [tier for tier in self.tiers if tier.delay_s <= wait_s]

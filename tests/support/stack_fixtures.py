@@ -19,7 +19,7 @@ from observe.lag.live_books import open_books
 from shared.config.access import DEFAULT_TENANT
 from shared.config.configuration import Configuration, RemovedDestination, Stream
 from shared.config.destination import Destination
-from shared.event.topics import DEAD, stream_and_name, stream_spec
+from shared.event.topics import DEAD, STREAM_PARTITIONS, stream_and_name, stream_spec
 from shared.proof.balance import Balance
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -56,9 +56,9 @@ class RunningHifi:
     def gateway(self) -> str:
         return f"http://127.0.0.1:{self.stack.settings.gateway_port}"
 
-    def add(self, destination: Destination) -> None:
+    def add(self, destination: Destination, *, partition_count: int = STREAM_PARTITIONS) -> None:
         """Create a stream with one destination and wait until its lane runs."""
-        asyncio.run(self._add(destination))
+        asyncio.run(self._add(destination, partition_count))
         self.added.append(destination)
         self.wait_for_lane(destination.id)
 
@@ -122,10 +122,12 @@ class RunningHifi:
         """Everything a topic holds now."""
         return asyncio.run(read_all(self.kafka, topic))
 
-    async def _add(self, destination: Destination) -> None:
+    async def _add(self, destination: Destination, partition_count: int) -> None:
+        stream = Stream(destination.stream, partition_count)
         async with topic_admin(self.kafka) as admin:
-            await admin.create_missing([stream_spec(destination.stream)])
-        await write_config(self.kafka, [Stream(destination.stream), destination])
+            spec = stream_spec(stream.name, partition_count=partition_count)
+            await admin.create_missing([spec])
+        await write_config(self.kafka, [stream, destination])
 
 
 def stack_settings(folder: Path, cache: Path) -> StackSettings:

@@ -78,9 +78,15 @@ class Following:
         """What is not to follow its log any more has sent no more than it says."""
         marks = self.marks.marks
         closed: dict[Strand, Mark] = {}
-        for strand, at, _, error, _ in reports:
+        for report in reports:
+            strand, at = report.strand, report.at
             span = spans[strand]
-            if error or span.end is not None or strand not in marks or strand not in self.book:
+            if (
+                report.error
+                or span.end is not None
+                or strand not in marks
+                or strand not in self.book
+            ):
                 continue
             if self.book.is_with(strand, span):
                 # As its worker has written it.

@@ -202,7 +202,8 @@ def _sending(view: DestinationView, context: PageContext) -> Safe:
 def _breaker(flow: FlowRecord | None) -> Safe:
     if flow is None:
         return tag("span", "no news yet", class_="quiet")
-    said = _STATES[flow.state]
+    is_blocked = flow.state is FlowState.HELD and flow.flow.is_blocked
+    said = f"blocked at offset {flow.flow.blocking.offset}" if is_blocked else _STATES[flow.state]
     if flow.since_ms:
         said += f" since {wording.clock(flow.since_ms)}"
     if flow.until_ms:

@@ -29,6 +29,8 @@ _SAYS = {
     "paused": "Somebody has paused it. Its events wait in Kafka and go out in their order.",
     "held": "It refused one request after another (401, 403, 404), so its events are held. Mend its"
     " address or its credentials first: if it still refuses, it is held again.",
+    "blocked": "It gets its stream in order, and one event holds up all behind it: each is tried"
+    " again every few minutes until it is taken or given up. It is tried at once.",
     "disabled": "It is given up, and its events become dead letters. Resuming rescues what comes"
     " from now on; what is dead already is sent again from the page of dead letters.",
     "failing": "It is left alone because it kept failing. One small request tries it at once; three"
@@ -47,6 +49,8 @@ def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
         return "paused"
     # Delivery says so until its next request; what a person has said since counts.
     heard = heard_of(destination, flow)
+    if heard and heard.flow.is_blocked and not (heard.flow.is_held or heard.flow.disabled_at_ms):
+        return "blocked"
     return _HALTS.get(heard.state, "") if heard else ""
 
 

@@ -18,7 +18,7 @@ from shared.config.credentials import (
     change_secrets,
     secrets_of,
 )
-from shared.config.destination import BodyFormat, Compression, Destination, Latency, Order
+from shared.config.destination import BodyFormat, Compression, Destination, Latency
 from shared.config.model import ConfigError, config_error
 from shared.config.selection import Condition
 from shared.event.topics import NAME_PATTERN
@@ -56,7 +56,7 @@ destinations = st.builds(
     auth=auths,
     client_certificate=st.none() | st.builds(ClientCertificate, st.just(PEM), sealed),
     signing_secrets=st.lists(sealed, max_size=2).map(tuple),
-    order=st.sampled_from(get_args(Order)),
+    order=st.sampled_from(["none", "key"]),
     retry_on=st.frozensets(st.integers(400, 499), max_size=4),
     latency=st.sampled_from(get_args(Latency)),
     start=st.sampled_from(["earliest", "latest", 0, 1_700_000_000_000]),
@@ -364,3 +364,12 @@ def test_a_resumed_destination_goes_on_and_is_else_the_same(destination: Destina
         resumed_at_ms=destination.resumed_at_ms,
     )
     assert again == destination
+
+
+def test_the_order_of_a_stream_is_not_to_be_had_in_real_time() -> None:
+    in_line = replace(SHOP, order="stream")
+    assert in_line.requests_at_once_max == 1
+    assert Destination.of(in_line.to_fields()) == in_line
+    with pytest.raises(ConfigError) as caught:
+        Destination.of({**in_line.to_fields(), "latency": "realtime"})
+    assert caught.value.setting == "latency"

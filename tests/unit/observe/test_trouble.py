@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from observe.lag.trouble import HOPELESS_MS, trouble_of
-from shared.flow.flow import Flow
+from shared.flow.flow import Blocking, Flow, blocked
 from shared.flow.flow_record import FlowRecord
 from shared.proof.last_answer import LastAnswer
 from shared.proof.overview import DestinationView, Lately, StreamVerdict
@@ -144,6 +145,29 @@ def test_without_a_word_of_the_workers_receipts_alone_tell() -> None:
         "",
         "5 of 5 refused in 5 min",
     )
+
+
+def test_what_holds_up_all_behind_it_is_named() -> None:
+    flow = told(Flow(), UNHEALTHY)
+    blocking = Blocking(offset=17, since_ms=NOW_MS, until_ms=NOW_MS + 60_000, attempts=2)
+    view = a_view(NOTHING, flow.last_refusal, backlog=9)
+    heard = record(blocked(flow, blocking))
+    in_line = replace(TO, order="stream")
+    found = trouble_of(view, in_line, heard, NOTHING, now_ms=NOW_MS)
+    assert found is not None
+    assert (found.verdict, found.cause) == (V.HELD, "blocking")
+    assert found.reason == (
+        "the event at offset 17 holds up all behind it since 22:13: tried 2 times, again at 22:14;"
+        " 9 events wait in order; 503 since 22:13: no healthy upstream"
+    )
+    once = structs.replace(heard, flow=blocked(flow, structs.replace(blocking, attempts=1)))
+    said = trouble_of(view, in_line, once, NOTHING, now_ms=NOW_MS)
+    assert said is not None
+    assert "tried once, again" in said.reason
+    # It is not asked for any more: what it was held up by says nothing.
+    other = trouble_of(view, TO, heard, NOTHING, now_ms=NOW_MS)
+    assert other is not None
+    assert other.verdict is V.FAILING
 
 
 def test_what_a_person_or_a_storm_has_stopped_says_so() -> None:

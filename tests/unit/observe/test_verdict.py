@@ -7,7 +7,7 @@ import pytest
 
 from observe.lag.verdict import STALLED_AFTER_S, stream_verdict
 from shared.flow.concurrency import Concurrency
-from shared.flow.flow import Flow
+from shared.flow.flow import Blocking, Flow, blocked
 from shared.proof.balance import Balance
 from shared.proof.overview import (
     DestinationView,
@@ -188,3 +188,16 @@ def test_what_is_not_settled_is_told_however_old_it_is(unsettled: Unsettled, wor
     view = replace(a_view(0.0, None, None, []), unsettled=unsettled)
     found = stream_verdict(view, TO, slow_after_s=30, now_ms=NOW_MS)
     assert found == Finding(StreamVerdict.CANNOT_TELL, words)
+
+
+def test_a_lane_that_waits_in_order_is_not_taken_for_one_that_hangs() -> None:
+    to = replace(TO, order="stream")
+    blocking = Blocking(since_ms=NOW_MS, until_ms=NOW_MS + 300_000, attempts=2)
+    heard = record(blocked(told(Flow(), AWAY), blocking))
+
+    def verdict(silent_s: float) -> StreamVerdict:
+        view = a_view(silent_s, silent_s, FAST, [])
+        return stream_verdict(view, to, heard, slow_after_s=30.0, now_ms=NOW_MS).verdict
+
+    assert verdict(290.0) is StreamVerdict.HELD
+    assert verdict(400.0) is StreamVerdict.STALLED

@@ -16,6 +16,7 @@ from shared.retry.attempt import Attempt, Failed, Failure, Responded
 from shared.retry.decision import (
     DeadLetter,
     Delivered,
+    Hold,
     Hop,
     Park,
     RetryLater,
@@ -127,6 +128,8 @@ class Life:
                     assert history.attempt_count - before.attempt_count in {0, 1}
                     self.end = reason
                     return
+                case Hold():
+                    raise AssertionError("nothing waits in line here")
                 case RetryLater(tier=tier, history=history):
                     assert history.attempt_count == before.attempt_count + 1
                     self.rounds += 1

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from delivery.lanes.book import Book, Laggard
+from delivery.lanes.book import Book
 from delivery.lanes.marks import OPEN, Mark
+from delivery.lanes.strands.way import Laggard
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import Job, JobKind, Lane, Span, Strand, Unit
 from shared.config.destination import Destination

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from delivery.lanes.book import Laggard
 from delivery.lanes.marks import OPEN, Mark
+from delivery.lanes.strands.way import Laggard
 from delivery.lanes.units import JobKind, Span, Unit
 from tests.unit.delivery.lanes.test_book import A, Driver, strand
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from delivery.lanes.book import _Way
 from delivery.lanes.marks import Mark
+from delivery.lanes.strands.way import Way
 from delivery.lanes.units import JobKind, Span, Strand
 from shared.event.record import KafkaPartition
 from tests.unit.delivery.lanes.test_book import A, B, Driver, strand
@@ -110,8 +110,8 @@ def test_of_those_that_rest_none_is_looked_up_whatever_is_planned() -> None:
         driver.book.ended(at, span, 3)
     looked_up: list[Strand] = []
 
-    class Watched(dict[Strand, _Way]):
-        def __getitem__(self, strand: Strand) -> _Way:
+    class Watched(dict[Strand, Way]):
+        def __getitem__(self, strand: Strand) -> Way:
             looked_up.append(strand)
             return super().__getitem__(strand)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from delivery.lanes.book import Laggard
 from delivery.lanes.fates import HEALTHY_AFTER_S, RESTART_WAIT_S_MAX, Fates
+from delivery.lanes.strands.way import Laggard
 from delivery.lanes.units import Strand
 from delivery.metrics import DeliveryMetrics
 from shared.event.record import KafkaPartition
