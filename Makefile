@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-gateway \
+.PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-archive bench-gateway \
 	bench-delivery bench-fleet bench-http bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
 	docs clean
 
@@ -105,6 +105,9 @@ bench-status: .venv/.bench-synced ## how soon `hifi status` answers on a million
 
 bench-pipelines: .venv/.bench-synced ## pipelines beside Spark that only reads, through one Kafka partition, and idle
 	@$(BIN)/python -u -m benchmarks.pipelines $(ARGS)
+
+bench-archive: .venv/.bench-synced ## how fast a stream is kept in a store, and put back
+	@$(BIN)/python -u -m benchmarks.archive $(ARGS)
 
 bench-retrier: .venv/.bench-synced ## a million waiting events, half of their destinations dead: lateness, memory, rewrites
 	@$(BIN)/python -m benchmarks.retrier $(ARGS)

@@ -23,6 +23,18 @@ SHARED_JOBS_MAX = 2
 _WAIT_S_MAX = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How a sink's events are gathered, before a job hands them over: by time, and by number."""
+
+    # How long news may wait for more.
+    linger_s: float
+    # Of each Kafka partition; so many do not wait.
+    events_max: int
+    # A job that takes longer has less the next time.
+    time_box_s: float
+
+
 @dataclass(slots=True)
 class PipelineLane:
     """A pipeline's way through its stream."""
@@ -33,6 +45,8 @@ class PipelineLane:
     life: int
     # What a job of its own has of each Kafka partition, by how long the last one took.
     events_max: int
+    # Of one that writes to a sink: ranges that are not done yet are done again as they were.
+    gathering: Gathering | None = None
     reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
     is_apart: bool = False
     # Something that it was given could not be worked on: it is cut until that is one event.
@@ -41,6 +55,8 @@ class PipelineLane:
     last_s: float = -inf
     went_on_s: float = -inf
     not_before_s: float = -inf
+    # Since when there is something that a sink has not got.
+    news_since_s: float = inf
     deaths: int = 0
 
 
@@ -53,6 +69,13 @@ class PipelineShare:
     life: int = 0
     # Up to where this may have been done before.
     repeats: Position = field(default_factory=dict)
+    # A sink's: what it may have written is this and nothing beyond.
+    is_fixed: bool = False
+
+    def until(self, where: KafkaPartition) -> int:
+        """Up to where something may have been written once this has begun."""
+        _, end = self.ranges[where]
+        return end if self.is_fixed else max(end, self.repeats.get(where, 0))
 
     @property
     def count(self) -> int:
@@ -70,6 +93,7 @@ class Planned:
 
     shares: tuple[PipelineShare, ...]
     is_shared: bool
+    is_elsewhere: bool = False
 
     @property
     def is_of_one(self) -> bool:
@@ -83,17 +107,26 @@ class PipelineBook:
     events_max: int
     time_box_s: float
     own_jobs_max: int
+    sink_jobs_max: int = 4
     lanes: dict[str, PipelineLane] = field(default_factory=dict)
     ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
+    _sink_count: int = 0
 
-    def enter(self, lane_id: str, tenant: str, reaches: Mapping[KafkaPartition, Reach]) -> None:
+    def enter(
+        self,
+        lane_id: str,
+        tenant: str,
+        reaches: Mapping[KafkaPartition, Reach],
+        gathering: Gathering | None = None,
+    ) -> None:
         """Go on with one, or with more Kafka partitions of it, from where it is."""
         if lane_id not in self.lanes:
             self._lives += 1
-            self.lanes[lane_id] = PipelineLane(lane_id, tenant, self._lives, self.events_max)
+            most = self.events_max if gathering is None else gathering.events_max
+            self.lanes[lane_id] = PipelineLane(lane_id, tenant, self._lives, most, gathering)
         lane = self.lanes[lane_id]
         lane.reaches = {**reaches, **lane.reaches}
 
@@ -138,6 +171,8 @@ class PipelineBook:
             if lane.id not in leaving and self._may_start(lane, now_s)
         ]
         free.sort(key=lambda lane: lane.last_s)
+        elsewhere = self._elsewhere([lane for lane in free if lane.gathering is not None])
+        free = [lane for lane in free if lane.gathering is None]
         well = [lane for lane in free if not self._goes_alone(lane)]
         jobs: list[tuple[list[PipelineLane], bool]] = [
             (well[at : at + SHARES_MAX], True) for at in range(0, len(well), SHARES_MAX)
@@ -147,20 +182,49 @@ class PipelineBook:
         for _, is_shared in jobs:
             self._shared_count += is_shared
             self._own_count += not is_shared
+        self._sink_count += len(elsewhere)
         return [
             Planned(
                 tuple(self._begun(lane, now_s, is_shared=is_shared) for lane in lanes), is_shared
             )
             for lanes, is_shared in jobs
+        ] + [
+            Planned((self._begun_elsewhere(lane, now_s),), is_shared=False, is_elsewhere=True)
+            for lane in elsewhere
         ]
 
     def _may_start(self, lane: PipelineLane, now_s: float) -> bool:
         is_free = not lane.is_under_way and now_s >= lane.not_before_s
-        return is_free and bool(self.news(lane.id))
+        if not is_free or not (news := self.news(lane.id)):
+            return False
+        if (gathering := lane.gathering) is None:
+            return True
+        lane.news_since_s = min(lane.news_since_s, now_s)
+        is_again = any(reach.until > reach.at for reach in lane.reaches.values())
+        has_much = max(news.values()) >= lane.events_max
+        return is_again or has_much or now_s - lane.news_since_s >= gathering.linger_s
 
     def _goes_alone(self, lane: PipelineLane) -> bool:
         most = max(self.news(lane.id).values())
         return lane.is_apart or bool(lane.cut_to) or most > SHARED_EVENTS_MAX
+
+    def _elsewhere(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
+        """Those that begin now: who has just failed leaves half of the places to the others."""
+        failing = sum(lane.deaths > 0 for lane in self._under_way_elsewhere())
+        begins: list[PipelineLane] = []
+        for lane in self._in_turn(lanes):
+            if self._sink_count + len(begins) >= self.sink_jobs_max:
+                break
+            if lane.deaths:
+                if failing >= self.sink_jobs_max // 2:
+                    continue
+                failing += 1
+            begins.append(lane)
+        return begins
+
+    def _under_way_elsewhere(self) -> list[PipelineLane]:
+        lanes = self.lanes.values()
+        return [lane for lane in lanes if lane.gathering is not None and lane.is_under_way]
 
     def _in_turn(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
         """A tenant's second comes after the first of each other tenant."""
@@ -185,10 +249,29 @@ class PipelineBook:
         repeats = {where: until for where, until in untils.items() if until > begins[where]}
         return PipelineShare(lane.id, ranges, lane.life, repeats)
 
+    def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
+        """What may have been written is done again as it was: a sink knows it by its range."""
+        lane.is_under_way, lane.last_s, lane.news_since_s = True, now_s, inf
+        ranges, repeats = {}, {}
+        news = self.news(lane.id)
+        if cut := next((where for where in lane.cut_to if where in news), None):
+            news = {cut: news[cut]}
+        for where, count in news.items():
+            at, until, *_ = lane.reaches[where]
+            # No longer than what is there: Kafka may have lost the end of a log.
+            most = min(count, until - at if until > at else lane.events_max)
+            end = at + min(most, lane.cut_to.get(where, most))
+            ranges[where] = (at, end)
+            lane.reaches[where] = Reach(at, end)
+            if until > at:
+                repeats[where] = min(until, end)
+        return PipelineShare(lane.id, ranges, lane.life, repeats, is_fixed=True)
+
     def over(self, job: Planned) -> None:
         """It has ended, whatever came of it."""
         self._shared_count -= job.is_shared
-        self._own_count -= not job.is_shared
+        self._sink_count -= job.is_elsewhere
+        self._own_count -= not (job.is_shared or job.is_elsewhere)
         for lane, _ in self._still_ours(job):
             lane.is_under_way = False
 
@@ -197,8 +280,11 @@ class PipelineBook:
 
     def done(self, job: Planned, took_s: float, now_s: float) -> None:
         """All that it had to write is stored."""
-        is_slow, is_quick = took_s > self.time_box_s, took_s < self.time_box_s / 2
         for lane, share in self._still_ours(job):
+            most, box_s = self.events_max, self.time_box_s
+            if lane.gathering is not None:
+                most, box_s = lane.gathering.events_max, lane.gathering.time_box_s
+            is_slow, is_quick = took_s > box_s, took_s < box_s / 2
             for where, (_, end) in share.ranges.items():
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
                 cut = 2 * lane.cut_to.pop(where, SHARED_EVENTS_MAX)
@@ -209,15 +295,17 @@ class PipelineBook:
             if is_slow and job.is_of_one:
                 lane.events_max = max(1, lane.events_max // 2)
             elif is_quick:
-                lane.events_max = min(self.events_max, 2 * lane.events_max)
+                lane.events_max = min(most, 2 * lane.events_max)
 
     def failed(self, job: Planned) -> None:
         """A pipeline of it cannot work on something: each is tried alone, and its events cut."""
         for lane, share in self._still_ours(job):
             lane.is_apart = True
             if job.is_of_one:
+                # What others of a sink's ranges have come to is not known: they stay as they are.
+                parts = 1 if share.is_fixed and len(share.ranges) > 1 else 2
                 for where, (begin, end) in share.ranges.items():
-                    lane.cut_to[where] = max(1, (end - begin) // 2)
+                    lane.cut_to[where] = max(1, (end - begin) // parts)
 
     def held_up(self, job: Planned, now_s: float) -> float:
         """Kafka, or Spark, has not done what it was asked; gives when they are tried again."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState
 
@@ -45,6 +47,13 @@ class Documents:
             ),
         )
         return True
+
+    def held_up(self, name: str, why: str, *, now_ms: int) -> None:
+        """It runs, and cannot get on with it; without a why it can again."""
+        known = self.states.get(name)
+        if known is not None and known.standing == "running" and known.why != why:
+            self.states[name] = replace(known, why=why, at_ms=now_ms)
+            self.untold.add(name)
 
     def by_lane(self) -> dict[str, Pipeline]:
         """What runs, by the lane that it has."""

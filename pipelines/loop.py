@@ -7,7 +7,7 @@ and the position are stored together, by the one writer of the pipeline's slot (
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import structlog
 
 from pipelines.beginnings import begins
-from pipelines.book import PipelineBook, PipelineShare, Planned
+from pipelines.book import Gathering, PipelineBook, PipelineShare, Planned
 from pipelines.documents import Documents
 from pipelines.jobs.job import Task
 from pipelines.jobs.runner import JobRunner, short
+from pipelines.jobs.sink import SinkKind
 from pipelines.judging.judge import judge
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
@@ -56,6 +57,8 @@ class PipelineLoop:
     metrics: PipelineMetrics
     config: ConfigFeed
     log: LogClient
+    # What writes to somewhere else than Kafka, by the member that names such an output.
+    sinks: Mapping[str, SinkKind]
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -67,14 +70,24 @@ class PipelineLoop:
             drain_s=settings.drain_s,
         )
         self.book = PipelineBook(
-            settings.micro_batch_events_max, settings.time_box_s, settings.own_jobs_max
+            settings.micro_batch_events_max,
+            settings.time_box_s,
+            settings.own_jobs_max,
+            settings.sink_jobs_max,
         )
         self.documents = Documents()
         self.tables = KnownTables(settings)
         self._seen: object = None
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
         self.runner = JobRunner(
-            self.spark, settings, self.metrics, self.book, self.writers, self.log
+            self.spark,
+            settings,
+            self.metrics,
+            self.book,
+            self.writers,
+            self.log,
+            self.sinks,
+            self._say,
         )
         # With the slots of the pipelines that each is of.
         self._jobs: dict[asyncio.Task[None], frozenset[int]] = {}
@@ -235,9 +248,16 @@ class PipelineLoop:
         # If it was lost meanwhile, and came again, others may have gone on with it.
         is_same = self.writers.of(pipeline.name) is writer
         if is_same and lane_id in self.documents.by_lane():
-            self.book.enter(lane_id, pipeline.tenant, found)
+            self.book.enter(lane_id, pipeline.tenant, found, self._gathering(pipeline))
             self._told_s[lane_id] = time.monotonic()
             log.info("lane.started", lane=lane_id)
+
+    def _say(self, pipeline: str, why: str) -> None:
+        self.documents.held_up(pipeline, why, now_ms=now_ms())
+
+    def _gathering(self, pipeline: Pipeline) -> Gathering | None:
+        output = pipeline.sink
+        return None if output is None else self.sinks[output.member].gathering
 
     async def _go_on_without(self, lane_id: str, where: KafkaPartition) -> None:
         """Kafka has lost the end of a log: what comes there from now on is new."""
@@ -305,10 +325,12 @@ class PipelineLoop:
         for lane_id, pipeline in self.documents.by_lane().items():
             if lane_id not in self.book.lanes:
                 continue
-            went_on_s = self.book.lanes[lane_id].went_on_s
+            lane = self.book.lanes[lane_id]
+            went_on_s = lane.went_on_s
             has_news = bool(self.book.news(lane_id))
             since_s = self._behind_s.setdefault(lane_id, now_s) if has_news else now_s
-            age_s = max(0.0, now_s - max(since_s, went_on_s))
+            lingers_s = 0.0 if lane.gathering is None else lane.gathering.linger_s
+            age_s = max(0.0, now_s - max(since_s, went_on_s) - lingers_s)
             if not has_news:
                 self._behind_s.pop(lane_id, None)
             self.metrics.progress_age(pipeline.name, age_s=age_s)

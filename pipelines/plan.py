@@ -27,6 +27,7 @@ from pipelines.parts.columns import (
     timestamp,
 )
 from pipelines.parts.enriched import TABLE, enriched, names_row
+from pipelines.parts.for_sinks import SINK_COLUMNS, for_a_sink, made_id
 from pipelines.parts.whole_events import DEAD, FILTERED, whole_events
 from pipelines.shards import NO_SHARDS, Partitionings, partition_at
 from pipelines.tables.look_ups import NO_TABLES, LookUp, Tables
@@ -39,6 +40,7 @@ from shared.config.pipeline import (
     Pipeline,
     Select,
     Step,
+    ToArchive,
     ToDead,
     ToStream,
     ToTable,
@@ -112,7 +114,8 @@ def planned(
         rows = after(step, rows, tables.look_ups)
     rows = _written(pipeline, rows, _Targets(streams, tables.written))
     _check_closed(rows)
-    return map_arrow(rows, whole_events, ROWS) if pipeline.explodes else rows
+    schema = ROWS if pipeline.sink is None else f"{ROWS}, {SINK_COLUMNS}"
+    return map_arrow(rows, whole_events, schema) if pipeline.explodes else rows
 
 
 def _check_closed(rows: DataFrame) -> None:
@@ -124,6 +127,8 @@ def _check_closed(rows: DataFrame) -> None:
 def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
     """The events as they come: their members, and what Hifi knows of them."""
     kept = {name: F.col(name) for name in ("topic", "partition", "offset", "key", "headers")}
+    if pipeline.sink is not None:
+        kept |= {"raw": F.col("value"), "time_ms": F.unix_millis("timestamp")}
     value = F.coalesce("value", F.lit(b""))
     # Of two headers of one name the last counts, as in Kafka's own `lastHeader`.
     known = {"known": F.map_from_entries("headers")}
@@ -131,10 +136,12 @@ def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
     via = header(VIA).cast("string")
     too_far = F.when(F.size(F.split(via, ",")) >= HOPS_MAX, TOO_MANY_HOPS)
     fate = F.when(F.find_in_set(F.lit(pipeline.name), via) > 0, FILTERED).otherwise(too_far)
+    # From a sink nothing comes back.
+    fate = F.when(via.isNotNull() & F.lit(pipeline.sink is None), fate)
     rows = rows.select(
         *(ours(name).alias(f"{OURS}{name}") for name in (*kept, "value")),
         *named(
-            fate=F.when(via.isNotNull(), fate),
+            fate=fate,
             via=via,
             trace=header(TRACEPARENT),
             event_id=event_id(),
@@ -275,7 +282,9 @@ def _last_fate(pipeline: Pipeline, targets: _Targets, *, is_one: bool) -> Column
             fate = fate.when(is_wanted(nth) & is_large, TOO_LARGE)
     for nth, _ in _sharded(pipeline, targets):
         fate = fate.when(is_wanted(nth) & ours(f"place:{nth}").isNull(), UNKNOWN_SHARD)
-    return F.coalesce(ours("fate"), fate.when(size > size_max, TOO_LARGE))
+    if pipeline.sink is None:
+        fate = fate.when(size > size_max, TOO_LARGE)
+    return F.coalesce(ours("fate"), fate)
 
 
 def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
@@ -294,6 +303,9 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
     def either(passed: Column, dead: Column) -> Column:
         return F.when(is_passed, passed).when(is_dead, dead)
 
+    key, value, headers = ours("out_key"), ours("out_value"), _headers(pipeline, nth)
+    if pipeline.sink is not None and pipeline.keeps_events:
+        key, value, headers = ours("key"), ours("raw"), ours("headers")
     return [
         ours("partition").alias("partition"),
         ours("offset").alias("offset"),
@@ -304,9 +316,10 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
         ours("accepted_at_ms").alias("accepted_at_ms"),
         F.when(is_passed, topic).alias("topic"),
         F.when(is_passed, place).alias("to_partition"),
-        either(ours("out_key"), ours("key")).alias("key"),
-        either(ours("out_value"), ours("value")).alias("value"),
-        either(_headers(pipeline, nth), ours("headers")).alias("headers"),
+        either(key, ours("key")).alias("key"),
+        either(value, ours("value")).alias("value"),
+        either(headers, ours("headers")).alias("headers"),
+        *(for_a_sink(pipeline, nth) if pipeline.sink is not None else ()),
     ]
 
 
@@ -316,15 +329,14 @@ def _topic(output: Output, targets: _Targets) -> str | None:
             return stream_topic(output.stream)
         case ToTable():
             return targets.tables[output.table].topic
-        case ToDead():
+        case ToDead() | ToArchive():
             return None
 
 
 def _headers(pipeline: Pipeline, nth: Column) -> Column:
     """What is known of an event that was made: in the order in which all are written."""
     place = (ours("topic"), ours("partition"), ours("offset"))
-    made_by = F.lit(f"{pipeline.name}/{pipeline.generation}")
-    event_id = F.sha2(F.concat_ws("/", made_by, *place, nth), 256)
+    event_id = made_id(pipeline, nth)
     for to, output in enumerate(pipeline.to):
         if isinstance(output, ToStream) and output.repost:
             event_id = F.when(ours("to") == to, ours("event_id")).otherwise(event_id)

@@ -6,11 +6,13 @@ from contextlib import AsyncExitStack
 
 import structlog
 
+from pipelines.archive.kind import archive_kind
 from pipelines.judging.sandbox import OPTIONS
 from pipelines.loop import PipelineLoop
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
+from shared.config.pipeline import ToArchive
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
@@ -52,7 +54,8 @@ async def _run(
         streams = await running.enter_async_context(
             LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
         )
-        loop = PipelineLoop(spark, settings, metrics, config, streams)
+        sinks = {ToArchive.member: archive_kind(settings)}
+        loop = PipelineLoop(spark, settings, metrics, config, streams, sinks)
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse = Pulse()
         health.must_turn("what plans the pipelines", pulse, within_s=_LOOP_WITHIN_S)

@@ -1,6 +1,6 @@
-"""Starts the Spark workers of pipelines that make several events of one."""
+"""Starts the Spark workers of pipelines: of those that make several events of one, and of sinks."""
 
 from shared.runtime.spark.worker_daemon import run_daemon
 
 if __name__ == "__main__":
-    run_daemon("pipelines.plan", service="pipelines")
+    run_daemon("pipelines.plan", "pipelines.archive.sink", service="pipelines")

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from deploy.cli import doctor, gateway, status, top, topics, up
+from deploy.cli.archive import archives, restore
 from deploy.cli.control import (
     dead,
     destinations,
@@ -70,8 +71,9 @@ for command in commands:
     app.command()(command)
 control_command(app)(receipt.receipt)
 app.command("replay")(replay.replay_)
+app.command("restore")(restore.restore_)
 app.command("simulate")(simulate.simulate_)
-for group in (keys, streams, destinations, pipelines, tables, secrets, tenants, dead):
+for group in (keys, streams, destinations, pipelines, tables, archives, secrets, tenants, dead):
     app.add_typer(group.app)
 
 

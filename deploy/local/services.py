@@ -39,7 +39,7 @@ class Service:
         """Which keys it is given: to seal and open secrets, and to know the operator."""
         if self.name == "gateway":
             return {VARIABLE, OPERATOR_KEY}
-        return {VARIABLE} if self.name in {"delivery", "retrier"} else set()
+        return {VARIABLE} if self.name in {"delivery", "retrier", "pipelines"} else set()
 
     @property
     def user(self) -> str | None:

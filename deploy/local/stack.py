@@ -26,6 +26,7 @@ from deploy.local.services import (
     services_of,
 )
 from deploy.local.stack_settings import StackSettings
+from deploy.local.stores import write_stores
 from shared.event.topics import fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
@@ -67,6 +68,8 @@ class Stack:
         self._environ = environ
         self._say = say
         self._held = ExitStack()
+        # What those who archive are told of stores.
+        self._stores: dict[str, str] = {}
         self._keys: dict[str, str] = {}
         self._topics: TopicSettings
         self.restarts = Restarts()
@@ -150,6 +153,7 @@ class Stack:
                 **_auth(self._environ),
                 **_but_of_kafka(self._environ),
                 **service.env,
+                **(self._stores if service.name == "pipelines" else {}),
                 **places,
                 **keys,
                 **self._kafka_access(service),
@@ -196,6 +200,7 @@ class Stack:
             VARIABLE: secret_keys(folder, self._environ),
             OPERATOR_KEY: operator_key(folder, self._environ),
         }
+        self._stores = write_stores(self.settings, self._environ)
         self._topics = read_settings(TopicSettings, program="hifi up")
         find_java()
         for option, port in self.settings.ports():

@@ -13,6 +13,8 @@ from shared.runtime.java.jars import default_cache
 
 # Beside whoever starts it.
 DATA = Path("data")
+# In it: which stores there are, and below which folder those may be that are folders.
+STORES, FOLDERS = "stores.toml", "store-folders"
 
 
 def _option(default: Any, words: str, **bounds: float) -> Any:
@@ -40,6 +42,7 @@ class StackSettings:
     observe_metrics_port: int = _port(defaults.OBSERVE_METRICS_PORT, "Lag and loss as metrics.")
     console_port: int = _port(defaults.CONSOLE_PORT, "Hifi in a browser.")
     sample_port: int = _port(defaults.SAMPLE_PORT, "Shows what arrives.")
+    archive: str | None = _option(None, "Archives: a folder, or s3://BUCKET/PATH (gs, az).")
     kafka_heap_mb: int | None = _option(None, "Each broker's heap.", min=128)
     spark_heap_mb: int = _option(1024, "Each Spark driver's heap.", min=512)
     # Below 1 all retry delays shrink alike, to see hours of retrying in minutes.

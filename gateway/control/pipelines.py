@@ -31,7 +31,7 @@ from gateway.problems import Problem, pointer_to
 from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline
 from shared.config.cycles import cycle_through
 from shared.config.model import ConfigError
-from shared.config.pipeline import Enrich, Pipeline, ToDead, ToStream, ToTable
+from shared.config.pipeline import Enrich, Pipeline, ToArchive, ToDead, ToStream, ToTable
 from shared.config.pipeline_state import PipelineState, PipelineStates, Standing
 from shared.event.times import rfc3339
 from shared.event.topics import config_key
@@ -267,7 +267,8 @@ def _named(
             case ToTable():
                 check = partial(_check_written, output.table, pipeline, caller, configuration)
                 yield f"to.{nth}.table", check
-            case ToDead():
+            # Which stores there are, who runs pipelines knows, and says.
+            case ToDead() | ToArchive():
                 pass
 
 

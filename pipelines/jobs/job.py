@@ -6,7 +6,7 @@ All its pipelines share the job, each with a source of its own, as each is elsew
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from threading import Timer
 from typing import Any
@@ -21,6 +21,7 @@ from pipelines.jobs.blame import fault_of_an_event
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import write_rows
+from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.parts.whole_events import DEAD, NOT_PASSED
 from pipelines.plan import planned
 from pipelines.settings import PipelinesSettings
@@ -45,6 +46,8 @@ _MANY_TIMES = ("event_times", "accepted_ats")
 _MOMENTS_MAX = 100
 # More than those that a stream has kept of, with a day for events that came late.
 _MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
+# What a sink's tasks have said is counted under this name.
+_SAID = "said"
 
 
 class JobFailedError(Exception):
@@ -60,6 +63,8 @@ class Task:
     # Of the streams that it writes to, those that lay their events by shards.
     streams: Partitionings = field(default_factory=dict)
     tables: Tables = NO_TABLES
+    # Where its events go if that is not Kafka; such a task has a job of its own.
+    sink: Sink | None = None
 
 
 def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
@@ -68,6 +73,8 @@ def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Ta
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     context.setLocalProperty("spark.scheduler.pool", name)
     watched = [f"made-{nth}" for nth, _ in enumerate(tasks)]
+    is_elsewhere = any(task.sink is not None for task in tasks)
+    seconds_max = settings.sink_job_s_max if is_elsewhere else settings.job_s_max
     rows = reduce(
         DataFrame.union,
         (_rows(spark, servers, *each) for each in zip(tasks, watched, strict=True)),
@@ -79,21 +86,24 @@ def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Ta
         late = True
         context.cancelJobsWithTag(tag)
 
-    timer = Timer(settings.job_s_max, give_up)
+    timer = Timer(seconds_max, give_up)
     context.addJobTag(tag)
     timer.start()
     try:
         options = sink_options(servers, name=f"pipelines-{name}")
-        found = write_rows(rows, options, watched)
+        found = write_rows(rows, options, [*watched, _SAID] if is_elsewhere else watched)
     except (PySparkException, Py4JJavaError) as error:
         if late:
-            raise JobFailedError(f"it took longer than {settings.job_s_max:g} s") from error
+            too_long = f"it took longer than {seconds_max:g} s"
+            raise (SinkAwayError if is_elsewhere else JobFailedError)(too_long) from error
         if (why := fault_of_an_event(str(error))) is not None:
             raise JobFailedError(why) from error
         raise
     finally:
         timer.cancel()
         context.removeJobTag(tag)
+    if is_elsewhere:
+        return [_made_elsewhere(tasks[0], *found)]
     return [_made(task, seen) for task, seen in zip(tasks, found, strict=True)]
 
 
@@ -104,9 +114,17 @@ def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFr
     rows = planned(task.pipeline, records, task.streams, task.tables).observe(watched, *_figures())
     letters = with_dead_letters(rows, task.pipeline, now_ms=now_ms())
     wanted = reduce(DataFrame.where, (F.col("outcome") != it for it in NOT_PASSED), letters)
-    # Where it says nothing, Kafka's producer goes by the key.
-    place = F.col("to_partition").alias("partition")
-    return wanted.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
+    if task.sink is None:
+        # Where it says nothing, Kafka's producer goes by the key.
+        place = F.col("to_partition").alias("partition")
+        return wanted.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
+    # What it has had before is for a sink to know.
+    is_dead = F.col("outcome") == DEAD
+    headers = F.when(is_dead, labelled(task.share)).otherwise(F.col("headers"))
+    told = handed_over(
+        wanted.withColumn("headers", headers), task.sink, task.pipeline, task.share.ranges
+    ).observe(_SAID, F.collect_list("said").alias("said"))
+    return told.where(F.col("topic").isNotNull()).select("topic", "key", "value", "headers")
 
 
 def _figures() -> list[Column]:
@@ -177,3 +195,16 @@ def _counted(histogram: Sequence[Mapping[str, float]] | None) -> dict[int, int]:
     for each in histogram or ():
         counts[round(each["x"])] += round(each["y"])
     return dict(counts)
+
+
+def _made_elsewhere(task: Task, seen: dict[str, Any], told: dict[str, Any]) -> Made:
+    """With what the sink has said: some of what has passed it may have refused."""
+    assert task.sink is not None, "it is a sink's job"
+    made, handed = _made(task, seen), heard(task.pipeline, told["said"])
+    refused = sum(map(len, handed.refused.values()))
+    return replace(
+        made,
+        passed=made.passed - refused,
+        dead={**made.dead, **handed.refused},
+        records=tuple(task.sink.records(task.share.ranges, handed.reports)),
+    )

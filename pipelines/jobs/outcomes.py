@@ -1,6 +1,6 @@
 """Says what a job has made of the events of a pipeline, and writes it down as receipts. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -32,6 +32,8 @@ class Made:
     # About when they happened, and came to us: so many at such a time.
     event_times: Mapping[int, int] = field(default_factory=dict)
     accepted_ats: Mapping[int, int] = field(default_factory=dict)
+    # What a sink has to tell besides.
+    records: Sequence[RecordOut] = ()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -1,10 +1,8 @@
 """Makes a dead letter of the one event that a pipeline cannot work on."""
 
+from pipelines.jobs.letters import letter_of
 from shared.config.pipeline import Pipeline
-from shared.event.envelope import History, dead_headers, dead_value, open_stream_record
 from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
-from shared.event.topics import DEAD
-from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -26,24 +24,8 @@ async def dead_letter(
     found = next((each for each in answer.records if each.offset == offset), None)
     if found is None:
         return None
+    headers = tuple((name, raw or b"") for name, raw in found.headers)
     record = RecordIn(
-        Origin(*where, offset),
-        found.timestamp,
-        found.key,
-        found.value or b"",
-        tuple((name, raw or b"") for name, raw in found.headers),
+        Origin(*where, offset), found.timestamp, found.key, found.value or b"", headers
     )
-    at_ms, envelope = now_ms(), open_stream_record(record)
-    history = History(
-        attempt_count=1,
-        park_count=0,
-        first_attempt_at_ms=at_ms,
-        deadline_at_ms=at_ms,
-        not_before_ms=at_ms,
-        cause=reason,
-        last_detail=why,
-        last_attempt_at_ms=at_ms,
-    )
-    lane = pipeline.lane_id
-    headers = dead_headers(envelope, lane, history, reason=reason, dead_at_ms=at_ms)
-    return RecordOut(DEAD, lane.encode(), dead_value(envelope.value), headers)
+    return letter_of(record, pipeline.lane_id, reason=reason, why=why)

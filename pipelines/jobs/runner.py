@@ -14,6 +14,7 @@ from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.jobs.job import JobFailedError, Task, run_job
 from pipelines.jobs.outcomes import Made, receipts
 from pipelines.jobs.poison import dead_letter
+from pipelines.jobs.sink import SinkAwayError, SinkKind
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
@@ -45,10 +46,14 @@ class JobRunner:
     book: PipelineBook
     writers: SlotWriters
     log: LogClient
+    sinks: Mapping[str, SinkKind]
+    # Gets the pipeline, and why what it writes to does not take anything; empty: it does.
+    told: Callable[[str, str], None] = lambda _, __: None
 
     def __post_init__(self) -> None:
         # Two for shared jobs, and two for who is judged.
-        self._threads = ThreadPoolExecutor(self.settings.own_jobs_max + 4, "job")
+        count = self.settings.own_jobs_max + self.settings.sink_jobs_max + 4
+        self._threads = ThreadPoolExecutor(count, "job")
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -60,6 +65,7 @@ class JobRunner:
         """Never raises: the lanes of the job are told how it ended."""
         began_s, began_ms = time.monotonic(), now_ms()
         try:
+            work = [self._with_sink(task) for task in work]
             # Before anything is written: whoever goes on from here says what may be a repeat.
             ready = await self._store(job, {task: ([], _until(task.share)) for task in work})
             if not ready:
@@ -67,7 +73,10 @@ class JobRunner:
             spark = await self.spark.get()
             found = await self.in_thread(run_job, spark, self.settings, ready)
             made = dict(zip(ready, found, strict=True))
-            rows = {task: self._receipts(task.share, made[task], began_ms) for task in ready}
+            rows = {
+                task: [*self._receipts(task.share, made[task], began_ms), *made[task].records]
+                for task in ready
+            }
             stored = await self._store(
                 job, {task: (rows[task], _ends(task.share)) for task in ready}
             )
@@ -77,6 +86,11 @@ class JobRunner:
             await self._cut(job, work, error, began_ms)
         except Exception as error:  # noqa: BLE001 - it is told, and tried again
             self._held_up(job, work, error)
+
+    def _with_sink(self, task: Task) -> Task:
+        if (output := task.pipeline.sink) is None:
+            return task
+        return replace(task, sink=self.sinks[output.member].made(task.pipeline))
 
     async def _store(
         self,
@@ -115,6 +129,7 @@ class JobRunner:
         self.book.done(_part(job, made), took_s, time.monotonic())
         for task, what in made.items():
             name = task.pipeline.name
+            self.told(name, "")
             self.metrics.lane_up(name, is_up=True)
             count = task.share.count
             self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
@@ -123,6 +138,8 @@ class JobRunner:
     def _held_up(self, job: Planned, work: Sequence[Task], error: Exception) -> None:
         again_s = self.book.held_up(_part(job, work), time.monotonic())
         for task in work:
+            if isinstance(error, SinkAwayError):
+                self.told(task.pipeline.name, str(error)[:_WORDS_MAX])
             self._died(task, error, again_s)
 
     def _died(self, task: Task, error: Exception, again_s: float) -> None:
@@ -165,14 +182,8 @@ def _part(job: Planned, work: Sequence[Task] | Mapping[Task, Any]) -> Planned:
 
 
 def _until(share: PipelineShare) -> dict[KafkaPartition, Reach]:
-    return {
-        where: Reach(begin, max(end, share.repeats.get(where, 0)))
-        for where, (begin, end) in share.ranges.items()
-    }
+    return {where: Reach(begin, share.until(where)) for where, (begin, _) in share.ranges.items()}
 
 
 def _ends(share: PipelineShare) -> dict[KafkaPartition, Reach]:
-    return {
-        where: Reach(end, max(end, share.repeats.get(where, 0)))
-        for where, (_, end) in share.ranges.items()
-    }
+    return {where: Reach(end, share.until(where)) for where, (_, end) in share.ranges.items()}

@@ -106,7 +106,8 @@ def _failed(
 ) -> UnfitError:
     """Which step it is that throws."""
     for nth, _ in enumerate(pipeline.steps, start=1):
-        to = (replace(pipeline.to[0], when=None),)
+        first = pipeline.to[0]
+        to = (first if first.when is None else replace(first, when=None),)
         part = replace(pipeline, steps=pipeline.steps[:nth], to=to, match=None, tests=())
         try:
             came_of(session, part, records)

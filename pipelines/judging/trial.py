@@ -105,6 +105,9 @@ def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[Came]) ->
         events = [row.value for row in came if row.outcome == PASSED and row.target == target]
         expected = test.expect.get(target, ()) if isinstance(test.expect, dict) else test.expect
         lines += _unlike(f"to {target}", expected, [*map(_read, events)])
+    if pipeline.sink is not None and not isinstance(test.expect, dict):
+        events = [row.value for row in came if row.outcome == PASSED]
+        lines += _unlike(f"to the {pipeline.sink.member}", test.expect, [*map(_read, events)])
     dead = [row for row in came if row.outcome == DEAD]
     lines += _unlike("in dead letters", test.dead, [_read(row.value) for row in dead])
     if lines:

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from functools import cache, partial
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Discriminator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.json_schema import SkipJsonSchema
 
@@ -30,7 +30,8 @@ _SENTENCES = {
 }
 # What pydantic puts into a path that is no member: which of several kinds an object is.
 _KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
-    f"[{member}]" for member in ("where", "select", "explode", "enrich", "stream", "table", "dead")
+    f"[{member}]"
+    for member in (*("where", "select", "explode", "enrich", "stream", "table", "dead", "archive"),)
 }
 _SUBJECT = re.compile(r"^\w+(?= should )")
 
@@ -154,3 +155,33 @@ def _is_same(known: Any, given: Any) -> bool:
         return False
     both = known.keys() & given.keys()
     return bool(both) and all(known[name] == given[name] for name in both)
+
+
+def one_of(what: str, *kinds: type[Any]) -> BeforeValidator:
+    """Refuses an object that no one of its members names, and says which there are."""
+    there = ", ".join(kind.member for kind in kinds)
+
+    def check_kind(given: Any) -> Any:
+        if isinstance(given, kinds):
+            return given
+        if not isinstance(given, dict) or not given:
+            raise ValueError(f"a {what} is an object with one of: {there}")
+        named = [kind.member for kind in kinds if kind.member in given]
+        if not named:
+            raise ValueError(f"there is no {what} {next(iter(given))!r}; there are: {there}")
+        if len(named) > 1:
+            raise ValueError(f"a {what} has one of: {there}; this one has {' and '.join(named)}")
+        return given
+
+    return BeforeValidator(check_kind)
+
+
+def by_member(*kinds: type[Any]) -> Discriminator:
+    """Tells objects apart by the member that names them."""
+    members = [kind.member for kind in kinds]
+
+    def kind_of(given: Any) -> str:
+        named = given if isinstance(given, dict) else {given.member}
+        return next(f"[{member}]" for member in members if member in named)
+
+    return Discriminator(kind_of)

@@ -12,12 +12,12 @@ import json
 import re
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, Tag, model_validator
 from pydantic.dataclasses import dataclass
 
 from shared.config.access import DEFAULT_TENANT
 from shared.config.destination import Start
-from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.model import CONFIG, ConfigError, ConfigObject, by_member, one_of
 from shared.config.pipeline_tests import PipelineTest
 from shared.config.values import Name, check
 from shared.event.topics import config_key, pipeline_lane
@@ -148,6 +148,7 @@ class ToStream:
     """Writes to a stream what `when` is true of; without it, whatever gets here."""
 
     member: ClassVar[str] = "stream"
+    is_sink: ClassVar[bool] = False
     stream: Name
     when: Expression | None = None
     # It may close a cycle of streams: events come again, keep their ids, and are not taken twice.
@@ -159,6 +160,7 @@ class ToTable:
     """Writes a row, under the event's key, of what `when` is true of."""
 
     member: ClassVar[str] = "table"
+    is_sink: ClassVar[bool] = False
     table: Name
     when: Expression | None = None
 
@@ -168,38 +170,19 @@ class ToDead:
     """Has the event rest in dead letters, and go nowhere else."""
 
     member: ClassVar[str] = "dead"
+    is_sink: ClassVar[bool] = False
     dead: Literal[True]
     when: Expression | None = None
 
 
-def _one_of(what: str, *kinds: type[Any]) -> BeforeValidator:
-    """Refuses an object that no one of its members names, and says which there are."""
-    there = ", ".join(kind.member for kind in kinds)
+@dataclass(frozen=True, slots=True, config=_PART)
+class ToArchive:
+    """Keeps what gets here in a store, which whoever runs Hifi has named."""
 
-    def check_kind(given: Any) -> Any:
-        if isinstance(given, kinds):
-            return given
-        if not isinstance(given, dict) or not given:
-            raise ValueError(f"a {what} is an object with one of: {there}")
-        named = [kind.member for kind in kinds if kind.member in given]
-        if not named:
-            raise ValueError(f"there is no {what} {next(iter(given))!r}; there are: {there}")
-        if len(named) > 1:
-            raise ValueError(f"a {what} has one of: {there}; this one has {' and '.join(named)}")
-        return given
-
-    return BeforeValidator(check_kind)
-
-
-def _by_member(*kinds: type[Any]) -> Discriminator:
-    """Tells objects apart by the member that names them."""
-    members = [kind.member for kind in kinds]
-
-    def kind_of(given: Any) -> str:
-        named = given if isinstance(given, dict) else {given.member}
-        return next(f"[{member}]" for member in members if member in named)
-
-    return Discriminator(kind_of)
+    member: ClassVar[str] = "archive"
+    is_sink: ClassVar[bool] = True
+    when: ClassVar[None] = None
+    archive: Name
 
 
 Step: TypeAlias = Annotated[
@@ -208,15 +191,16 @@ Step: TypeAlias = Annotated[
     | Annotated[Explode, Tag("[explode]")]
     | Annotated[Enrich, Tag("[enrich]")]
     | Annotated[Key, Tag("[key]")],
-    _by_member(Where, Select, Explode, Enrich, Key),
-    _one_of("step", Where, Select, Explode, Enrich, Key),
+    by_member(Where, Select, Explode, Enrich, Key),
+    one_of("step", Where, Select, Explode, Enrich, Key),
 ]
 Output: TypeAlias = Annotated[
     Annotated[ToStream, Tag("[stream]")]
     | Annotated[ToTable, Tag("[table]")]
-    | Annotated[ToDead, Tag("[dead]")],
-    _by_member(ToStream, ToTable, ToDead),
-    _one_of("output", ToStream, ToTable, ToDead),
+    | Annotated[ToDead, Tag("[dead]")]
+    | Annotated[ToArchive, Tag("[archive]")],
+    by_member(ToStream, ToTable, ToDead, ToArchive),
+    one_of("output", ToStream, ToTable, ToDead, ToArchive),
 ]
 
 
@@ -271,6 +255,16 @@ class Pipeline(ConfigObject):
         return any(isinstance(step, Select | Explode | Enrich) for step in self.steps)
 
     @property
+    def keeps_events(self) -> bool:
+        """Whether all that passes leaves as it came, with its key, its headers and its id."""
+        return not any(isinstance(step, Select | Explode | Enrich | Key) for step in self.steps)
+
+    @property
+    def sink(self) -> Output | None:
+        """The one output that is elsewhere than in Kafka (ADR 0084)."""
+        return next((output for output in self.to if output.is_sink), None)
+
+    @property
     def streams_to(self) -> list[ToStream]:
         return [output for output in self.to if isinstance(output, ToStream)]
 
@@ -300,7 +294,7 @@ class Pipeline(ConfigObject):
         found = (
             each.stream if isinstance(each, ToStream) else each.table
             for each in self.to
-            if not isinstance(each, ToDead)
+            if isinstance(each, ToStream | ToTable)
         )
         return [*dict.fromkeys(found)]
 
@@ -334,6 +328,15 @@ def _check_steps(pipeline: Pipeline) -> None:
 
 def _check_outputs(pipeline: Pipeline) -> None:
     outputs = pipeline.to
+    if pipeline.sink is not None and len(outputs) > 1:
+        wrong = (
+            f"`{pipeline.sink.member}` is the only output of its pipeline, as it goes on at a pace"
+            " of its own: make a pipeline for each"
+        )
+        raise ConfigError("to", wrong)
+    if isinstance(pipeline.sink, ToArchive) and pipeline.explodes:
+        wrong = "an archive keeps one event for each offset: explode in a pipeline before it"
+        raise ConfigError("to.0.archive", wrong)
     if len(outputs) > 1 and pipeline.match is None and any(each.when for each in outputs):
         wrong = "of several outputs with a `when`, say first or all: who gets what several want"
         raise ConfigError("match", wrong)
@@ -372,7 +375,7 @@ def _check_tests(pipeline: Pipeline) -> None:
             raise ConfigError(f"tests.{nth}.tables.{unknown[0]}", wrong)
         where = f"tests.{nth}.expect"
         if not isinstance(test.expect, dict):
-            if test.expect and len(streams) != 1:
+            if test.expect and len(streams) != 1 and pipeline.sink is None:
                 raise ConfigError(where, f"say for each of {sorted(streams)} what comes there")
         elif unknown := sorted(test.expect.keys() - streams):
             raise ConfigError(f"{where}.{unknown[0]}", f"it writes to {sorted(streams)} alone")

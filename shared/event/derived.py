@@ -13,6 +13,8 @@ from shared.event.record import Origin
 ORIGIN = "hifi-origin"
 # The pipelines that it has come through, the first of them first, with commas between them.
 VIA = "hifi-via"
+# Which restore has put it back into a stream.
+RESTORED = "hifi-restored"
 # More is a mistake: chains that people draw have three or four pipelines.
 HOPS_MAX = 8
 

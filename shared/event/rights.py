@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from shared.event.topics import (
     ACKED,
+    ARCHIVE,
     AUDIT,
     CONFIG,
     DEAD,
@@ -123,6 +124,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         *_read(CONFIG),
         *_write(RECEIPTS, DEAD),
         *_both(PIPELINES),
+        *_write(ARCHIVE),
         # How far each pipeline is, and which process has which of them.
         _LANES,
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),

@@ -33,6 +33,9 @@ LANE_GROUP_PREFIX = "hifi.lane."
 LEASE_GROUP_PREFIX = "hifi.leases."
 # What a pipeline's lane is called by, where a destination has its name.
 _PIPELINE = "pipeline:"
+# How far a restore is, by its id; and as whom it writes into a stream.
+RESTORE_GROUP_PREFIX = "hifi.restore."
+_RESTORE_WRITER_PREFIX = "hifi-restore-"
 # Each process that runs pipelines writes as the holder of its slots.
 PIPELINES_WRITER_PREFIX = "hifi-pipelines."
 # The lanes over all tiers, and over what waits for slow destinations; any other lane is called
@@ -44,6 +47,7 @@ STATE = "hifi.state"
 LANES = "hifi.lanes"
 TERMS = "hifi.terms"
 PIPELINES = "hifi.pipelines"
+ARCHIVE = "hifi.archive"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
@@ -197,6 +201,16 @@ def pipelines_writer(slot: int) -> str:
     return f"{PIPELINES_WRITER_PREFIX}{slot}"
 
 
+def restore_group(restore_id: str) -> str:
+    """The consumer group that holds how far a restore is; nobody joins it."""
+    return f"{RESTORE_GROUP_PREFIX}{restore_id}"
+
+
+def restore_writer(stream: str) -> str:
+    """As whom events are restored into a stream: one at a time."""
+    return f"{_RESTORE_WRITER_PREFIX}{stream}"
+
+
 def lease_group(service: str) -> str:
     """The group in which the processes of a service share its work out."""
     return LEASE_GROUP_PREFIX + service
@@ -270,6 +284,8 @@ def fixed_specs(
         TopicSpec(STATE, 1, _COMPACTED),
         # Of each pipeline what has been judged of it: who follows them follows this.
         TopicSpec(PIPELINES, 1, _COMPACTED),
+        # Of each object of an archive what is said of it, which also stands beside the object.
+        TopicSpec(ARCHIVE, 1, _log(RECEIPTS_RETENTION_MS)),
         # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         redriven_spec(),

@@ -28,7 +28,7 @@ def seed(app: App) -> None:
     stack = Stack(app, "bad")
     anybody = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "CidrIp": "0.0.0.0/0"}
     everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
-    s3.CfnBucket(stack, "Bucket")
+    s3.CfnBucket(stack, "OpenStore")
     iam.CfnPolicy(
         stack,
         "All",

@@ -32,6 +32,8 @@ QUICK_INTERVALS = {
     # A minute is judged soon after its last event.
     "HIFI_OBSERVE_SETTLE_S": "2",
     "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",
+    # An archive makes its objects of what there is.
+    "HIFI_PIPELINES_ARCHIVE_EVERY_S": "1",
     # Kafka's least: an observer that was killed has the audit back when it is over.
     "HIFI_OBSERVE_LEASE_S": "6",
 }

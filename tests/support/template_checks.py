@@ -11,7 +11,7 @@ KEEPS_DATA = {
     "AWS::MSK::Cluster",
     "AWS::KMS::Key",
     "AWS::SecretsManager::Secret",
-    "AWS::S3::Bucket",
+    "AWS::S3::OpenStore",
     "AWS::APS::Workspace",
     "AWS::Logs::LogGroup",
 }

@@ -81,6 +81,7 @@ BREACHES = [
     ),
     ("observe/breach.py", "import pyspark", "observe.breach -> pyspark"),
     ("observe/breach.py", "import pyarrow", "observe.breach -> pyarrow"),
+    ("pipelines/breach.py", "import obstore", "pipelines.breach -> obstore"),
     ("observe/breach.py", "import prometheus_client", "observe.breach -> prometheus_client"),
     ("observe/breach.py", "import fastapi", "observe.breach -> fastapi"),
     ("observe/breach.py", "import httptools", "observe.breach -> httptools"),

@@ -21,6 +21,7 @@ from shared.config.pipeline import (
     Output,
     Pipeline,
     Select,
+    ToArchive,
     ToDead,
     ToStream,
     ToTable,
@@ -177,6 +178,8 @@ def _target(output: Output) -> str:
             return f"table {output.table}"
         case ToDead():
             return "dead letters"
+        case ToArchive():
+            return f"archive {output.archive}"
 
 
 def _row(row: Came) -> str:

@@ -52,7 +52,7 @@ def read_minute(text: str) -> int:
 async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
     """All that is known of one minute; a UsageError if nothing is."""
     async with open_reader(kafka) as log:
-        chain = await _chain(log, stream)
+        chain = await statements_of(log, stream)
         about = [signed for signed in chain if signed.statement.minute_ms == minute_ms]
         if not about:
             raise UsageError(
@@ -89,7 +89,8 @@ def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
     return None
 
 
-async def _chain(log: KafkaReader, stream: str) -> list[SignedStatement]:
+async def statements_of(log: KafkaReader, stream: str) -> list[SignedStatement]:
+    """All that was signed about a stream, in its order."""
     statements = await log.since([STATEMENTS], 0)
     return [
         SignedStatement.from_json(record.value)

@@ -100,7 +100,7 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
     if not is_signed(theirs.signed, public_key=public_key):
         return "the statement is not signed with that public key."
     if theirs.broken_at is not None:
-        at = _text(theirs.broken_at.statement.minute_ms)
+        at = minute_text(theirs.broken_at.statement.minute_ms)
         return f"the chain of statements is broken: the one about {at} does not name the last."
     if not theirs.is_whole:
         left, signed = len(theirs.ids), theirs.signed.statement.id_count
@@ -119,7 +119,7 @@ def describe(theirs: MinuteIds) -> None:
     events = wording.plural(said.acked, "event")
     derived = f" {said.derived:,} written by pipelines," if said.derived else ""
     talk.print(
-        f"{said.stream}, {_text(said.minute_ms)}: {events} acknowledged,{derived}"
+        f"{said.stream}, {minute_text(said.minute_ms)}: {events} acknowledged,{derived}"
         f" {wording.plural(said.id_count, 'id')}, revision {said.revision}, root {said.root[:16]}"
     )
     for name, counts in said.destinations.items():
@@ -139,7 +139,8 @@ def _ended(name: str, counts: Counts) -> list[str]:
     ]
 
 
-def _text(minute_ms: int) -> str:
+def minute_text(minute_ms: int) -> str:
+    """A minute as people write it."""
     if minute_ms < 0:
         return "events with a wild time"
     return datetime.fromtimestamp(minute_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")

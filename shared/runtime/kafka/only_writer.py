@@ -15,8 +15,12 @@ from shared.runtime.setup_error import OperatorError
 # not hold them for long; Kafka's default is a minute.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
-# Topic, key, value and headers, as of a RecordOut; without a value it takes away.
-Row: TypeAlias = tuple[str, bytes | None, bytes | None, Headers]
+# Topic, key, value and headers, as of a RecordOut; without a value it takes away. And the Kafka
+# partition, if it is not by the key.
+Row: TypeAlias = (
+    tuple[str, bytes | None, bytes | None, Headers]
+    | tuple[str, bytes | None, bytes | None, Headers, int]
+)
 # How far somebody is, by consumer group and Kafka partition: an offset, and a word beside it.
 Told: TypeAlias = Mapping[str, Mapping[KafkaPartition, tuple[int, str]]]
 NOTHING_TOLD: Told = {}
@@ -51,8 +55,14 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
                 sent: list[Awaitable[Any]] = []
                 try:
                     # One after the other, so that they stand in this order.
-                    for topic, key, value, headers in rows:
-                        report = await producer.send(topic, value, key=key, headers=list(headers))
+                    for topic, key, value, headers, *place in rows:
+                        report = await producer.send(
+                            topic,
+                            value,
+                            key=key,
+                            headers=list(headers),
+                            partition=place[0] if place else None,
+                        )
                         sent.append(report)
                 finally:
                     # Whatever goes wrong, each report is looked at.

@@ -22,6 +22,7 @@ from shared.config.pipeline import (
     LookedUp,
     Pipeline,
     Source,
+    ToArchive,
     ToDead,
     ToStream,
     ToTable,
@@ -126,8 +127,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [{"where": "a"}] * 33}, "steps", "at most 32 items"),
     ({"steps": {"where": "a"}}, "steps", "should be a valid array"),
     ({"to": []}, "to", "at least 1 item"),
-    ({"to": [{"archive": "t"}]}, "to.0", "there is no output 'archive'; there are: stream, table"),
-    ({"to": [{"archive": {}}]}, "to.0", "there is no output 'archive'"),
+    ({"to": [{"nowhere": "t"}]}, "to.0", "there is no output 'nowhere'; there are: stream, table"),
+    ({"to": [{"nowhere": {}}]}, "to.0", "there is no output 'nowhere'"),
     ({"to": [{"database": {}}]}, "to.0", "there is no output 'database'"),
     ({"to": [{"stream": "x", "whn": "y"}]}, "to.0.whn", "there is no such field"),
     ({"to": [{"stream": "No"}]}, "to.0.stream", "'No' is not a name"),
@@ -288,3 +289,37 @@ def test_what_cannot_be_looked_up_or_written_is_refused_where_it_stands(
     with pytest.raises(ConfigError) as refused:
         Pipeline.of(ENRICHED | changed)
     assert refused.value.setting == setting
+
+
+@pytest.mark.parametrize(
+    ("step", "keeps"),
+    [({"where": "a"}, True), ({"select": {"a": "a"}}, False), ({"key": "a"}, False)],
+)
+def test_events_stay_as_they_came_until_a_step_changes_them(
+    step: dict[str, object], *, keeps: bool
+) -> None:
+    made = Pipeline.of(
+        {"name": "a", "from": {"stream": "s"}, "to": [{"stream": "t"}], "steps": [step]}
+    )
+    assert made.keeps_events is keeps
+    assert made.sink is None
+
+
+def archived(**more: object) -> Pipeline:
+    document = {"name": "a", "from": {"stream": "s"}, "to": [{"archive": "backup"}]}
+    return Pipeline.of({**document, **more})
+
+
+def test_an_archive_is_the_only_output_of_its_pipeline() -> None:
+    assert archived().sink == ToArchive("backup")
+    assert archived(schema="n INT", steps=[{"where": "n > 1"}]).keeps_events
+    with pytest.raises(ConfigError, match="the only output"):
+        archived(to=[{"archive": "backup"}, {"stream": "t"}])
+    with pytest.raises(ConfigError, match="one event for each offset"):
+        archived(schema="l ARRAY<INT>", steps=[{"explode": {"n": "l"}}])
+
+
+def test_what_an_archive_should_get_is_a_list() -> None:
+    assert archived(tests=[{"given": [{"n": 1}], "expect": [{"n": 1}]}]).tests
+    with pytest.raises(ConfigError, match="alone"):
+        archived(tests=[{"given": [{"n": 1}], "expect": {"t": [{"n": 1}]}}])

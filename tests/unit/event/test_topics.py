@@ -57,6 +57,8 @@ def test_topics_are_spelled_like_this() -> None:
     assert topics.lease_group("observe") == "hifi.leases.observe"
     assert topics.pipeline_lane("orders", "sales") == "orders/pipeline:sales"
     assert topics.pipelines_writer(7) == "hifi-pipelines.7"
+    assert topics.restore_writer("orders") == "hifi-restore-orders"
+    assert topics.restore_group("r") == "hifi.restore.r"
 
 
 def test_keys_are_spelled_like_this() -> None:
@@ -91,6 +93,7 @@ SPECS = [
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
     ("hifi.pipelines", 1, "compact", None),
+    ("hifi.archive", 1, "delete", 30),
     ("hifi.lanes", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.requests", 4, "delete", 1),

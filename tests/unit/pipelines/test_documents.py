@@ -70,3 +70,21 @@ def test_a_pipeline_that_reads_another_stream_is_another_lane_and_no_destination
     assert lane_group(FIRST.lane_id) == "hifi.lane.s.pipeline:p"
     assert pipeline_of("s/pipeline:p") == "p"
     assert pipeline_of("s/p") is None
+
+
+def test_what_holds_it_up_is_told_once_and_taken_back() -> None:
+    documents = Documents()
+    pipeline = document("a")
+    documents.take([pipeline], now_ms=1)
+    documents.held_up("a", "nobody is there", now_ms=2)
+    assert documents.states["a"].why == ""
+    documents.judged(pipeline, now_ms=2)
+    documents.untold.clear()
+    documents.held_up("a", "nobody is there", now_ms=3)
+    documents.held_up("no-such", "nobody is there", now_ms=3)
+    assert (documents.states["a"].why, documents.untold) == ("nobody is there", {"a"})
+    documents.untold.clear()
+    documents.held_up("a", "nobody is there", now_ms=4)
+    assert documents.untold == set()
+    documents.held_up("a", "", now_ms=5)
+    assert (documents.states["a"].why, documents.states["a"].standing) == ("", "running")

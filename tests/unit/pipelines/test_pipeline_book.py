@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from pipelines.book import SHARED_EVENTS_MAX, SHARED_JOBS_MAX, SHARES_MAX, PipelineBook, Planned
+from pipelines.book import (
+    SHARED_EVENTS_MAX,
+    SHARED_JOBS_MAX,
+    SHARES_MAX,
+    Gathering,
+    PipelineBook,
+    Planned,
+)
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
@@ -220,3 +227,77 @@ def test_a_log_that_has_lost_its_end_is_told_and_gone_on_with() -> None:
     (job,) = book.plan(0.0)
     assert job.shares[0].ranges == dict.fromkeys(PLACES, (20, 25))
     assert job.shares[0].repeats == {}
+
+
+def sink_book(*lanes: str, sink_jobs_max: int = 4, at: int = 0, until: int = 0) -> PipelineBook:
+    book = book_of()
+    book.sink_jobs_max = sink_jobs_max
+    for lane in lanes:
+        reaches = {where: Reach(at, max(at, until)) for where in PLACES}
+        book.enter(lane, lane.partition(".")[0], reaches, GATHERED)
+    return book
+
+
+GATHERED = Gathering(linger_s=60, events_max=100, time_box_s=30)
+
+
+def test_what_goes_to_a_sink_waits_for_more_by_time_and_by_number_and_never_shares_a_job() -> None:
+    book = sink_book("t.a", "t.b")
+    have(book, 10)
+    assert book.plan(0.0) == []
+    assert book.plan(59.0) == []
+    first, second = book.plan(60.0)
+    assert who([first, second]) == [["t.a"], ["t.b"]]
+    assert first.is_elsewhere
+    assert first.shares[0].ranges == dict.fromkeys(PLACES, (0, 10))
+    end_well(book, first)
+    have(book, 250)
+    (full,) = book.plan(61.0)
+    assert full.shares[0].ranges == dict.fromkeys(PLACES, (10, 110))
+
+
+def test_a_range_that_a_sink_may_have_is_done_again_as_it_was_and_nothing_beyond() -> None:
+    book = sink_book("t.a", at=5, until=8)
+    have(book, 1_000)
+    (job,) = book.plan(0.0)
+    (share,) = job.shares
+    assert share.ranges == dict.fromkeys(PLACES, (5, 8))
+    assert [share.until(where) for where in PLACES] == [8, 8]
+    assert share.repeats == dict.fromkeys(PLACES, 8)
+    book.held_up(job, 0.0)
+    book.over(job)
+    (again,) = book.plan(0.0)
+    assert again.shares[0].ranges == share.ranges
+    end_well(book, again)
+    (further,) = book.plan(0.0)
+    assert further.shares[0].ranges == dict.fromkeys(PLACES, (8, 108))
+    assert further.shares[0].repeats == {}
+
+
+def test_of_several_ranges_that_fail_each_is_tried_as_it_was_before_one_is_cut() -> None:
+    book = sink_book("t.a")
+    have(book, 100)
+    (job,) = book.plan(0.0)
+    tried = []
+    for _ in range(3):
+        book.failed(job)
+        book.over(job)
+        (job,) = book.plan(0.0)
+        tried.append(job.shares[0].ranges)
+    assert tried == [{PLACES[0]: (0, 100)}, {PLACES[0]: (0, 50)}, {PLACES[0]: (0, 25)}]
+    assert job.shares[0].until(PLACES[0]) == 25
+
+
+def test_sinks_that_are_away_leave_half_of_the_places_to_others() -> None:
+    book = sink_book(*(f"t.{number}" for number in range(6)), sink_jobs_max=4)
+    have(book, 200)
+    jobs = book.plan(0.0)
+    assert len(jobs) == 4
+    for job in jobs:
+        book.held_up(job, 0.0)
+        book.over(job)
+    never_failed = {"t.4", "t.5"}
+    later = {lane for lanes in who(book.plan(0.0)) for lane in lanes}
+    assert never_failed <= later
+    assert len(later) == 4, "two places are left for those who have failed"
+    assert book.plan(0.0) == []

@@ -89,7 +89,7 @@ class Ground:
         log: Any = OneLog()
         settings = PipelinesSettings()
         metrics = PipelineMetrics()
-        return cls(book, writers, JobRunner(spark, settings, metrics, book, writers, log))
+        return cls(book, writers, JobRunner(spark, settings, metrics, book, writers, log, {}))
 
     def run(self) -> Planned:
         (job,) = self.book.plan(0.0)

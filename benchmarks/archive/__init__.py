@@ -1,0 +1,1 @@
+"""Measures what goes to stores and databases."""

@@ -1,0 +1,75 @@
+"""How fast a stream is kept in a store, and put back.
+
+A backlog of 400,000 events of 500 bytes in 4 Kafka partitions is archived to a folder; then all of
+it is restored into another stream. Kafka and Spark share the machine.
+"""
+
+import asyncio
+import os
+import time
+
+from benchmarks.paced import write_all
+from benchmarks.pipelines.bench import Bench, count_of, make_streams
+from deploy.cli.archive.restoring import Restore, Restoring, found
+from shared.config.outside.store import Store
+from shared.config.pipeline import Pipeline
+from shared.proof.archived import ArchiveId
+from shared.runtime.archive.reading import listed
+from shared.runtime.archive.stores import FOLDERS_VARIABLE, STORES_VARIABLE, OpenStore
+from shared.runtime.secret_box import SecretBox
+
+_EVENTS = 400_000
+_RESTORED = 100_000
+_ROUNDS = 3
+_WARM_UP_ROUNDS = 1
+
+
+def measure(bench: Bench) -> dict[str, float]:
+    """The median of the rounds but the first; what is not there once is an error."""
+    servers, count = bench.servers, bench.count(_EVENTS)
+    bench.folder.mkdir(parents=True, exist_ok=True)
+    folder = bench.folder / "kept"
+    stores = bench.folder / "stores.toml"
+    stores.write_text(f'[archive]\nurl = "file://{folder}"\n')
+    os.environ |= {STORES_VARIABLE: str(stores), FOLDERS_VARIABLE: str(folder)}
+    bucket = OpenStore(Store("archive", f"file://{folder}"), SecretBox.of(""), folders=folder)
+    make_streams(servers, ["kept", "again"])
+    write_all(servers, "kept", count=count)
+    rates, errors, largest_mb = [], 0, 0.0
+    with bench.running(ARCHIVE_EVERY_S="0") as runner:
+        for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
+            name = f"kept-{nth}"
+            rates.append(runner.drain(_archive(name), count))
+            objects = listed(bucket, ArchiveId("default", "kept", name)).objects
+            errors += abs(sum(each.count for each in objects) - count)
+            largest_mb = max(largest_mb, *(each.size / 1_048_576 for each in objects))
+    restored = _restore(servers, bucket, "kept-0", bench.count(_RESTORED))
+    # A transaction's mark stands after each.
+    errors += count_of(servers, "again") < bench.count(_RESTORED)
+    return {
+        "archive_events_per_s": round(sorted(rates[_WARM_UP_ROUNDS:])[_ROUNDS // 2]),
+        "restore_events_per_s": round(restored),
+        "largest_object_mb": round(largest_mb, 1),
+        "errors": errors,
+    }
+
+
+def _archive(name: str) -> Pipeline:
+    return Pipeline.of({"name": name, "from": {"stream": "kept"}, "to": [{"archive": "archive"}]})
+
+
+def _restore(servers: str, bucket: OpenStore, archive: str, count: int) -> float:
+    """Events per second, of so many."""
+    wanted = Restore("bench", ArchiveId("default", "kept", archive), "again", None, None, None)
+    restoring = Restoring(servers, bucket, wanted, found(bucket, wanted))
+
+    async def some() -> float:
+        began_s, run = time.monotonic(), restoring.run()
+        async for done in run:
+            if done >= count:
+                break
+        rate = restoring.done / (time.monotonic() - began_s)
+        await run.aclose()
+        return rate
+
+    return asyncio.run(some())

@@ -1,0 +1,49 @@
+"""Runs the figures of a bench, each a module of a folder, with one Kafka for all of them."""
+
+import importlib
+import json
+import pkgutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from benchmarks.machine import describe
+from benchmarks.pipelines.bench import Bench, make_streams
+from deploy.local.cluster import Cluster
+from shared.runtime.java.jars import default_cache
+
+Measure = Callable[[Bench], dict[str, float]]
+_SHORT = "--short"
+
+
+def run_figures(figures: ModuleType) -> None:
+    """All there are, or those named; prints a table, and one JSON object as the last line."""
+    given = sys.argv[1:]
+    wanted = [part for part in given if part != _SHORT]
+    parts = _parts(figures)
+    found: dict[str, float] = {"errors": 0}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Cluster(folder=Path(name) / "kafka", cache=default_cache()) as cluster,
+    ):
+        servers = cluster.bootstrap_servers
+        make_streams(servers, [])
+        print(f"| figure | value |\n|{'---|' * 2}")
+        for part in wanted or parts:
+            here = parts[part](Bench(servers, Path(name) / part, is_short=_SHORT in given))
+            for what, figure in here.items():
+                print(f"| {what} | {figure:,} |", flush=True)
+            errors = found["errors"] + here.pop("errors", 0)
+            found |= {**here, "errors": errors}
+    print()
+    print(json.dumps({**found, **describe()}))
+
+
+def _parts(figures: ModuleType) -> dict[str, Measure]:
+    names = [module.name for module in pkgutil.iter_modules(figures.__path__)]
+    return {
+        name.replace("_", "-"): importlib.import_module(f"{figures.__name__}.{name}").measure
+        for name in names
+    }

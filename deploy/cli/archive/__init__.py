@@ -1,0 +1,1 @@
+"""Archives by hand: set up, verified, restored."""

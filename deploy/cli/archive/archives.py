@@ -1,0 +1,61 @@
+"""`hifi archive`: keeps a stream in a store, and shows whether what is kept is complete."""
+
+from typing import Annotated
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.archive.verify import verify
+from deploy.cli.printing import out, talk
+from deploy.local.secret_keys import VARIABLE, secret_keys
+from deploy.local.stores import STORE
+from shared.config.outside.store import store_owner
+from shared.runtime.control_client import ControlClient
+from shared.runtime.secret_box import SecretBox
+
+app = typer.Typer(name="archive", no_args_is_help=True, help="Archives: put, verify, seal.")
+app.command()(verify)
+
+
+@app.command()
+def seal(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The store, as its file names it.")],
+    data: options.Data = options.DATA_DEFAULT,
+    keys: Annotated[
+        str | None,
+        typer.Option("--secret-keys", envvar=VARIABLE, help="Seal with these; else those of DATA."),
+    ] = None,
+) -> None:
+    """Seal the secret key of a store, for its file: it is read from the input, and never shown.
+
+    hifi archive seal backup
+    """
+    secret = typer.prompt("Secret key", hide_input=True, err=True)
+    box = SecretBox.of(secret_keys(data, {VARIABLE: keys} if keys else {}))
+    out.print(box.seal(secret, owner=store_owner(store)), soft_wrap=True)
+
+
+@options.control_command(app)
+def put(
+    *,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream.")],
+    store: Annotated[
+        str, typer.Option(help="Where to: a store that whoever runs Hifi named.")
+    ] = STORE,
+    name: Annotated[
+        str | None, typer.Option(help="The archive's pipeline; else STREAM-archive.")
+    ] = None,
+    client: ControlClient,
+) -> None:
+    """Keep all events of a stream in a store, from its first that Kafka has.
+
+    It is a pipeline: `hifi pipelines show` tells how it stands, `delete` ends it. What it has
+    kept stays.
+
+    hifi archive put orders
+    """
+    called = name or f"{stream}-archive"
+    document = {"from": {"stream": stream}, "to": [{"archive": store}]}
+    client.call("PUT", "pipelines", called, body=document)
+    state = client.call("GET", "pipelines", called, query={"wait": "5"})["state"]
+    talk.print(f"{called} is {state['standing']}. {state['why']}".strip())

@@ -1,0 +1,90 @@
+"""Finds an archive: by the file of stores, in a store, of a stream."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.local.secret_keys import VARIABLE, secret_keys
+from deploy.local.stack_settings import FOLDERS, STORES
+from shared.config.access import DEFAULT_TENANT
+from shared.proof.archived import ArchiveId
+from shared.runtime.archive.reading import archives_of
+from shared.runtime.archive.stores import (
+    FOLDERS_VARIABLE,
+    STORES_VARIABLE,
+    OpenStore,
+    StoreAwayError,
+    read_stores,
+)
+from shared.runtime.secret_box import SecretBox
+from shared.runtime.setup_error import OperatorError, UsageError
+
+StoreName = Annotated[
+    str | None, typer.Option("--store", help="The store; else the only one there is.")
+]
+ArchiveName = Annotated[
+    str | None,
+    typer.Option("--archive", help="The archive's pipeline; else the stream's only one."),
+]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose stream it is.")]
+StoresFile = Annotated[
+    Path | None,
+    typer.Option("--stores", envvar=STORES_VARIABLE, help="The file of stores; else that of DATA."),
+]
+Folders = Annotated[
+    Path | None,
+    typer.Option(envvar=FOLDERS_VARIABLE, help="Below which folder stores may be; else DATA's."),
+]
+SecretKeys = Annotated[
+    str | None,
+    typer.Option("--secret-keys", envvar=VARIABLE, help="Open secrets; else those of DATA."),
+]
+TENANT = DEFAULT_TENANT
+
+
+class StoreError(OperatorError):
+    """A store does not answer, or not as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveChoice:
+    """Where to look."""
+
+    data: Path
+    stores: Path | None
+    folders: Path | None
+    store: str | None
+    archive: str | None
+    tenant: str
+    keys: str | None
+
+    def open(self, stream: str) -> tuple[OpenStore, ArchiveId]:
+        """The store, and the one archive of the stream there."""
+        stores = read_stores(self.stores or self.data / STORES)
+        name = self.store or (next(iter(stores)) if len(stores) == 1 else None)
+        if name not in stores:
+            there = ", ".join(sorted(stores)) or "none"
+            raise UsageError(f"Name one of the stores with --store; there are: {there}.")
+        folders = self.folders
+        if folders is None:
+            known = self.data / FOLDERS
+            folders = Path(known.read_text().strip()) if known.exists() else None
+        box = SecretBox.of(
+            secret_keys(self.data, {VARIABLE: self.keys} if self.keys else {})
+            if stores[name].secret_key
+            else ""
+        )
+        try:
+            bucket = OpenStore(stores[name], box, folders=folders)
+            names = archives_of(bucket, self.tenant, stream)
+        except StoreAwayError as error:
+            raise StoreError(f"{error}.") from error
+        chosen = self.archive or (names[0] if len(names) == 1 else None)
+        if chosen not in names:
+            there = ", ".join(names) or "none"
+            raise UsageError(
+                f"Name one archive of {stream} with --archive; in {name} there are: {there}."
+            )
+        return bucket, ArchiveId(self.tenant, stream, chosen)

@@ -1,0 +1,96 @@
+"""`hifi restore`: puts the events of an archive back into a stream."""
+
+import asyncio
+import re
+import signal
+from typing import Annotated
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.archive import places
+from deploy.cli.archive.restoring import Found, Restore, Restoring, default_id, found
+from deploy.cli.control.dead import time_ms
+from deploy.cli.printing import talk
+from deploy.cli.signals import INTERRUPTED, on_signals
+from observe.console.parts import wording
+from shared.event.topics import stream_topic
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.setup_error import UsageError
+
+_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def restore_(  # noqa: PLR0917 - typer makes an option of each
+    stream: Annotated[str, typer.Option(help="The stream that was archived.")],
+    since: Annotated[
+        str | None, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")] = None,
+    to_stream: Annotated[
+        str | None, typer.Option(help="Into this stream; else into the one it came from.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="At most so many events per second.", min=0.001)
+    ] = None,
+    restore_id: Annotated[
+        str | None, typer.Option("--id", help="A name: the same again goes on, never twice.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many there are.")
+    ] = False,
+    store: places.StoreName = None,
+    archive: places.ArchiveName = None,
+    tenant: places.Tenant = places.TENANT,
+    stores: places.StoresFile = None,
+    folders: places.Folders = None,
+    keys: places.SecretKeys = None,
+    data: options.Data = options.DATA_DEFAULT,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+) -> None:
+    """Put the events of an archive back: same Kafka partition, key, headers, id and order.
+
+    The stream must be there, with as many Kafka partitions as it had. Each event says
+    `hifi-restored: ID`. Ctrl-C ends it after the transaction under way; the same again goes on.
+
+    hifi restore --stream orders --from 2026-11-21T10:00Z --to-stream orders-again --dry-run
+    """
+    place = places.ArchiveChoice(data, stores, folders, store, archive, tenant, keys)
+    bucket, archive_id = place.open(stream)
+    from_ms, to_ms = time_ms("--from", since), time_ms("--to", to)
+    wanted = Restore(restore_id or "", archive_id, to_stream or stream, from_ms, to_ms, rate)
+    name = restore_id or default_id(wanted)
+    if not _ID.fullmatch(name):
+        raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
+    wanted = Restore(name, archive_id, wanted.to_stream, from_ms, to_ms, rate)
+    there = found(bucket, wanted)
+    talk.print(
+        f"{wording.plural(there.count, 'event')} of {stream} in"
+        f" {wording.plural(len(there.objects), 'object')}; {wanted.to_stream} gets them as restore"
+        f" {name}."
+    )
+    if dry_run or not there.objects:
+        return
+    asyncio.run(_carry_out(kafka, Restoring(kafka, bucket, wanted, there), there))
+
+
+async def _carry_out(kafka: str, restoring: Restoring, there: Found) -> None:
+    await _check_target(kafka, restoring.wanted.to_stream, there)
+    stop: list[int] = []
+    with on_signals(lambda number, _: stop.append(number), signal.SIGINT):
+        async for done in restoring.run():
+            if stop:
+                talk.print(f"Stopped after {done:,}; --id {restoring.wanted.id} goes on from here.")
+                raise typer.Exit(INTERRUPTED)
+    talk.print(f"Done: {restoring.done:,} of {there.count:,} are there.")
+
+
+async def _check_target(kafka: str, stream: str, there: Found) -> None:
+    topic, needed = stream_topic(stream), max(there.partitions) + 1
+    async with open_reader(kafka) as reader:
+        count = len(await reader.ends([topic]))
+    if count < needed:
+        raise UsageError(
+            f"The stream {stream} has {count} Kafka partitions, and the archive {needed}: `hifi"
+            f" streams put {stream} --partitions {needed}` makes them."
+        )

@@ -1,0 +1,196 @@
+"""Restores events of an archive into a stream: each at its Kafka partition, in its order, once.
+
+Some of them at a time are one transaction, with how far the restore is (ADR 0026). Whoever begins
+one into the same stream ends any earlier one; the same again goes on where that was.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from deploy.cli.archive.places import StoreError
+from shared.event.derived import RESTORED
+from shared.event.record import Headers, KafkaPartition
+from shared.event.topics import restore_group, restore_writer, stream_topic
+from shared.proof.archived import Archived, ArchiveId, Laid, laid
+from shared.runtime.archive.files import read_object, rows_of
+from shared.runtime.archive.reading import Damage, fetched, listed
+from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
+from shared.runtime.kafka.only_writer import only_writer
+
+# Of one transaction: enough that its cost is shared by many, and quick enough for Kafka's 10 s.
+_EVENTS, _BYTES = 2_000, 4_194_304
+
+Row = tuple[str, bytes | None, bytes | None, Headers, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What is to be restored, and where to."""
+
+    id: str
+    archive: ArchiveId
+    to_stream: str
+    # By when Kafka had got them.
+    from_ms: int | None
+    to_ms: int | None
+    rate_per_s: float | None
+
+    def takes(self, time_ms: int) -> bool:
+        return (self.from_ms is None or time_ms >= self.from_ms) and (
+            self.to_ms is None or time_ms < self.to_ms
+        )
+
+    def has_some(self, said: Archived) -> bool:
+        return (self.to_ms is None or said.from_ms < self.to_ms) and (
+            self.from_ms is None or said.to_ms >= self.from_ms
+        )
+
+    def has_all(self, said: Archived) -> bool:
+        return self.takes(said.from_ms) and self.takes(said.to_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an archive has for a restore."""
+
+    objects: list[Laid]
+    count: int
+
+    @property
+    def partitions(self) -> set[int]:
+        return {each.archived.partition for each in self.objects}
+
+
+def found(bucket: OpenStore, wanted: Restore) -> Found:
+    """Counts first; StoreError if something of it is not as it was written."""
+    try:
+        there = listed(bucket, wanted.archive, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
+        _refuse(*there.damage)
+        objects = [each for each in laid(there.objects) if wanted.has_some(each.archived)]
+        # Of one partition after the other nothing is needed, and by time none is far behind.
+        objects.sort(key=lambda each: (each.archived.from_ms, each.archived.path))
+        count = sum(_count(bucket, each, wanted) for each in objects)
+    except StoreAwayError as error:
+        raise StoreError(f"{error}.") from error
+    return Found(objects, count)
+
+
+def _count(bucket: OpenStore, each: Laid, wanted: Restore) -> int:
+    said, from_offset = each
+    if wanted.has_all(said) and from_offset == said.first:
+        return said.count
+    ((_, data),) = fetched(bucket, [said])
+    if isinstance(data, Damage):
+        _refuse(data)
+    assert isinstance(data, bytes), "it is not damaged"
+    columns = read_object(data, ("offset", "time_ms"))
+    pairs = zip(*(columns[name].to_pylist() for name in ("offset", "time_ms")), strict=True)
+    return sum(offset >= from_offset and wanted.takes(time_ms) for offset, time_ms in pairs)
+
+
+def _refuse(*damage: Damage) -> None:
+    if damage:
+        first = damage[0]
+        raise StoreError(
+            f"{first.path} is {first.kind}: nothing more is restored; `hifi archive verify` names"
+            " all that is wrong."
+        )
+
+
+@dataclass
+class Restoring:
+    """One restore under way."""
+
+    bootstrap_servers: str
+    bucket: OpenStore
+    wanted: Restore
+    found: Found
+    done: int = field(default=0, init=False)
+    # By Kafka partition: the offset in the archive from which on events are missing.
+    _next: dict[int, int] = field(default_factory=dict, init=False)
+
+    async def run(self) -> AsyncGenerator[int, None]:
+        """After each transaction, how many events are there; safe to stop at any moment."""
+        wanted, group = self.wanted, restore_group(self.wanted.id)
+        topic = stream_topic(wanted.to_stream)
+        writer = only_writer(
+            self.bootstrap_servers, restore_writer(wanted.to_stream), compression_type="lz4"
+        )
+        async with writer as write:
+            # From now on nobody else's restore into this stream writes anything.
+            positions = FencedPositions(self.bootstrap_servers, group)
+            try:
+                known = await positions.read()
+            finally:
+                await positions.close()
+            self._next = {where.partition: reach.at for where, reach in known.items()}
+            began_s, sent = time.monotonic(), 0
+            chunks = self._chunks(topic)
+            while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+                rows, nexts = chunk
+                told = {
+                    KafkaPartition(topic, partition): (at, Reach(at, at).word)
+                    for partition, at in nexts.items()
+                }
+                await write(rows, {group: told})
+                sent += len(rows)
+                self.done += len(rows)
+                if wanted.rate_per_s:
+                    ahead_s = sent / wanted.rate_per_s - (time.monotonic() - began_s)
+                    await asyncio.sleep(max(0.0, ahead_s))
+                yield self.done
+
+    def _chunks(self, topic: str) -> Iterator[tuple[list[Row], dict[int, int]]]:
+        """Some rows each, and from where on those of each Kafka partition are missing then."""
+        most = _EVENTS
+        if self.wanted.rate_per_s is not None:
+            most = max(1, min(_EVENTS, int(self.wanted.rate_per_s)))
+        rows: list[Row] = []
+        nexts: dict[int, int] = {}
+        size = 0
+        for partition, event in self._missing():
+            row = _row(topic, partition, event, self.wanted.id)
+            rows.append(row)
+            nexts[partition] = event["offset"] + 1
+            size += len(row[1] or b"") + len(row[2] or b"")
+            if len(rows) >= most or size >= _BYTES:
+                yield rows, nexts
+                rows, nexts, size = [], {}, 0
+        if rows:
+            yield rows, nexts
+
+    def _missing(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The events that are not there yet; those that are count as done."""
+        for said, from_offset in self.found.objects:
+            at = self._next.get(said.partition, 0)
+            if at >= said.end and self.wanted.has_all(said) and from_offset == said.first:
+                self.done += said.count
+                continue
+            ((_, data),) = fetched(self.bucket, [said])
+            if isinstance(data, Damage):
+                _refuse(data)
+            assert isinstance(data, bytes), "it is not damaged"
+            for event in rows_of(data):
+                if event["offset"] < from_offset or not self.wanted.takes(event["time_ms"]):
+                    continue
+                if event["offset"] < at:
+                    self.done += 1
+                else:
+                    yield said.partition, event
+
+
+def _row(topic: str, partition: int, event: dict[str, Any], restore_id: str) -> Row:
+    headers = [(each["key"], each["value"]) for each in event["headers"] or ()]
+    label = (RESTORED, restore_id.encode())
+    return topic, event["key"], event["value"], (*headers, label), partition
+
+
+def default_id(wanted: Restore) -> str:
+    """Of the same order it is the same, so that whoever gives it again goes on."""
+    named = "/".join(map(str, (wanted.archive, wanted.to_stream, wanted.from_ms, wanted.to_ms)))
+    return hashlib.sha256(named.encode()).hexdigest()[:12]

@@ -1,0 +1,195 @@
+"""`hifi archive verify`: lays an archive beside the signed statements about its stream."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.archive import places
+from deploy.cli.archive.places import StoreError
+from deploy.cli.control.dead import time_ms
+from deploy.cli.events.minute_ids import broken_link, minute_ids, statements_of
+from deploy.cli.events.verify import minute_text, read_public_key
+from deploy.cli.printing import harmless, out, talk
+from observe.audit.signing import PUBLIC, is_signed
+from observe.console.parts import wording
+from shared.proof.acked import audited_minute
+from shared.proof.archived import Archived, ArchiveId, gaps
+from shared.proof.merkle import merkle_root
+from shared.proof.statement import SignedStatement, Statement
+from shared.runtime.archive.files import UnreadableError, read_object
+from shared.runtime.archive.reading import Damage, fetched, listed
+from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.setup_error import UsageError
+
+_INCOMPLETE, _UNTRUSTED = 3, 4
+_COLUMNS = ("event_id", "event_time_ms", "accepted_at_ms")
+
+
+def verify(  # noqa: PLR0917 - typer makes an option of each
+    stream: Annotated[str, typer.Option(help="The stream.")],
+    since: Annotated[
+        str | None, typer.Option("--from", help="Events since: 2026-11-21T10:00Z, or 2h.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Events before; as --from.")] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(help="Hifi's public key, a file; by default that of `hifi up`'s data folder."),
+    ] = None,
+    store: places.StoreName = None,
+    archive: places.ArchiveName = None,
+    tenant: places.Tenant = places.TENANT,
+    stores: places.StoresFile = None,
+    folders: places.Folders = None,
+    keys: places.SecretKeys = None,
+    data: options.Data = options.DATA_DEFAULT,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+) -> None:
+    """Check an archive, object by object and minute by minute, against what Hifi has signed.
+
+    Exit code 0 when all is there and as it was, 3 when objects or ids are missing or changed, 4
+    when a statement is not to be trusted, 1 when nothing can be checked.
+
+    hifi archive verify --stream orders --from 2h
+    """
+    bucket, archive_id = places.ArchiveChoice(
+        data, stores, folders, store, archive, tenant, keys
+    ).open(stream)
+    from_ms, to_ms = time_ms("--from", since), time_ms("--to", to)
+    try:
+        kept = kept_in(bucket, archive_id, from_ms=from_ms, to_ms=to_ms)
+    except StoreAwayError as error:
+        raise StoreError(f"{error}.") from error
+    for each in kept.damage:
+        more = f" ({each.detail})" if each.detail else ""
+        out.print(f"{each.kind}: {each.path}{more}")
+    said = asyncio.run(_statements(kafka, stream))
+    if problem := distrust(said, read_public_key(public_key or data / "observe" / PUBLIC)):
+        talk.print(f"hifi: {problem}", style="bold red")
+        raise typer.Exit(_UNTRUSTED)
+    minutes = kept.to_check(said, from_ms=from_ms, to_ms=to_ms)
+    bad = [one for one in minutes if not kept.is_complete(one)]
+    for one in bad:
+        _tell(kept, one, asyncio.run(_ids_of(kafka, one)))
+    if bad or kept.damage:
+        for partition, missing in kept.gaps.items():
+            spans = ", ".join(f"{first}-{end}" for first, end in missing)
+            talk.print(f"No object is about offsets {spans} of Kafka partition {partition}.")
+        raise typer.Exit(_INCOMPLETE)
+    out.print("complete")
+    talk.print(
+        f"{wording.plural(kept.object_count, 'object')},"
+        f" {wording.plural(len(minutes), 'signed minute')}, {kept.event_count:,} events."
+    )
+
+
+@dataclass
+class KeptIds:
+    """What an archive really has."""
+
+    damage: list[Damage] = field(default_factory=list)
+    ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    objects: tuple[Archived, ...] = ()
+    event_count: int = 0
+
+    @property
+    def object_count(self) -> int:
+        return len(self.objects)
+
+    @property
+    def gaps(self) -> Mapping[int, Iterable[tuple[int, int]]]:
+        return gaps(self.objects)
+
+    def to_check(
+        self, said: Iterable[SignedStatement], *, from_ms: int | None, to_ms: int | None
+    ) -> list[Statement]:
+        """The newest statement of each minute that the archive should have."""
+        begins = from_ms
+        if begins is None:
+            begins = min((each.event_from_ms for each in self.objects), default=0)
+        newest = {signed.statement.minute_ms: signed.statement for signed in said}
+        return [
+            newest[minute_ms]
+            for minute_ms in sorted(newest)
+            if minute_ms + 60_000 > begins and (to_ms is None or minute_ms < to_ms)
+        ]
+
+    def is_complete(self, said: Statement) -> bool:
+        return merkle_root(self.ids.get(said.minute_ms, ())).hex() == said.root
+
+
+def kept_in(
+    bucket: OpenStore, archive: ArchiveId, *, from_ms: int | None, to_ms: int | None
+) -> KeptIds:
+    """Read all of it that may have events of that time; what is not as it was has no ids."""
+    there = listed(bucket, archive, from_ms=from_ms, to_ms=to_ms)
+    kept = KeptIds(damage=[*there.damage], objects=there.objects)
+    if not there.objects and not there.damage:
+        raise UsageError("The archive has nothing of that time.")
+    if not all(each.is_whole for each in there.objects):
+        raise UsageError(
+            "This archive keeps a part of its stream, or its events made anew: what is signed is"
+            " about all of them as they came."
+        )
+    for said, data in fetched(bucket, there.objects):
+        if isinstance(data, Damage):
+            kept.damage.append(data)
+            continue
+        try:
+            columns = read_object(data, _COLUMNS).to_pydict()
+        except UnreadableError as error:
+            kept.damage.append(Damage(said.path, "unreadable", str(error)))
+            continue
+        kept.event_count += said.count
+        for event_id, at_ms, accepted_ms in zip(*(columns[each] for each in _COLUMNS), strict=True):
+            kept.ids[audited_minute(at_ms, accepted_ms)].add(event_id)
+    return kept
+
+
+def distrust(chain: list[SignedStatement], public_key: str) -> str:
+    """Why the statements cannot be believed; empty if they can."""
+    if not all(is_signed(signed, public_key=public_key) for signed in chain):
+        return "a statement is not signed with that public key."
+    if (broken := broken_link(chain)) is not None:
+        at = minute_text(broken.statement.minute_ms)
+        return f"the chain of statements is broken: the one about {at} does not name the last."
+    return ""
+
+
+async def _statements(kafka: str, stream: str) -> list[SignedStatement]:
+    async with open_reader(kafka) as log:
+        chain = await statements_of(log, stream)
+    if not chain:
+        raise UsageError(
+            f"There is no statement about {stream} yet: minutes are signed some three minutes"
+            " after their last event."
+        )
+    return chain
+
+
+async def _ids_of(kafka: str, said: Statement) -> frozenset[str] | None:
+    """The ids that were signed; None if Kafka has them no more."""
+    theirs = await minute_ids(kafka, said.stream, said.minute_ms)
+    return theirs.ids if theirs.is_whole else None
+
+
+def _tell(kept: KeptIds, said: Statement, signed: frozenset[str] | None) -> None:
+    ours = kept.ids.get(said.minute_ms, set())
+    at = minute_text(said.minute_ms)
+    if signed is None:
+        out.print(
+            f"{at}: {len(ours):,} of {said.id_count:,} ids; which are missing, Kafka knows no more"
+        )
+        return
+    missing, beyond = sorted(signed - ours), sorted(ours - signed)
+    out.print(f"{at}: {len(missing):,} of {said.id_count:,} ids are missing")
+    for event_id in missing:
+        out.print(f"  missing {harmless(event_id)}")
+    for event_id in beyond:
+        out.print(f"  not signed {harmless(event_id)}")

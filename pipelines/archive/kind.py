@@ -1,0 +1,46 @@
+"""Says how pipelines get to an archive."""
+
+from pathlib import Path
+
+from pipelines.archive.sink import ArchiveSink
+from pipelines.book import Gathering
+from pipelines.jobs.sink import SinkAwayError, SinkKind
+from pipelines.settings import PipelinesSettings
+from shared.config.outside.store import Store
+from shared.config.pipeline import Pipeline, ToArchive
+from shared.proof.archived import ArchiveId
+from shared.runtime.archive.stores import read_stores
+
+# Half of what a job may take: an archive that is slower has less the next time.
+_TIME_BOX_S = 60.0
+
+
+def archive_kind(settings: PipelinesSettings) -> SinkKind:
+    """With the stores of its file, which is read once."""
+    stores = read_stores(settings.stores)
+    folders = settings.store_folders and settings.store_folders.absolute()
+    gathering = Gathering(
+        linger_s=settings.archive_every_s,
+        events_max=settings.archive_events_max,
+        time_box_s=_TIME_BOX_S,
+    )
+    return SinkKind(gathering, lambda pipeline: archive_sink(pipeline, stores, folders))
+
+
+def archive_sink(pipeline: Pipeline, stores: dict[str, Store], folders: Path | None) -> ArchiveSink:
+    """SinkAwayError if its store is not for it."""
+    output = pipeline.sink
+    assert isinstance(output, ToArchive), "it archives"
+    store = stores.get(output.archive)
+    if store is None or not store.allows(pipeline.tenant):
+        # Which stores there are for others is not for everybody.
+        allowed = sorted(name for name, it in stores.items() if it.allows(pipeline.tenant))
+        there = f"there are {', '.join(allowed)}" if allowed else "whoever runs Hifi names them"
+        raise SinkAwayError(f"there is no store {output.archive!r} for {pipeline.tenant}: {there}")
+    return ArchiveSink(
+        store,
+        ArchiveId(pipeline.tenant, pipeline.source.stream, pipeline.name),
+        pipeline.fingerprint,
+        not pipeline.steps,
+        folders,
+    )

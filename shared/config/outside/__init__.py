@@ -1,0 +1,1 @@
+"""What is outside of Hifi, and how it is named: stores for archives."""

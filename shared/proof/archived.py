@@ -1,0 +1,154 @@
+"""Says what is in an object of an archive, and how it is called.
+
+An object holds the events of one Kafka partition between two offsets. Its name and all that is said
+of it come from these events and from nothing else: who writes it again, after a crash, writes the
+same. Beside each object stands what is said of it, so that a restore needs no Kafka.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from shared.proof.intervals import Offsets
+
+_DIGITS = 20
+_SUFFIX = ".json"
+
+
+class ArchiveId(NamedTuple):
+    """One archive: what a pipeline keeps of a stream."""
+
+    tenant: str
+    stream: str
+    # The pipeline.
+    name: str
+
+    @property
+    def root(self) -> str:
+        """Nothing of it is elsewhere, and nothing of another is below this."""
+        return f"{self.tenant}/streams/{self.stream}/archive={self.name}"
+
+    @property
+    def objects(self) -> str:
+        return f"{self.root}/events"
+
+    @property
+    def manifests(self) -> str:
+        return f"{self.root}/manifest"
+
+
+class Archived(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of one object."""
+
+    tenant: str
+    stream: str
+    archive: str
+    partition: int
+    # The offsets that it is about; some may have been filtered, or be Kafka's own marks.
+    first: int
+    end: int
+    count: int
+    # Of the object: as it lies there, and its digest in hex.
+    size: int
+    sha256: str
+    # When Kafka got the first and the last of them.
+    from_ms: int
+    to_ms: int
+    # Of the events' own times, the earliest and the latest.
+    event_from_ms: int
+    event_to_ms: int
+    # By which document; and whether that keeps all events, as they come.
+    document: str
+    is_whole: bool
+
+    @property
+    def id(self) -> ArchiveId:
+        return ArchiveId(self.tenant, self.stream, self.archive)
+
+    @property
+    def path(self) -> str:
+        return f"{self.id.objects}/{self._place}.parquet"
+
+    @property
+    def manifest_path(self) -> str:
+        return f"{self.id.manifests}/{self._place}{_SUFFIX}"
+
+    @property
+    def _place(self) -> str:
+        return place_of(self.from_ms, self.partition, self.first, self.end)
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self, order="sorted")
+
+    @classmethod
+    def from_json(cls, value: bytes) -> "Archived":
+        """ValueError if it is none."""
+        return msgspec.json.decode(value, type=cls)
+
+
+def place_of(from_ms: int, partition: int, first: int, end: int) -> str:
+    """Where an object is, below those of its archive."""
+    number = f"{first:0{_DIGITS}d}-{end:0{_DIGITS}d}"
+    return f"date={day_of(from_ms)}/partition={partition}/{number}"
+
+
+def day_of(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def is_manifest(path: str) -> bool:
+    return path.endswith(_SUFFIX)
+
+
+def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
+    """Whether what lies there may have events of a time: it is named by the day of its first.
+
+    It ends within a day of its first event, or nobody would have waited for it.
+    """
+    day = next((part[5:] for part in path.split("/") if part.startswith("date=")), None)
+    if day is None:
+        return False
+    return (to_ms is None or day <= day_of(to_ms)) and (
+        from_ms is None or day >= day_of(from_ms - _LONGEST_MS)
+    )
+
+
+# What one object may hold of time: a stream with few events has one a minute, so that only what was
+# archived late, out of a stream that had rested, comes near it.
+_LONGEST_MS = 8 * 86_400_000
+
+
+class Laid(NamedTuple):
+    """Which offsets of an object count: no event is there twice."""
+
+    archived: Archived
+    from_offset: int
+
+
+def laid(objects: Iterable[Archived]) -> list[Laid]:
+    """By Kafka partition and in their order; what an earlier one has is passed over."""
+    reached: dict[int, int] = {}
+    found = []
+    for each in sorted(objects, key=lambda one: (one.partition, one.first, -one.end)):
+        at = reached.get(each.partition, 0)
+        if each.end > at:
+            found.append(Laid(each, max(at, each.first)))
+            reached[each.partition] = each.end
+    return found
+
+
+def gaps(objects: Iterable[Archived]) -> Mapping[int, Offsets]:
+    """By Kafka partition: offsets between the first and the last that no object is about.
+
+    Of an archive that filters, whole objects may be left out.
+    """
+    covered: dict[int, Offsets] = {}
+    for each in objects:
+        covered.setdefault(each.partition, Offsets()).add(each.first, each.end)
+    return {
+        partition: missing
+        for partition, offsets in covered.items()
+        if (missing := Offsets.of([(offsets.start, offsets.end)]).minus(offsets))
+    }

@@ -1,0 +1,1 @@
+"""Where archives are kept, and how their objects are written and read."""

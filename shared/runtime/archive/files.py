@@ -1,0 +1,99 @@
+"""Writes and reads the objects of archives: Parquet, so that others can read them too."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_FIELDS: "list[pa.Field[Any]]" = [
+    pa.field("offset", pa.int64()),
+    # When Kafka got it.
+    pa.field("time_ms", pa.int64()),
+    pa.field("event_id", pa.string()),
+    pa.field("event_time_ms", pa.int64()),
+    pa.field("accepted_at_ms", pa.int64()),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("headers", _HEADERS),
+]
+SCHEMA = pa.schema(_FIELDS)
+COLUMNS = SCHEMA.names
+
+
+class UnreadableError(ValueError):
+    """An object is no Parquet file of ours, or not all of one."""
+
+
+class ObjectFile:
+    """An object in the making."""
+
+    def __init__(self) -> None:
+        self._buffer: Any = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._buffer,
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=False,
+            write_statistics=["offset", "time_ms", "event_time_ms"],
+            write_page_checksum=True,
+        )
+
+    def add(self, events: pa.RecordBatch) -> None:
+        self._writer.write_batch(events)
+
+    def end(self, said: Mapping[str, str]) -> bytes:
+        """The whole of it, with what is said of it."""
+        self._writer.add_key_value_metadata(dict(said))
+        self._writer.close()
+        whole: bytes = self._buffer.getvalue().to_pybytes()
+        return whole
+
+
+def of_ours(events: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of an object."""
+    columns = [events.column(name).cast(SCHEMA.field(name).type) for name in COLUMNS]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def raw_bytes(events: pa.RecordBatch) -> list[int]:
+    """How many bytes each event has, in key and value."""
+    columns: list[Any] = [events.column(name) for name in ("key", "value")]
+    sizes = [pc.binary_length(column).to_pylist() for column in columns]
+    return [(key or 0) + (value or 0) for key, value in zip(*sizes, strict=True)]
+
+
+def read_object(data: bytes, columns: Iterable[str] | None = None) -> pa.Table:
+    """UnreadableError if it is none."""
+    try:
+        return pq.read_table(
+            pa.BufferReader(data),
+            columns=None if columns is None else [*columns],
+            page_checksum_verification=True,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableError(str(error).split("\n", 1)[0]) from error
+
+
+def said_of(data: bytes) -> dict[str, str]:
+    """What the object says of itself."""
+    try:
+        known = pq.read_metadata(pa.BufferReader(data)).metadata or {}
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableError(str(error).split("\n", 1)[0]) from error
+    return {
+        name.decode(): value.decode() for name, value in known.items() if name != b"ARROW:schema"
+    }
+
+
+def require_same(one: bytes, other: bytes) -> None:
+    """UnreadableError if two objects hold other events; how they are packed may differ."""
+    if not read_object(one).equals(read_object(other)):
+        raise UnreadableError("it has other events")
+
+
+def rows_of(data: bytes) -> Iterator[dict[str, Any]]:
+    for batch in read_object(data).to_batches(max_chunksize=1_000):
+        yield from batch.to_pylist()

@@ -1,0 +1,155 @@
+"""`hifi archive verify` names what is missing or changed, and `hifi restore` counts first."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from deploy.cli.archive import verify as verify_module
+from deploy.cli.commands import app
+from observe.audit.signing import Signer
+from shared.event.times import minute_of
+from shared.proof.archived import Archived
+from shared.proof.merkle import merkle_root
+from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
+from shared.runtime.secret_box import SecretBox, new_key
+from tests.support.archive_made import AT_MS, kept, row, sink_of
+
+# Four objects, of two minutes.
+OFFSETS = (10, 11)
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archived]:
+    """A store with two objects, and the signed statements about what is in them."""
+    folder = tmp_path / "kept"
+    (tmp_path / "stores.toml").write_text(f'[here]\nurl = "file://{folder}"\n')
+    (tmp_path / "store-folders").write_text(str(folder))
+    rows = [row(partition, offset) for partition in range(2) for offset in OFFSETS]
+    objects = kept(sink_of(folder), *rows)
+    ids = {each["event_id"] for each in rows}
+    signed = _signed(tmp_path / "observe", ids)
+
+    async def statements(*_: object) -> list[SignedStatement]:
+        return [signed]
+
+    async def ids_of(*_: object) -> frozenset[str]:
+        return frozenset(ids)
+
+    monkeypatch.setattr(verify_module, "_statements", statements)
+    monkeypatch.setattr(verify_module, "_ids_of", ids_of)
+    return objects
+
+
+def _signed(folder: Path, ids: set[str]) -> SignedStatement:
+    return Signer(folder).sign(
+        Statement(
+            stream="orders",
+            minute_ms=minute_of(AT_MS - OFFSETS[0]),
+            revision=1,
+            acked=len(ids),
+            id_count=len(ids),
+            root=merkle_root(ids).hex(),
+            destinations={},
+            issued_at_ms=AT_MS,
+            previous=NO_PREVIOUS,
+        )
+    )
+
+
+def hifi(tmp_path: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--stream", "orders", "--data", str(tmp_path)])
+
+
+def _flip(folder: Path, objects: list[Archived]) -> list[str]:
+    path = folder / objects[0].path
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    return [f"changed: {objects[0].path}", "  missing 0-10", "  missing 0-11"]
+
+
+def _remove(folder: Path, objects: list[Archived]) -> list[str]:
+    (folder / objects[1].path).unlink()
+    return [f"missing: {objects[1].path}", "  missing 1-10", "  missing 1-11"]
+
+
+def _swap(folder: Path, objects: list[Archived]) -> list[str]:
+    one, other = (folder / each.path for each in objects)
+    kept_aside = one.with_suffix(".aside")
+    shutil.move(one, kept_aside)
+    shutil.move(other, one)
+    shutil.move(kept_aside, other)
+    return [f"changed: {each.path}" for each in objects] + ["  missing 0-10", "  missing 1-11"]
+
+
+def _remove_all_of_it(folder: Path, objects: list[Archived]) -> list[str]:
+    (folder / objects[1].path).unlink()
+    (folder / objects[1].manifest_path).unlink()
+    return ["  missing 1-10", "  missing 1-11"]
+
+
+def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[Archived]) -> None:
+    assert len(archive) == 2
+    ended = hifi(tmp_path, "archive", "verify")
+    assert ended.exit_code == 0, ended.output
+    assert ended.stdout.startswith("complete\n")
+
+
+@pytest.mark.parametrize("harm", [_flip, _remove, _swap, _remove_all_of_it])
+def test_each_harm_is_named_with_its_object_and_its_ids(
+    tmp_path: Path,
+    archive: list[Archived],
+    harm: Callable[[Path, list[Archived]], list[str]],
+) -> None:
+    expected = harm(tmp_path / "kept", archive)
+    ended = hifi(tmp_path, "archive", "verify")
+    assert ended.exit_code == 3, ended.output
+    lines = ended.stdout.replace("\n", " ").split()
+    for line in expected:
+        assert line.split()[-1] in lines, ended.stdout
+
+
+def test_a_restore_counts_first_and_refuses_what_is_damaged(
+    tmp_path: Path, archive: list[Archived]
+) -> None:
+    ended = hifi(tmp_path, "restore", "--dry-run")
+    assert ended.exit_code == 0, ended.output
+    assert "4 events of orders in 2 objects" in " ".join(ended.output.split())
+    (tmp_path / "kept" / archive[0].manifest_path).write_text("{}")
+    assert "nothing more is restored" in str(hifi(tmp_path, "restore", "--dry-run").exception)
+
+
+def test_a_statement_of_somebody_else_is_not_trusted(
+    tmp_path: Path, archive: list[Archived]
+) -> None:
+    assert archive
+    other = tmp_path / "other"
+    Signer(other)
+    ended = hifi(tmp_path, "archive", "verify", "--public-key", str(other / "statement.pub"))
+    assert ended.exit_code == 4
+
+
+def test_stores_and_archives_that_are_not_there_are_told(
+    tmp_path: Path, archive: list[Archived]
+) -> None:
+    assert archive
+    wrong = hifi(tmp_path, "restore", "--dry-run", "--store", "elsewhere")
+    assert "there are: here" in str(wrong.exception)
+    wrong = hifi(tmp_path, "restore", "--dry-run", "--archive", "none-such")
+    assert "there are: kept" in str(wrong.exception)
+
+
+def test_a_secret_is_sealed_for_its_store_alone(tmp_path: Path) -> None:
+    keys = new_key()
+    ended = CliRunner().invoke(
+        app,
+        ["archive", "seal", "backup", "--secret-keys", keys, "--data", str(tmp_path)],
+        input="hush\n",
+    )
+    assert ended.exit_code == 0, ended.output
+    sealed = ended.stdout.strip().splitlines()[-1]
+    assert SecretBox.of(keys).unseal(sealed, owner="store:backup") == "hush"
+    assert "hush" not in ended.output

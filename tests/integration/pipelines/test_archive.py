@@ -1,0 +1,143 @@
+"""A stream is kept in a store, through kills, and comes back as it was."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from deploy.cli.archive.restoring import Restore, Restoring, found
+from shared.event.derived import RESTORED
+from shared.event.topics import ARCHIVE, stream_topic
+from shared.proof.archived import Archived, ArchiveId
+from tests.support.archive_runs import (
+    bucket_of,
+    folder_of,
+    log_of,
+    objects_of,
+    restored,
+    wait_until_kept,
+)
+from tests.support.kafka_log import read_all
+from tests.support.pipeline_runs import (
+    START_S,
+    document,
+    make_streams,
+    post_all,
+    put,
+    states,
+    wait_for_state,
+    wait_until_all_is_done,
+)
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize(
+    ("kills", "per_round"), [(2, 8_000), pytest.param(20, 50_000, marks=pytest.mark.long)]
+)
+def test_what_was_kept_through_kills_comes_back_as_it_was(
+    hifi: RunningHifi, kills: int, per_round: int
+) -> None:
+    source = f"kept{kills}"
+    pipeline = document(f"{source}-archive", source, to=[{"archive": "archive"}])
+    put(hifi.kafka, pipeline)
+    asyncio.run(make_streams(hifi.kafka, [f"{source}-again"]))
+    wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
+    archive, bucket = ArchiveId("default", source, pipeline.name), bucket_of(folder_of(hifi))
+    service = next(one for one in hifi.stack.services if one.name == "pipelines")
+    total = 0
+    for nth in range(kills):
+        before = len(objects_of(bucket, archive))
+        post_all(
+            hifi,
+            source,
+            [{"n": n, "text": "é" * (n % 50)} for n in range(total, total + per_round)],
+        )
+        total += per_round
+        if nth % 2:
+            # Between two objects of a job, or between an object and its position.
+            wait_until(
+                lambda now=before: len(objects_of(bucket, archive)) > now,  # type: ignore[misc]
+                what="one more is kept",
+                timeout_s=START_S,
+                look_s=0.01,
+            )
+        hifi.stack.children["pipelines"].kill()
+        hifi.stack.restarts.forgive()
+        hifi.stack.look_after()
+        wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+    objects = wait_until_kept(bucket, archive, total)
+    assert sum(each.count for each in objects) == total, "none is there twice"
+    for one, other in pairwise(objects):
+        assert one.partition != other.partition or one.end == other.first, "no gap, no overlap"
+    wait_until_all_is_done(hifi, pipeline, total)
+    balance = hifi.balance(pipeline.lane_id)
+    assert (balance.delivered, balance.dead, balance.unaccounted) == (total, 0, 0)
+    told = [Archived.from_json(it.value) for it in asyncio.run(read_all(hifi.kafka, ARCHIVE))]
+    assert {it.path for it in told if it.stream == source} == {it.path for it in objects}
+    restoring = restored(hifi.kafka, bucket, archive, f"{source}-again", restore_id=source)
+    assert restoring.done == total
+    assert log_of(hifi.kafka, f"{source}-again") == log_of(hifi.kafka, source)
+    again = asyncio.run(read_all(hifi.kafka, stream_topic(f"{source}-again")))
+    assert {dict(record.headers)[RESTORED] for record in again} == {source.encode()}
+
+
+def test_a_restore_that_is_cut_goes_on_and_nothing_comes_twice(hifi: RunningHifi) -> None:
+    pipeline = document("cut-archive", "cut", to=[{"archive": "archive"}])
+    put(hifi.kafka, pipeline)
+    asyncio.run(make_streams(hifi.kafka, ["cut-again"]))
+    post_all(hifi, "cut", [{"n": n} for n in range(1_000)])
+    archive, bucket = ArchiveId("default", "cut", pipeline.name), bucket_of(folder_of(hifi))
+    wait_until_kept(bucket, archive, 1_000)
+    wanted = Restore("cut", archive, "cut-again", None, None, 300.0)
+
+    async def cut() -> int:
+        restoring = Restoring(hifi.kafka, bucket, wanted, found(bucket, wanted))
+        run = restoring.run()
+        async for done in run:
+            await run.aclose()
+            return done
+        return 0
+
+    first = asyncio.run(cut())
+    assert 0 < first < 1_000
+    assert asyncio.run(cut()) > first
+    assert restored(hifi.kafka, bucket, archive, "cut-again", restore_id="cut").done == 1_000
+    assert restored(hifi.kafka, bucket, archive, "cut-again", restore_id="cut").done == 1_000
+    assert log_of(hifi.kafka, "cut-again") == log_of(hifi.kafka, "cut")
+
+
+def test_steps_come_before_an_archive(hifi: RunningHifi) -> None:
+    pipeline = document(
+        "some-archive",
+        "some",
+        schema="n BIGINT",
+        steps=[{"where": "n % 2 = 0"}],
+        to=[{"archive": "archive"}],
+    )
+    put(hifi.kafka, pipeline)
+    post_all(hifi, "some", [{"n": n if n % 5 else "no number"} for n in range(100)])
+    archive, bucket = ArchiveId("default", "some", pipeline.name), bucket_of(folder_of(hifi))
+    objects = wait_until_kept(bucket, archive, 40)
+    assert not any(each.is_whole for each in objects)
+    wait_until_all_is_done(hifi, pipeline, 100)
+    assert sum(each.count for each in objects_of(bucket, archive)) == 40
+    assert len(hifi.dead_letters(pipeline.lane_id)) == 20
+
+
+def test_an_archive_without_a_store_waits_and_says_why(hifi: RunningHifi) -> None:
+    pipeline = document("nowhere-archive", "nowhere", to=[{"archive": "no-such-store"}])
+    put(hifi.kafka, pipeline)
+    post_all(hifi, "nowhere", [{"n": 1}])
+    wait_until(
+        lambda: "there is no store 'no-such-store'" in _why(hifi, pipeline.name),
+        what="it says why",
+        timeout_s=START_S,
+    )
+
+
+def _why(hifi: RunningHifi, name: str) -> str:
+    state = states(hifi.kafka).get(name)
+    return "" if state is None else state.why
