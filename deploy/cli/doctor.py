@@ -17,6 +17,7 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.printing import out, print_json
+from deploy.cli.spread import examine_streams
 from deploy.local.kafka_lock import KafkaLock
 from deploy.local.ports import is_free
 from deploy.local.services import services_of
@@ -163,14 +164,16 @@ async def _ask(
 ) -> list[TopicFinding]:
     tiers = [tier.name for tier in RetrySchedule().tiers]
     specs = [*fixed_specs(tiers, topics.partition_counts)]
+    spread: list[TopicFinding] = []
     async with topic_admin(address) as admin:
         broker_count = await admin.broker_count()
         if CONFIG in await admin.names():
-            configured = (await read_config(address)).streams.values()
+            configuration = await read_config(address)
             specs += [
                 stream_spec(stream.name, partition_count=stream.partition_count)
-                for stream in configured
+                for stream in configuration.streams.values()
             ]
+            spread = await examine_streams(address, configuration)
         states = await admin.states(spec.name for spec in specs)
         features = await admin.features()
     return [
@@ -183,6 +186,7 @@ async def _ask(
             for finding in examine_topic(spec, states.get(spec.name), copies=copies)
         ),
         *(examine_marks(states[DEAD], states[REDRIVEN]) if {DEAD, REDRIVEN} <= {*states} else ()),
+        *spread,
     ]
 
 
