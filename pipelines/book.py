@@ -33,6 +33,19 @@ class Gathering:
     events_max: int
     # A job that takes longer has less the next time.
     time_box_s: float
+    # Events per second at the most, over all Kafka partitions together.
+    rate_per_s: float | None = None
+
+    @property
+    def most(self) -> int:
+        """What a job has of each Kafka partition at the most: of a slow one a second's worth."""
+        if self.rate_per_s is None:
+            return self.events_max
+        return max(1, min(self.events_max, int(self.rate_per_s)))
+
+    def rests_s(self, count: int) -> float:
+        """How long after a job with so many events has begun the next one may begin."""
+        return count / self.rate_per_s if self.rate_per_s else 0.0
 
 
 @dataclass(slots=True)
@@ -125,7 +138,7 @@ class PipelineBook:
         """Go on with one, or with more Kafka partitions of it, from where it is."""
         if lane_id not in self.lanes:
             self._lives += 1
-            most = self.events_max if gathering is None else gathering.events_max
+            most = self.events_max if gathering is None else gathering.most
             self.lanes[lane_id] = PipelineLane(lane_id, tenant, self._lives, most, gathering)
         lane = self.lanes[lane_id]
         lane.reaches = {**reaches, **lane.reaches}
@@ -283,7 +296,7 @@ class PipelineBook:
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
             if lane.gathering is not None:
-                most, box_s = lane.gathering.events_max, lane.gathering.time_box_s
+                most, box_s = lane.gathering.most, lane.gathering.time_box_s
             is_slow, is_quick = took_s > box_s, took_s < box_s / 2
             for where, (_, end) in share.ranges.items():
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
@@ -291,6 +304,8 @@ class PipelineBook:
                 if cut < SHARED_EVENTS_MAX:
                     lane.cut_to[where] = cut
             lane.deaths, lane.not_before_s, lane.went_on_s = 0, -inf, now_s
+            if lane.gathering is not None:
+                lane.not_before_s = lane.last_s + lane.gathering.rests_s(share.count)
             lane.is_apart = is_slow or (lane.is_apart and not is_quick)
             if is_slow and job.is_of_one:
                 lane.events_max = max(1, lane.events_max // 2)

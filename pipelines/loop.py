@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -256,8 +256,10 @@ class PipelineLoop:
         self.documents.held_up(pipeline, why, now_ms=now_ms())
 
     def _gathering(self, pipeline: Pipeline) -> Gathering | None:
-        output = pipeline.sink
-        return None if output is None else self.sinks[output.member].gathering
+        if (output := pipeline.sink) is None:
+            return None
+        table, gathering = pipeline.to_database, self.sinks[output.member].gathering
+        return gathering if table is None else replace(gathering, rate_per_s=table.rate_per_s)
 
     async def _go_on_without(self, lane_id: str, where: KafkaPartition) -> None:
         """Kafka has lost the end of a log: what comes there from now on is new."""

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from pyspark.errors import ParseException
 from pyspark.sql.types import DataType, StructType
 
 from shared.config.model import ConfigError
-from shared.config.pipeline import FACTS
+from shared.config.pipeline import FACTS, Enrich, Explode, Pipeline, Select
 
 FIELDS_MAX = 500
 _DEPTH_MAX = 16
@@ -36,6 +37,26 @@ def members_of(schema: str) -> StructType:
     if wrong is not None:
         raise ConfigError("schema", wrong)
     return members
+
+
+def columns_of(pipeline: Pipeline) -> tuple[str, ...]:
+    """The members that an event has after all steps, in their order: the columns of a database."""
+    columns = _names(pipeline.schema)
+    for step in pipeline.steps:
+        if isinstance(step, Select):
+            columns = tuple(step.select)
+        elif isinstance(step, Explode):
+            (name,) = step.explode
+            columns = (*(each for each in columns if each != name), name)
+        elif isinstance(step, Enrich):
+            name = step.enrich.into
+            columns = (*(each for each in columns if each != name), name)
+    return columns
+
+
+@lru_cache(1_000)
+def _names(schema: str) -> tuple[str, ...]:
+    return tuple(members_of(schema).fieldNames()) if schema else ()
 
 
 def check_type(text: str) -> None:

@@ -28,7 +28,7 @@ from pipelines.parts.columns import (
 )
 from pipelines.parts.enriched import TABLE, enriched, names_row
 from pipelines.parts.for_sinks import SINK_COLUMNS, for_a_sink, made_id
-from pipelines.parts.whole_events import DEAD, FILTERED, whole_events
+from pipelines.parts.whole_events import DEAD, FILTERED, GONE, whole_events
 from pipelines.shards import NO_SHARDS, Partitionings, partition_at
 from pipelines.tables.look_ups import NO_TABLES, LookUp, Tables
 from shared.config.pipeline import (
@@ -41,6 +41,7 @@ from shared.config.pipeline import (
     Select,
     Step,
     ToArchive,
+    ToDatabase,
     ToDead,
     ToStream,
     ToTable,
@@ -129,15 +130,15 @@ def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
     kept = {name: F.col(name) for name in ("topic", "partition", "offset", "key", "headers")}
     if pipeline.sink is not None:
         kept |= {"raw": F.col("value"), "time_ms": F.unix_millis("timestamp")}
-    value = F.coalesce("value", F.lit(b""))
     # Of two headers of one name the last counts, as in Kafka's own `lastHeader`.
-    known = {"known": F.map_from_entries("headers")}
-    rows = records.select(*named(**kept, value=value, **known), F.col("timestamp"))
+    read = {"known": F.map_from_entries("headers"), "value": F.coalesce("value", F.lit(b""))}
+    rows = records.select(*named(**kept, **read), F.col("timestamp"))
     via = header(VIA).cast("string")
     too_far = F.when(F.size(F.split(via, ",")) >= HOPS_MAX, TOO_MANY_HOPS)
     fate = F.when(F.find_in_set(F.lit(pipeline.name), via) > 0, FILTERED).otherwise(too_far)
     # From a sink nothing comes back.
     fate = F.when(via.isNotNull() & F.lit(pipeline.sink is None), fate)
+    fate = F.when(ours("raw").isNull(), GONE) if pipeline.to_database else fate
     rows = rows.select(
         *(ours(name).alias(f"{OURS}{name}") for name in (*kept, "value")),
         *named(
@@ -289,8 +290,8 @@ def _last_fate(pipeline: Pipeline, targets: _Targets, *, is_one: bool) -> Column
 
 def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
     """The columns of ROWS."""
-    fate, is_passed = ours("fate"), ours("fate").isNull()
-    is_dead = fate.isNotNull() & (fate != FILTERED)
+    fate, is_gone = ours("fate"), F.equal_null(ours("fate"), F.lit(GONE))
+    is_passed, is_dead = fate.isNull() | is_gone, (fate != FILTERED) & ~is_gone
     nth = F.coalesce(ours("at"), F.lit(0)) * len(pipeline.to) + F.coalesce(ours("to"), F.lit(0))
     topic = F.when(F.lit(False), F.lit(""))
     for to, output in enumerate(pipeline.to):
@@ -306,6 +307,8 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
     key, value, headers = ours("out_key"), ours("out_value"), _headers(pipeline, nth)
     if pipeline.sink is not None and pipeline.keeps_events:
         key, value, headers = ours("key"), ours("raw"), ours("headers")
+    if pipeline.to_database:
+        key, value = F.when(is_gone, ours("key")).otherwise(key), F.when(~is_gone, value)
     return [
         ours("partition").alias("partition"),
         ours("offset").alias("offset"),
@@ -329,7 +332,7 @@ def _topic(output: Output, targets: _Targets) -> str | None:
             return stream_topic(output.stream)
         case ToTable():
             return targets.tables[output.table].topic
-        case ToDead() | ToArchive():
+        case ToDead() | ToArchive() | ToDatabase():
             return None
 
 

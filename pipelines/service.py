@@ -7,12 +7,14 @@ from contextlib import AsyncExitStack
 import structlog
 
 from pipelines.archive.kind import archive_kind
+from pipelines.databases.kind import Databases
 from pipelines.judging.sandbox import OPTIONS
 from pipelines.loop import PipelineLoop
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
-from shared.config.pipeline import ToArchive
+from shared.config.pipeline import ToArchive, ToDatabase
+from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
@@ -54,8 +56,10 @@ async def _run(
         streams = await running.enter_async_context(
             LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
         )
-        sinks = {ToArchive.member: archive_kind(settings)}
+        databases = Databases(settings.allow_private, settings.sqlite_folder, now_ms)
+        sinks = {ToArchive.member: archive_kind(settings), ToDatabase.member: databases.kind}
         loop = PipelineLoop(spark, settings, metrics, config, streams, sinks)
+        databases.ends = loop.book.ends
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse = Pulse()
         health.must_turn("what plans the pipelines", pulse, within_s=_LOOP_WITHIN_S)

@@ -48,6 +48,11 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
     # The file that names the stores there are; and the folder that those are in which are folders.
     stores: Path | None = Field(default=None, validation_alias=STORES_VARIABLE)
     store_folders: Path | None = Field(default=None, validation_alias=FOLDERS_VARIABLE)
+    # Whether databases may be at private addresses (loopback, RFC 1918, ...): no customer's setting
+    # may reach into the network that Hifi runs in, unless whoever runs it says so.
+    allow_private: bool = False
+    # Where SQLite files are, in a folder for each tenant; None: nobody may have any.
+    sqlite_folder: Path | None = None
     # How often the ends of the streams are asked for: a part of what an event is late by.
     look_s: float = Field(default=0.1, gt=0)
 

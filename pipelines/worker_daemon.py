@@ -3,4 +3,7 @@
 from shared.runtime.spark.worker_daemon import run_daemon
 
 if __name__ == "__main__":
-    run_daemon("pipelines.plan", "pipelines.archive.sink", service="pipelines")
+    run_daemon(
+        *("pipelines.plan", "pipelines.archive.sink", "pipelines.databases.sink"),
+        service="pipelines",
+    )

@@ -95,6 +95,8 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_PIPELINES_JARS_CACHE": str(settings.cache),
             "HIFI_PIPELINES_METRICS_PORT": str(settings.pipelines_metrics_port),
             "HIFI_PIPELINES_HEAP_MB": str(settings.spark_heap_mb),
+            "HIFI_PIPELINES_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
+            "HIFI_PIPELINES_SQLITE_FOLDER": str(settings.folder / "databases"),
         },
         ports=(settings.pipelines_metrics_port,),
         ready_url=_url(settings.pipelines_metrics_port, "readyz"),

@@ -5,7 +5,7 @@ because names change their addresses. A name that nobody knows yet is taken, wit
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from gateway.callers import Caller
-from gateway.control.destination_secrets import sealed_anew, sealed_fields, shown
 from gateway.control.requests import (
     Admin,
     ControlPlane,
@@ -30,6 +29,7 @@ from gateway.control.requests import (
     strictly,
 )
 from gateway.control.revision import Preconditions
+from gateway.control.sealing import destination_anew, pipeline_anew, sealed_fields, shown
 from gateway.control.streams import Removed, listed
 from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
@@ -37,6 +37,8 @@ from shared.config.configuration import Configuration, RemovedDestination
 from shared.config.credentials import OAuth2, secrets_of
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
+from shared.config.outside.database import passwords_of
+from shared.config.pipeline import Pipeline
 from shared.event.topics import config_key, destination_id
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import NoSuchHostError, ResolverDownError, ascii_host
@@ -169,12 +171,17 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
     if not plane.box.has_keys:
         raise Problem("secrets_off", "HIFI_SECRET_KEYS is not set for this gateway.")
 
-    async def edit(newest: Destination | None) -> Destination | None:
-        return None if newest is None else sealed_anew(newest, plane.box)
+    async def edit(newest: Destination | Pipeline | None) -> Destination | Pipeline | None:
+        if isinstance(newest, Pipeline):
+            return pipeline_anew(newest, plane.box)
+        return None if newest is None else destination_anew(newest, plane.box)
 
     result = RotationResult(sealed_anew=0, already_newest=0, not_opened=[])
-    for item in sorted(plane.configuration.destinations.values(), key=lambda each: each.id):
-        secrets = {secret for _, secret in secrets_of(item.to_fields())}
+    destinations = sorted(plane.configuration.destinations.values(), key=lambda each: each.id)
+    pipelines = sorted(plane.configuration.pipelines.values(), key=lambda each: each.name)
+    items: list[Destination | Pipeline] = [*destinations, *pipelines]
+    for item in items:
+        secrets = set(_secrets(item))
         old_count = sum(not plane.box.is_newest(secret) for secret in secrets)
         result.already_newest += len(secrets) - old_count
         try:
@@ -182,9 +189,16 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
                 await plane.change(item.config_key, edit, when=Preconditions())
                 result.sealed_anew += old_count
         except SecretUnavailableError:
-            result.not_opened.append(item.id)
+            result.not_opened.append(item.config_key.decode().partition(":")[2])
     log.info("secrets.rotated", sealed_anew=result.sealed_anew, not_opened=result.not_opened)
     return as_json(result.model_dump())
+
+
+def _secrets(item: Destination | Pipeline) -> Iterator[str]:
+    if isinstance(item, Pipeline):
+        yield from passwords_of(item.to_fields()).values()
+    else:
+        yield from (secret for _, secret in secrets_of(item.to_fields()))
 
 
 def _known(stream: str, name: str, caller: Caller, configuration: Configuration) -> Destination:
@@ -234,11 +248,12 @@ async def _check_targets(plane: ControlPlane, wanted: Destination) -> list[str]:
     targets = {"url": wanted.url}
     if isinstance(wanted.auth, OAuth2):
         targets["auth.token_url"] = wanted.auth.token_url
-    warnings = [await _check_target(plane, setting, url) for setting, url in targets.items()]
+    warnings = [await check_target(plane, setting, url) for setting, url in targets.items()]
     return [warning for warning in warnings if warning]
 
 
-async def _check_target(plane: ControlPlane, setting: str, url: str) -> str | None:
+async def check_target(plane: ControlPlane, setting: str, url: str) -> str | None:
+    """Refuse an address that Hifi may not go to; a sentence if it is not known now."""
     allows_private = plane.settings.allow_private
     try:
         host = read_host(ascii_host(urlsplit(url).hostname or ""))

@@ -8,12 +8,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import structlog
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
 from gateway.callers import Caller
+from gateway.control.destinations import check_target
 from gateway.control.requests import (
     Admin,
     JsonObject,
@@ -26,12 +28,22 @@ from gateway.control.requests import (
     named,
     strictly,
 )
+from gateway.control.sealing import sealed_document, shown_document
 from gateway.control.streams import Removed, listed
 from gateway.problems import Problem, pointer_to
 from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline
 from shared.config.cycles import cycle_through
 from shared.config.model import ConfigError
-from shared.config.pipeline import Enrich, Pipeline, ToArchive, ToDead, ToStream, ToTable
+from shared.config.outside.database import DATABASE, HOSTS_MAX
+from shared.config.pipeline import (
+    Enrich,
+    Pipeline,
+    ToArchive,
+    ToDatabase,
+    ToDead,
+    ToStream,
+    ToTable,
+)
 from shared.config.pipeline_state import PipelineState, PipelineStates, Standing
 from shared.event.times import rfc3339
 from shared.event.topics import config_key
@@ -97,6 +109,7 @@ async def show_pipeline(
     openapi_extra=also(
         *("bad_pipeline", "unknown_stream", "unknown_table", "table_in_use"),
         *("pipeline_in_use", "bound_reached"),
+        *("target_forbidden", "secrets_off", "secret_changed"),
     ),
 )
 async def put_pipeline(
@@ -118,6 +131,8 @@ async def put_pipeline(
         try:
             document = named(given, name=pipeline, tenant=caller.tenant)
             _keep(document, known)
+            owner = config_key("pipeline", pipeline).decode()
+            document = sealed_document(document, before=before, owner=owner, box=plane.box)
             wanted = strictly(Pipeline.of(document), before)
             _check_wanted(wanted, caller, plane.configuration)
         except ConfigError as error:
@@ -126,6 +141,12 @@ async def put_pipeline(
         return wanted
 
     key = config_key("pipeline", pipeline)
+    if any(isinstance(output, dict) and DATABASE in output for output in _outputs(given)):
+        # Before any other change has to wait for a slow resolver.
+        known = plane.configuration.pipelines.get(pipeline)
+        check_owner(known)
+        when.check(known)
+        await _check_hosts(await edit(known), plane)
     before, after = await plane.change(key, edit, when=when, check=check_owner)
     log.info("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
     # Whoever runs it has not heard of it yet.
@@ -153,10 +174,41 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
     log.info("pipeline.removed", pipeline=pipeline, tenant=caller.tenant)
 
 
+def _outputs(given: JsonObject) -> list[Any]:
+    outputs = given.get("to")
+    return outputs if isinstance(outputs, list) else []
+
+
+async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
+    """Refuse databases at addresses that Hifi may not connect to."""
+    if (table := wanted.to_database) is None:
+        return
+    path = "to.0.database"
+    urls = {f"{path}.url": table.url}
+    urls |= {f"{path}.shards.{nth}.url": it.url for nth, it in enumerate(table.shards) if it.url}
+    servers = {url: setting for setting, url in reversed(urls.items()) if "@" in url}
+    if len(hosts := {urlsplit(url).hostname for url in servers}) > HOSTS_MAX:
+        raise Problem(
+            "bad_pipeline",
+            f"to.0.database.shards: they are at {len(hosts)} hosts, and {HOSTS_MAX} are the most.",
+            pointer=pointer_to(f"{path}.shards"),
+        )
+    for url, setting in servers.items():
+        try:
+            await check_target(plane, setting, url)
+        except ConfigError as error:
+            raise Problem("bad_pipeline", f"{error}.", pointer=pointer_to(setting)) from error
+
+
 def shown(pipeline: Pipeline, state: PipelineState) -> dict[str, Any]:
     """The pipeline as the API shows it: with how it stands."""
     said = {"standing": state.standing, "why": state.why, "pointer": state.pointer}
-    return {**pipeline.known_fields(), "state": said}
+    return {**shown_document(pipeline), "state": said}
+
+
+def _elsewhere(pipeline: Pipeline) -> Iterator[str]:
+    if pipeline.to_database:
+        yield f"database {pipeline.to_database.table}"
 
 
 def _line(pipeline: Pipeline, states: PipelineStates) -> dict[str, Any]:
@@ -164,7 +216,7 @@ def _line(pipeline: Pipeline, states: PipelineStates) -> dict[str, Any]:
     return {
         "name": pipeline.name,
         "reads": pipeline.source.stream,
-        "writes": sorted(pipeline.targets),
+        "writes": [*sorted(pipeline.targets), *_elsewhere(pipeline)],
         "standing": state.standing,
         "why": state.why,
     }
@@ -234,6 +286,7 @@ def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration
             check()
         except Problem as problem:
             raise Problem(problem.code, problem.detail, pointer=pointer_to(setting)) from None
+    _check_shards(wanted, configuration)
     others = (
         each
         for each in configuration.pipelines.values()
@@ -243,6 +296,20 @@ def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration
         way = " > ".join(cycle)
         wrong = f"events would go round for ever: {way}; say `repost: true` where that is wanted"
         raise ConfigError("to", wrong)
+
+
+def _check_shards(wanted: Pipeline, configuration: Configuration) -> None:
+    stream, table = configuration.streams[wanted.source.stream], wanted.to_database
+    laid = stream.partitioning
+    count = stream.partition_count if laid is None else len(laid.shards)
+    if table is None or len(table.shards) in {0, count}:
+        return
+    what = "Kafka partitions" if laid is None else "shards"
+    raise ConfigError(
+        "to.0.database.shards",
+        f"{stream.name} has {count} {what}, and this names {len(table.shards)} tables: there is"
+        " one for each, in their order",
+    )
 
 
 def _named(
@@ -268,7 +335,7 @@ def _named(
                 check = partial(_check_written, output.table, pipeline, caller, configuration)
                 yield f"to.{nth}.table", check
             # Which stores there are, who runs pipelines knows, and says.
-            case ToDead() | ToArchive():
+            case ToDead() | ToArchive() | ToDatabase():
                 pass
 
 

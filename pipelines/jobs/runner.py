@@ -131,6 +131,8 @@ class JobRunner:
             name = task.pipeline.name
             self.told(name, "")
             self.metrics.lane_up(name, is_up=True)
+            if (output := task.pipeline.sink) is not None:
+                self.sinks[output.member].ended(task.pipeline, None)
             count = task.share.count
             self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
             self.metrics.came_to(name, what.counts)
@@ -141,6 +143,8 @@ class JobRunner:
             if isinstance(error, SinkAwayError):
                 self.told(task.pipeline.name, str(error)[:_WORDS_MAX])
             self._died(task, error, again_s)
+            if (output := task.pipeline.sink) is not None and task.sink is not None:
+                self.sinks[output.member].ended(task.pipeline, error)
 
     def _died(self, task: Task, error: Exception, again_s: float) -> None:
         self.metrics.lane_up(task.pipeline.name, is_up=False)
@@ -156,6 +160,8 @@ class JobRunner:
             self.book.failed(job)
             for task in work:
                 self._died(task, error, 0)
+                if (output := task.pipeline.sink) is not None:
+                    self.sinks[output.member].ended(task.pipeline, error)
             return
         (task,), ((where, (at, _)),) = work, job.shares[0].ranges.items()
         try:

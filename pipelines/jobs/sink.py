@@ -48,6 +48,11 @@ _FOR_KAFKA = ("topic", "key", "value", "headers")
 class SinkAwayError(Exception):
     """What is elsewhere does not take anything just now: a word for people, without secrets."""
 
+    def __init__(self, why: str, *, is_wrongly_set: bool = False) -> None:
+        super().__init__(why)
+        # It is there and well: somebody has to change what the document says, or what it finds.
+        self.is_wrongly_set = is_wrongly_set
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -96,6 +101,8 @@ class SinkKind:
     gathering: Gathering
     # May raise SinkAwayError: what its document names may not be there just now.
     made: Callable[[Pipeline], Sink]
+    # How a job of a pipeline has ended: without an error, or with that.
+    ended: Callable[[Pipeline, Exception | None], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +137,8 @@ def hand_over(
         # What is left is read for nothing: Spark takes a task that stops reading for broken.
         for _ in rest:
             pass
-        yield told.said({"away": str(away)})
+        wrong = {"is_wrongly_set": True} if away.is_wrongly_set else {}
+        yield told.said({"away": str(away), **wrong})
 
 
 def _taken(writer: SinkWriter, batch: pa.RecordBatch, told: "_Telling") -> Iterator[pa.RecordBatch]:
@@ -202,7 +210,7 @@ def heard(pipeline: Pipeline, said: Iterable[str]) -> Handed:
     handed, topic = Handed(), stream_topic(pipeline.source.stream)
     for each in map(json.loads, said):
         if "away" in each:
-            raise SinkAwayError(each["away"])
+            raise SinkAwayError(each["away"], is_wrongly_set=each.get("is_wrongly_set", False))
         if "report" in each:
             handed.reports.append(each["report"])
         else:

@@ -18,6 +18,7 @@ from pipelines.judging.growth import Growth, of_member, together
 from pipelines.judging.probes import probes_of
 from pipelines.judging.trees import Branch, TreeError, node_of
 from pipelines.judging.trial import came_of, differences, given_records, given_tables
+from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
 from pipelines.plan import RECORDS, after, columns_of, opened
 from shared.config.model import ConfigError
@@ -76,11 +77,22 @@ def typed(session: SparkSession, pipeline: Pipeline) -> list[Typed]:
         rows = after(step, rows, look_ups)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         steps.append(Typed(step, tuple((name, kinds[name]) for name in columns_of(rows))))
+    _check_key(pipeline)
     stage = _Stage(session, rows, scope)
     for nth, output in enumerate(pipeline.to):
         if output.when is not None:
             stage.condition(output.when, "to", nth, "when")
     return steps
+
+
+def _check_key(pipeline: Pipeline) -> None:
+    """Of a row in a database: its columns are among those that are written."""
+    table = pipeline.to_database
+    for nth, name in enumerate(table.key if table else ()):
+        if name not in (columns := columns_of_row(pipeline)):
+            there = ", ".join(columns)
+            wrong = f"there is no column {name!r} among those that are written: {there}"
+            raise UnfitError(wrong, "to", 0, "database", "key", nth)
 
 
 def tried(session: SparkSession, pipeline: Pipeline) -> None:

@@ -10,6 +10,9 @@ from shared.proof.receipt import PASSED
 
 FILTERED = "filtered"
 DEAD = "dead"
+# The fate of an event without a value, for a database: it passes all steps as it is, and takes the
+# row of its key away.
+GONE = "gone"
 # Whose rows go nowhere.
 NOT_PASSED = (FILTERED,)
 

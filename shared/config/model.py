@@ -20,7 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 # What somebody meant for one of these may be a secret in plain text, and is not repeated.
 _NEVER_REPEATED = frozenset(
-    {"auth", "client_certificate", "secret_headers", "secrets", "signing_secrets"}
+    {"auth", "client_certificate", "password", "secret_headers", "secrets", "signing_secrets"}
 )
 _NO_SUCH = "there is no such field"
 _SENTENCES = {
@@ -31,7 +31,9 @@ _SENTENCES = {
 # What pydantic puts into a path that is no member: which of several kinds an object is.
 _KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
     f"[{member}]"
-    for member in (*("where", "select", "explode", "enrich", "stream", "table", "dead", "archive"),)
+    for member in (
+        *("where", "select", "explode", "enrich", "stream", "table", "dead", "archive", "database"),
+    )
 }
 _SUBJECT = re.compile(r"^\w+(?= should )")
 

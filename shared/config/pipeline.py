@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from shared.config.access import DEFAULT_TENANT
 from shared.config.destination import Start
 from shared.config.model import CONFIG, ConfigError, ConfigObject, by_member, one_of
+from shared.config.outside.database import DatabaseTable
 from shared.config.pipeline_tests import PipelineTest
 from shared.config.values import Name, check
 from shared.event.topics import config_key, pipeline_lane
@@ -185,6 +186,16 @@ class ToArchive:
     archive: Name
 
 
+@dataclass(frozen=True, slots=True, config=_PART)
+class ToDatabase:
+    """Writes rows of a table, each event once; nothing else of the document goes anywhere."""
+
+    member: ClassVar[str] = "database"
+    is_sink: ClassVar[bool] = True
+    database: DatabaseTable
+    when: Expression | None = None
+
+
 Step: TypeAlias = Annotated[
     Annotated[Where, Tag("[where]")]
     | Annotated[Select, Tag("[select]")]
@@ -198,9 +209,10 @@ Output: TypeAlias = Annotated[
     Annotated[ToStream, Tag("[stream]")]
     | Annotated[ToTable, Tag("[table]")]
     | Annotated[ToDead, Tag("[dead]")]
-    | Annotated[ToArchive, Tag("[archive]")],
-    by_member(ToStream, ToTable, ToDead, ToArchive),
-    one_of("output", ToStream, ToTable, ToDead, ToArchive),
+    | Annotated[ToArchive, Tag("[archive]")]
+    | Annotated[ToDatabase, Tag("[database]")],
+    by_member(ToStream, ToTable, ToDead, ToArchive, ToDatabase),
+    one_of("output", ToStream, ToTable, ToDead, ToArchive, ToDatabase),
 ]
 
 
@@ -263,6 +275,10 @@ class Pipeline(ConfigObject):
     def sink(self) -> Output | None:
         """The one output that is elsewhere than in Kafka (ADR 0084)."""
         return next((output for output in self.to if output.is_sink), None)
+
+    @property
+    def to_database(self) -> DatabaseTable | None:
+        return next((it.database for it in self.to if isinstance(it, ToDatabase)), None)
 
     @property
     def streams_to(self) -> list[ToStream]:
@@ -328,15 +344,7 @@ def _check_steps(pipeline: Pipeline) -> None:
 
 def _check_outputs(pipeline: Pipeline) -> None:
     outputs = pipeline.to
-    if pipeline.sink is not None and len(outputs) > 1:
-        wrong = (
-            f"`{pipeline.sink.member}` is the only output of its pipeline, as it goes on at a pace"
-            " of its own: make a pipeline for each"
-        )
-        raise ConfigError("to", wrong)
-    if isinstance(pipeline.sink, ToArchive) and pipeline.explodes:
-        wrong = "an archive keeps one event for each offset: explode in a pipeline before it"
-        raise ConfigError("to.0.archive", wrong)
+    _check_sink(pipeline)
     if len(outputs) > 1 and pipeline.match is None and any(each.when for each in outputs):
         wrong = "of several outputs with a `when`, say first or all: who gets what several want"
         raise ConfigError("match", wrong)
@@ -354,6 +362,17 @@ def _check_outputs(pipeline: Pipeline) -> None:
         if output.stream == pipeline.source.stream and not output.repost:
             wrong = "it reads this stream itself: say `repost: true` if that is what you want"
             raise ConfigError(f"to.{nth}.stream", wrong)
+
+
+def _check_sink(pipeline: Pipeline) -> None:
+    if (sink := pipeline.sink) is not None and len(pipeline.to) > 1:
+        wrong = "is the only output of its pipeline, as it goes on at a pace of its own"
+        raise ConfigError("to", f"`{sink.member}` {wrong}: make a pipeline for each")
+    if isinstance(pipeline.sink, ToArchive) and pipeline.explodes:
+        wrong = "an archive keeps one event for each offset: explode in a pipeline before it"
+        raise ConfigError("to.0.archive", wrong)
+    if pipeline.to_database and not (pipeline.schema or pipeline.rewrites):
+        raise ConfigError("to.0.database", "say which members become columns: by schema or select")
 
 
 def _check_to_table(pipeline: Pipeline, output: ToTable, nth: int) -> None:

@@ -15,7 +15,7 @@ class PipelineState(Struct, frozen=True):
     # Of which document, by its fingerprint: a newer one is being checked.
     fingerprint: str
     standing: Standing
-    # Why it is refused, and where in the document that is, as a JSON pointer.
+    # Why it is refused or waits, and where in the document that is, as a JSON pointer.
     why: str = ""
     pointer: str = ""
     at_ms: int = 0

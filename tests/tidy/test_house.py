@@ -17,9 +17,10 @@ ENVIRONMENT_READERS = {
     "shared/runtime/spark/session.py": "it writes: Spark reads its Python and address there",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
     "deploy/cli/scale/fresh.py": "as up.py",
+    "deploy/cli/control/pipeline_files.py": "a document may name the variable of a password",
 }
 # What begins like a metric and is none.
-NO_METRICS: dict[str, str] = {}
+NO_METRICS = {"hifi_positions": "the table of a database that holds positions"}
 EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "pipelines", "observe", "local"}
 
 

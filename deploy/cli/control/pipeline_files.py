@@ -4,6 +4,7 @@ Of YAML what JSON has, and nothing more: `no` is a text and not false, 12:30 is 
 seconds, a date is a text, and nothing is defined in one place and meant in another.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from typing import Any
 import yaml
 
 from shared.config.model import ConfigError
+from shared.config.outside.database import change_passwords
 from shared.config.pipeline import DOCUMENT_BYTES_MAX, Pipeline
+from shared.config.values import SEALED_PREFIX
 from shared.runtime.setup_error import UsageError
 
 # Deeper than any document's own parts; the events of tests may have a few levels.
@@ -50,13 +53,28 @@ class Document:
     def pipeline(self) -> Pipeline:
         """UsageError with the line, if the file cannot be a pipeline."""
         try:
-            pipeline = Pipeline.of(self.fields)
+            # Whatever a password is: nobody needs it to judge the rest.
+            pipeline = Pipeline.of(change_passwords(self.fields, lambda *_: SEALED_PREFIX))
         except ConfigError as error:
             pointer = "/" + error.setting.replace(".", "/") if error.setting else ""
             raise UsageError(f"{self.place(pointer)}: {error.wrong}.") from error
         for name in pipeline.others:
             raise UsageError(f"{self.place(f'/{name}')}: there is no such field.")
         return pipeline
+
+    def to_put(self) -> dict[str, Any]:
+        """The fields with their passwords; UsageError if one is not in the environment."""
+
+        def password(path: str, _: str, given: Any) -> Any:
+            if not isinstance(given, dict) or set(given) != {"env"}:
+                return given
+            found = os.environ.get(str(given["env"]))
+            if found is None:
+                place = self.place("/" + path.replace(".", "/"))
+                raise UsageError(f"{place}: the variable {given['env']} is not set.")
+            return found
+
+        return change_passwords(self.fields, password)
 
     def place(self, pointer: str) -> str:
         """Where in the file a part is, for people: its line, and how it is reached."""

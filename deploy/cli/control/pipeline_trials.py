@@ -22,6 +22,7 @@ from shared.config.pipeline import (
     Pipeline,
     Select,
     ToArchive,
+    ToDatabase,
     ToDead,
     ToStream,
     ToTable,
@@ -176,6 +177,8 @@ def _target(output: Output) -> str:
             return output.stream
         case ToTable():
             return f"table {output.table}"
+        case ToDatabase():
+            return f"database {output.database.table}"
         case ToDead():
             return "dead letters"
         case ToArchive():

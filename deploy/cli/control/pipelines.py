@@ -77,7 +77,7 @@ def put(file: File, client: ControlClient) -> None:
     """
     document = read_document(file)
     path = ("pipelines", document.pipeline().name)
-    client.call("PUT", *path, body=document.fields)
+    client.call("PUT", *path, body=document.to_put())
     state = client.call("GET", *path, query={"wait": _WAIT_S})["state"]
     if state["standing"] == "refused":
         why, *more = state["why"].split("\n")
@@ -87,6 +87,9 @@ def put(file: File, client: ControlClient) -> None:
         talk.print(
             f"It is stored. Nobody has judged it yet: `hifi pipelines show {path[1]}` tells."
         )
+        return
+    if state["why"]:
+        talk.print(f"It is stored, and cannot go on yet: {harmless(state['why'])}")
         return
     talk.print(f"{path[1]} is running.")
 

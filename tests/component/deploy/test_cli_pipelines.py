@@ -12,6 +12,7 @@ from deploy.cli.control.pipeline_files import read_document
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState
+from shared.runtime.secret_box import new_key
 from shared.runtime.setup_error import UsageError
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
@@ -119,6 +120,39 @@ def test_a_document_may_be_json_and_come_from_standard_input(
 def test_of_yaml_there_is_what_json_has_and_nothing_more(sales: Path) -> None:
     given = read_document(sales).fields["tests"][0]["given"]
     assert given == [{"country": "NO", "day": "2026-01-01", "at": "12:30", "n": "010", "yes": "on"}]
+
+
+ROWS = """\
+name: rows
+from: {stream: orders}
+schema: id STRING
+to:
+  - database:
+      url: postgres://hifi@93.184.216.34/shop
+      password: {env: SHOP_PASSWORD}
+      table: sales
+      key: [id]
+"""
+
+
+def test_a_password_comes_from_the_environment_and_goes_nowhere_else(
+    config: FixedConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.yaml"
+    file.write_text(ROWS)
+    assert read_document(file).pipeline().to_database is not None
+    settings = Settings.model_validate({"auth": "off", "HIFI_SECRET_KEYS": new_key()})
+    with running_gateway(FakePublisher([]), config, settings) as gateway:
+        with pytest.raises(UsageError, match=r"rows.yaml:7: to.0.database.password: the variable"):
+            hifi(gateway, "put", str(file))
+        monkeypatch.setenv("SHOP_PASSWORD", "very secret")
+        assert "Nobody has judged it yet" in "".join(hifi(gateway, "put", str(file)))
+        kept = config.configuration.pipelines["rows"]
+        gateway.store.states["rows"] = PipelineState(kept.fingerprint, "running", "no table")
+        shown, _ = hifi(gateway, "show", "rows")
+        assert "very secret" not in shown
+        assert json.loads(shown)["state"]["why"] == "no table"
+        assert hifi(gateway, "list")[0].splitlines()[-1].endswith("running: no table")
 
 
 PLAIN = "name: x\nfrom: {stream: a}\n"

@@ -113,7 +113,7 @@ def test_columns_come_back_in_the_order_in_which_they_were_sent(
         ({"steps": [{"window": {"every": "1 minute"}}]}, "/steps/0"),
         ({"steps": [{"where": "ok", "where2": "x"}]}, "/steps/0/where2"),
         ({"steps": [{"select": {"a b": "x"}}]}, "/steps/0/select"),
-        ({"to": [{"archive": "t"}]}, "/to/0"),
+        ({"to": [{"nowhere": "t"}]}, "/to/0"),
         ({"to": [{"stream": "eu"}, {"stream": "us"}]}, "/to/1"),
         ({"match": None}, "/match"),
         ({"from": {"stream": "orders", "start": "soon"}}, "/from/start"),

@@ -16,9 +16,11 @@ pytestmark = pytest.mark.integration
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "pipelines.md").read_text()
-EXAMPLES = re.findall(
-    r"^```yaml\n(.*?)^```", PAGE + (DOCS / "tables.md").read_text(), re.MULTILINE | re.DOTALL
-)
+EXAMPLES = [
+    example
+    for page in (PAGE, (DOCS / "tables.md").read_text(), (DOCS / "database.md").read_text())
+    for example in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+]
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.split()[1])
@@ -79,6 +81,11 @@ TOLD: list[tuple[dict[str, Any], str, str]] = [
         },
         "/steps/1/select/x",
         "No such struct field `b`",
+    ),
+    (
+        {"to": [{"database": {"url": "sqlite:x", "table": "t", "key": ["nome"]}}]},
+        "/to/0/database/key/0",
+        "there is no column 'nome' among those that are written: id, type",
     ),
     ({"to": [{"stream": "a", "when": "id"}]}, "/to/0/when", "it is string, and must be"),
     ({"schema": "id STRNG"}, "/schema", "it cannot be read"),

@@ -129,7 +129,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"to": []}, "to", "at least 1 item"),
     ({"to": [{"nowhere": "t"}]}, "to.0", "there is no output 'nowhere'; there are: stream, table"),
     ({"to": [{"nowhere": {}}]}, "to.0", "there is no output 'nowhere'"),
-    ({"to": [{"database": {}}]}, "to.0", "there is no output 'database'"),
+    ({"to": [{"database": {}}]}, "to.0.database.url", "it is missing"),
     ({"to": [{"stream": "x", "whn": "y"}]}, "to.0.whn", "there is no such field"),
     ({"to": [{"stream": "No"}]}, "to.0.stream", "'No' is not a name"),
     ({"to": [{"stream": "orders"}]}, "to.0.stream", "it reads this stream itself"),

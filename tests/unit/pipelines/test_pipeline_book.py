@@ -301,3 +301,21 @@ def test_sinks_that_are_away_leave_half_of_the_places_to_others() -> None:
     assert never_failed <= later
     assert len(later) == 4, "two places are left for those who have failed"
     assert book.plan(0.0) == []
+
+
+def test_who_has_a_rate_gets_a_second_of_it_and_rests_until_it_is_over() -> None:
+    book = PipelineBook(events_max=1_000_000, time_box_s=BOX_S, own_jobs_max=4)
+    slow = Gathering(linger_s=0, events_max=10_000, time_box_s=BOX_S, rate_per_s=50.5)
+    book.enter("t.slow", "t", {PLACES[0]: Reach(0, 0)}, slow)
+    slower = Gathering(linger_s=0, events_max=10_000, time_box_s=BOX_S, rate_per_s=0.1)
+    book.enter("t.slower", "t", {PLACES[1]: Reach(0, 0)}, slower)
+    have(book, 10_000)
+    jobs = book.plan(1.0)
+    assert [job.shares[0].ranges for job in jobs] == [{PLACES[0]: (0, 50)}, {PLACES[1]: (0, 1)}]
+    for job in jobs:
+        end_well(book, job)
+    assert book.plan(1.98) == []
+    (job,) = book.plan(2.0)
+    assert job.shares[0].ranges == {PLACES[0]: (50, 100)}
+    end_well(book, job)
+    assert who(book.plan(11.1)) == [["t.slower"], ["t.slow"]]

@@ -1,4 +1,4 @@
-"""Seals the secrets in a destination's settings, keeps them, and shows a mark in their place.
+"""Seals the secrets in settings, keeps them, and shows a mark in their place.
 
 A secret goes in once and never comes out. What is shown instead is a mark of the sealed text; sent
 back, it keeps the secret it was shown for, so that what GET answers can be changed and PUT.
@@ -14,6 +14,8 @@ from gateway.problems import Problem, pointer_to
 from shared.config.credentials import change_secrets, secrets_of
 from shared.config.destination import HEADER_VALUE, Destination
 from shared.config.model import ConfigError
+from shared.config.outside.database import change_passwords
+from shared.config.pipeline import Pipeline
 from shared.config.signing import signing_key
 from shared.config.values import Sealed
 from shared.runtime.certificates import CertificateError, check_pair
@@ -64,20 +66,59 @@ def sealed_fields(
                 )
             return str(kept)
         _check_secret(path, value)
-        try:
-            return box.seal(value, owner=owner)
-        except SecretUnavailableError as error:
-            raise Problem(
-                "secrets_off",
-                "Secrets are kept sealed only, and this gateway has no key to seal with: whoever"
-                " runs it sets HIFI_SECRET_KEYS (`hifi secrets new-key` makes one).",
-                pointer=pointer_to(path),
-            ) from error
+        return _sealed(value, path, owner=owner, box=box)
 
     return change_secrets(fields, seal)
 
 
-def sealed_anew(destination: Destination, box: SecretBox) -> Destination:
+def shown_document(pipeline: Pipeline) -> dict[str, Any]:
+    """A pipeline's document as anybody may see it who may read."""
+    return change_passwords(pipeline.known_fields(), lambda _, __, sealed: _shown(sealed))
+
+
+def sealed_document(
+    given: Mapping[str, Any], *, before: Pipeline | None, owner: str, box: SecretBox
+) -> dict[str, Any]:
+    """A pipeline's document to keep: a mark stands for the password that was kept for its address.
+
+    ConfigError and Problem say what is wrong with one.
+    """
+    kept: dict[tuple[str, str], Sealed] = {}
+
+    def keep(_: str, url: str, sealed: Sealed) -> Sealed:
+        kept[_mark(sealed), url] = sealed
+        return sealed
+
+    change_passwords({} if before is None else before.known_fields(), keep)
+
+    def seal(path: str, url: str, value: Any) -> Sealed:
+        if not _is_mark(value):
+            _check_secret(path, value)
+            return _sealed(value, path, owner=owner, box=box)
+        if (found := kept.get((str(value["sealed"]), url))) is None:
+            raise Problem(
+                "secret_changed",
+                f"{path} is not kept here for this address: send the password itself.",
+                pointer=pointer_to(path),
+            )
+        return found
+
+    return change_passwords(given, seal)
+
+
+def pipeline_anew(pipeline: Pipeline, box: SecretBox) -> Pipeline:
+    """With every password sealed by the newest key; SecretUnavailableError if one does not open."""
+    owner = pipeline.config_key.decode()
+
+    def seal(_: str, __: str, secret: Sealed) -> Sealed:
+        if box.is_newest(secret):
+            return secret
+        return box.seal(box.unseal(secret, owner=owner), owner=owner)
+
+    return Pipeline.of(change_passwords(pipeline.to_fields(), seal))
+
+
+def destination_anew(destination: Destination, box: SecretBox) -> Destination:
     """With every secret sealed by the newest key; SecretUnavailableError if one does not open."""
 
     def seal(_: str, secret: Sealed) -> Sealed:
@@ -86,6 +127,18 @@ def sealed_anew(destination: Destination, box: SecretBox) -> Destination:
         return box.seal(box.unseal(secret, owner=destination.id), owner=destination.id)
 
     return Destination.of(change_secrets(destination.to_fields(), seal))
+
+
+def _sealed(secret: str, path: str, *, owner: str, box: SecretBox) -> Sealed:
+    try:
+        return box.seal(secret, owner=owner)
+    except SecretUnavailableError as error:
+        raise Problem(
+            "secrets_off",
+            "Secrets are kept sealed only, and this gateway has no key to seal with: whoever"
+            " runs it sets HIFI_SECRET_KEYS (`hifi secrets new-key` makes one).",
+            pointer=pointer_to(path),
+        ) from error
 
 
 def _goes_to(fields: Mapping[str, Any]) -> tuple[object, ...]:

@@ -1,0 +1,147 @@
+"""How many rows a second a pipeline writes to a database, and what tables laid out beforehand gain.
+
+(a) A pipelines process brings a backlog of 200,000 events of 500 bytes in 4 Kafka partitions into
+one table of a Postgres. (b) Two writers bring batches of 500 rows to eight shards, with the
+writer that pipelines have: spread, each batch has rows of all of them, and so a transaction with
+each; static, each batch has rows of one. Interleaved, five rounds. Postgres waits for its disk, and
+shares the machine with Kafka and Spark.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+from multiprocessing import get_context
+
+from benchmarks.paced import write_all
+from benchmarks.pipelines.bench import Bench, make_streams
+from pipelines.databases.database import PositionOf, Server, Target
+from pipelines.databases.postgres import PostgresTable
+from pipelines.databases.rows import RowChange
+from shared.config.pipeline import Pipeline
+from shared.runtime.secret_box import SecretBox, new_key
+from tests.support.postgres_process import PASSWORD, USER, PostgresProcess, running_postgres
+
+_EVENTS = 200_000
+_ROUNDS = 5
+_SHARDS = 8
+_WRITERS = 2
+_BATCH = 500
+# Of each writer in a round.
+_BATCHES = 48
+_TARGET = Target("rows", ("id", "n", "note"), key=("id",))
+_TABLE = "CREATE TABLE rows (id TEXT PRIMARY KEY, n BIGINT, note TEXT)"
+_DATABASES = [f"shard_{shard}" for shard in range(_SHARDS)]
+
+
+def measure(bench: Bench) -> dict[str, float]:
+    """The gain is the median of the rounds' own ratios."""
+    with running_postgres(is_durable=True) as postgres:
+        rows_per_s, missing = _through_a_pipeline(bench, postgres)
+        for name in _DATABASES:
+            postgres.run(f"CREATE DATABASE {name}", database="postgres")
+            postgres.run(_TABLE, database=name)
+        rounds = [_round(postgres, nth, bench.count(_BATCHES)) for nth in range(_ROUNDS + 1)][1:]
+        written = sum(int(str(_count(postgres, name))) for name in _DATABASES)
+    expected = (_ROUNDS + 1) * 2 * _WRITERS * bench.count(_BATCHES) * _BATCH
+    return {
+        "db_rows_per_s": round(rows_per_s),
+        "static_gain": round(statistics.median(it["static"] / it["spread"] for it in rounds), 2),
+        "static_rows_per_s": round(statistics.median(it["static"] for it in rounds)),
+        "spread_rows_per_s": round(statistics.median(it["spread"] for it in rounds)),
+        "errors": missing + abs(written - expected),
+    }
+
+
+def _through_a_pipeline(bench: Bench, postgres: PostgresProcess) -> tuple[float, int]:
+    postgres.run(_TABLE.replace("n BIGINT, note", "made_ns BIGINT, pad"))
+    count = bench.count(_EVENTS)
+    make_streams(bench.servers, ["rows"])
+    write_all(bench.servers, "rows", count=count)
+    os.environ["HIFI_SECRET_KEYS"] = key = new_key()
+    table = {
+        "url": f"postgres://{USER}@127.0.0.1:{postgres.port}/shop",
+        "password": SecretBox([key]).seal(PASSWORD, owner="pipeline:rows"),
+        "tls": "off",
+        "table": "rows",
+        "mode": "insert",
+    }
+    pipeline = Pipeline.of(
+        {
+            "name": "rows",
+            "from": {"stream": "rows"},
+            "schema": "id STRING, made_ns BIGINT, pad STRING",
+            "steps": [{"select": {"id": "hifi.event_id", "made_ns": "made_ns", "pad": "pad"}}],
+            "to": [{"database": table}],
+        }
+    )
+    with bench.running(ALLOW_PRIVATE="true") as runner:
+        rate = runner.drain(pipeline, count)
+    return rate, abs(count - int(str(_count(postgres, "shop"))))
+
+
+def _count(postgres: PostgresProcess, database: str) -> object:
+    return postgres.rows("SELECT count(*) FROM rows", database)[0][0]
+
+
+def _round(postgres: PostgresProcess, nth: int, batches: int) -> dict[str, float]:
+    """Rows per second of both ways, of which each begins with tables as large as the other's."""
+    ways = {"spread": _spread, "static": _static}
+    found = {}
+    for way, of in ways.items() if nth % 2 else reversed(ways.items()):
+        # As Spark's workers are, which share no interpreter either.
+        with ProcessPoolExecutor(_WRITERS, get_context("spawn")) as writers:
+            work = partial(_write_all, postgres.port, f"{way}-{nth}", batches, of)
+            spans = list(writers.map(work, range(_WRITERS)))
+        took_s = max(ended_s for _, ended_s in spans) - min(began_s for began_s, _ in spans)
+        found[way] = _WRITERS * batches * _BATCH / took_s
+    return found
+
+
+def _spread(writer: int, batch: int) -> Sequence[int]:
+    """One Kafka partition, whose events belong to any shard."""
+    del writer, batch
+    return range(_SHARDS)
+
+
+def _static(writer: int, batch: int) -> Sequence[int]:
+    """Of each of its shards a Kafka partition."""
+    mine = range(writer, _SHARDS, _WRITERS)
+    return [mine[batch % len(mine)]]
+
+
+def _write_all(
+    port: int, name: str, batches: int, of: Callable[[int, int], Sequence[int]], writer: int
+) -> tuple[float, float]:
+    """From when until when it wrote."""
+    given = [list(_changes(name, writer, batch)) for batch in range(batches)]
+    with ExitStack() as held:
+        tables = [held.enter_context(closing(_open(port, shard))) for shard in _DATABASES]
+        places = [PositionOf(name, f"rows-{shard}", writer) for shard in range(_SHARDS)]
+        reached = [
+            table.stand(place, 0).next_offset for table, place in zip(tables, places, strict=True)
+        ]
+        began_s = time.monotonic()
+        for batch, changes in enumerate(given):
+            shards, end = of(writer, batch), (batch + 1) * _BATCH
+            for nth, shard in enumerate(shards):
+                tables[shard].start(places[shard], reached[shard], end)
+                tables[shard].write(changes[nth :: len(shards)])
+                tables[shard].commit(places[shard], {})
+                reached[shard] = end
+        return began_s, time.monotonic()
+
+
+def _open(port: int, database: str) -> PostgresTable:
+    server = Server("127.0.0.1", port, database, USER, PASSWORD, ("127.0.0.1",), tls="off")
+    return PostgresTable(server, _TARGET)
+
+
+def _changes(name: str, writer: int, batch: int) -> Iterable[RowChange]:
+    for nth in range(_BATCH):
+        offset = batch * _BATCH + nth
+        key = f"{name}/{writer}/{offset}"
+        yield RowChange(offset, (key,), (key, str(offset), "DE"))

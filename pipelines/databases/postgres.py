@@ -1,0 +1,247 @@
+"""Writes a table of a Postgres: COPY, then one statement that puts all rows where they belong.
+
+No SQL comes from outside: names are quoted, values are copied.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import LiteralString
+
+from psycopg import sql
+
+from pipelines.databases.database import (
+    POSITIONS_COLUMNS,
+    PositionOf,
+    Server,
+    Stand,
+    Target,
+)
+from pipelines.databases.postgres_link import PostgresLink
+from pipelines.databases.refusals import (
+    POSITIONS,
+    AwayError,
+    PositionMovedError,
+    RowsRefusedError,
+    SettingError,
+    sentence,
+)
+from pipelines.databases.rows import ColumnOf, RowChange, Takes, Values
+
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), coalesce(b.typname, t.typname),
+  t.typcategory::text
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_type b ON b.oid = t.typbasetype
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_KEYS = """
+SELECT array(
+  SELECT a.attname::text FROM pg_attribute a
+  WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+)
+FROM pg_index i
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+  AND i.indexprs IS NULL
+"""
+
+
+class PostgresTable:
+    """A table, over a connection of its own."""
+
+    def __init__(self, server: Server, target: Target) -> None:
+        self._server = server
+        self._target = target
+        self._link = PostgresLink(server, target.table)
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def columns(self) -> Sequence[ColumnOf]:
+        return self._columns
+
+    def stand(self, place: PositionOf, begin: int) -> Stand:
+        self._link.run(
+            "INSERT INTO {positions} (pipeline, topic, partition, next_offset)"
+            " VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            (place.pipeline, place.topic, place.partition, begin),
+        )
+        found = self._link.run(
+            "SELECT next_offset, refused FROM {positions}"
+            " WHERE pipeline = %s AND topic = %s AND partition = %s",
+            (place.pipeline, place.topic, place.partition),
+        ).fetchone()
+        assert found is not None, "it was written just now"
+        refused = json.loads(found[1]) if found[1] else {}
+        return Stand(found[0], {int(at): str(why) for at, why in refused.items()})
+
+    def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
+        # What its owner has put off until the end is refused where it is written.
+        self._link.run("BEGIN; SET CONSTRAINTS ALL IMMEDIATE")
+        # Others that are here wait for this row, and find it moved.
+        moved = self._link.run(
+            "UPDATE {positions} SET next_offset = %s, refused = '' WHERE pipeline = %s"
+            " AND topic = %s AND partition = %s AND next_offset = %s",
+            (next_offset, place.pipeline, place.topic, place.partition, expected),
+        ).rowcount
+        if moved != 1:
+            self.roll_back()
+            wrong = f"{place.topic}:{place.partition} is no longer at {expected} in {POSITIONS}"
+            raise PositionMovedError(f"{wrong}: another task has gone on from there")
+
+    def write(self, changes: Sequence[RowChange]) -> None:
+        self._link.run("SAVEPOINT hifi")
+        try:
+            self._put([change for change in changes if change.values is not None])
+            self._take_away([change.key for change in changes if change.values is None])
+        except RowsRefusedError:
+            self._link.run("ROLLBACK TO SAVEPOINT hifi")
+            raise
+        self._link.run("RELEASE SAVEPOINT hifi")
+
+    def commit(self, place: PositionOf, refused: Mapping[int, str]) -> None:
+        if refused:
+            self._link.run(
+                "UPDATE {positions} SET refused = %s WHERE pipeline = %s AND topic = %s"
+                " AND partition = %s",
+                (json.dumps(refused), place.pipeline, place.topic, place.partition),
+            )
+        self._link.run("COMMIT")
+
+    def roll_back(self) -> None:
+        with suppress(AwayError, SettingError):
+            self._link.run("ROLLBACK")
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _set_up(self) -> None:
+        server, target = self._server, self._target
+        for name, value in {
+            "statement_timeout": f"{server.statement_s * 1000:.0f}",
+            "lock_timeout": f"{server.lock_s * 1000:.0f}",
+            "idle_in_transaction_session_timeout": f"{server.statement_s * 1000:.0f}",
+            "datestyle": "ISO",
+            "timezone": "UTC",
+            "bytea_output": "hex",
+        }.items():
+            self._link.run("SELECT set_config(%s, %s, false)", (name, value))
+        parts = [sql.Identifier(part) for part in target.table.split(".")]
+        named = self._link.quoted(sql.SQL(".").join(parts))
+        found = self._link.run(
+            "SELECT c.oid::bigint, n.nspname FROM pg_class c JOIN pg_namespace n"
+            " ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
+            (named,),
+        ).fetchone()
+        if found is None:
+            raise SettingError(sentence("42P01", "", self._link.spot))
+        oid, schema = found
+        self._link.names = {
+            "positions": sql.Identifier(schema, POSITIONS),
+            "table": sql.Identifier(schema, target.table.rpartition(".")[2]),
+        }
+        self._columns = self._checked_columns(oid)
+        self._check_key(oid)
+        self._check_positions(schema)
+
+    def _checked_columns(self, oid: int) -> list[ColumnOf]:
+        there = {
+            name: ColumnOf(name, shown, _takes(base, category))
+            for name, shown, base, category in self._link.run(_COLUMNS, (oid,)).fetchall()
+        }
+        table = self._target.table
+        for name in self._target.columns:
+            if name not in there:
+                raise SettingError(
+                    f"table {table} has no column {name}: ALTER TABLE {table} ADD COLUMN"
+                    f" {name} ..., or leave it out (with `select`)"
+                )
+        return [there[name] for name in self._target.columns]
+
+    def _check_key(self, oid: int) -> None:
+        key, table = self._target.key, self._target.table
+        if self._target.inserts_only:
+            return
+        keys = [set(found) for (found,) in self._link.run(_KEYS, (oid,)).fetchall()]
+        if set(key) not in keys:
+            listed = ", ".join(key)
+            raise SettingError(
+                f"table {table} has no unique index on ({listed}), by which rows are found again:"
+                f" CREATE UNIQUE INDEX ON {table} ({listed})"
+            )
+
+    def _check_positions(self, schema: str) -> None:
+        named = self._link.quoted(sql.Identifier(schema, POSITIONS))
+        if self._link.run("SELECT to_regclass(%s)", (named,)).fetchone() != (None,):
+            return
+        made = f"CREATE TABLE IF NOT EXISTS {named} ({POSITIONS_COLUMNS})"
+        try:
+            self._link.run("CREATE TABLE IF NOT EXISTS {positions} (" + POSITIONS_COLUMNS + ")")
+        except RowsRefusedError:
+            # Another task has made it in this moment, as Postgres' own catalogue says.
+            return
+        except SettingError as error:
+            raise SettingError(
+                f"{self._server.user} may not make the table that holds the positions: run"
+                f" `{made}`, and GRANT SELECT, INSERT, UPDATE on it"
+            ) from error
+
+    def _put(self, changes: Sequence[RowChange]) -> None:
+        if not changes:
+            return
+        names = _listed(self._target.columns)
+        rows = [change.values for change in changes if change.values is not None]
+        if self._target.inserts_only:
+            self._link.copy("COPY {table} ({names}) FROM STDIN", rows, names=names)
+            return
+        self._make("incoming", self._target.columns)
+        self._link.copy("COPY pg_temp.incoming ({names}) FROM STDIN", rows, names=names)
+        rest = [name for name in self._target.columns if name not in self._target.key]
+        sets = sql.SQL(", ").join(
+            sql.SQL("{name} = EXCLUDED.{name}").format(name=sql.Identifier(name)) for name in rest
+        )
+        action = sql.SQL("DO UPDATE SET {}").format(sets) if rest else sql.SQL("DO NOTHING")
+        self._link.run(
+            "INSERT INTO {table} ({names}) SELECT {names} FROM pg_temp.incoming"
+            " ON CONFLICT ({key}) {action}",
+            names=names,
+            key=_listed(self._target.key),
+            action=action,
+        )
+
+    def _take_away(self, keys: Sequence[Values]) -> None:
+        if not keys:
+            return
+        names = _listed(self._target.key)
+        self._make("leaving", self._target.key)
+        self._link.copy("COPY pg_temp.leaving ({names}) FROM STDIN", keys, names=names)
+        same = sql.SQL(" AND ").join(
+            sql.SQL("t.{name} = g.{name}").format(name=sql.Identifier(name))
+            for name in self._target.key
+        )
+        self._link.run("DELETE FROM {table} t USING pg_temp.leaving g WHERE {same}", same=same)
+
+    def _make(self, name: LiteralString, columns: Sequence[str]) -> None:
+        """A table of this connection alone, empty, with columns of the types that they have."""
+        self._link.run(
+            "CREATE TEMPORARY TABLE IF NOT EXISTS {made} ON COMMIT DROP AS"
+            " SELECT {names} FROM {table} WITH NO DATA; TRUNCATE {made}",
+            made=sql.Identifier("pg_temp", name),
+            names=_listed(columns),
+        )
+
+
+def _listed(names: Sequence[str]) -> sql.Composable:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _takes(base: str, category: str) -> Takes:
+    if base in {"json", "jsonb"}:
+        return Takes.JSON
+    if base == "bytea":
+        return Takes.BYTES
+    # Of Postgres' own categories: arrays, and texts.
+    return {"A": Takes.ARRAY, "S": Takes.TEXT}.get(category, Takes.PLAIN)

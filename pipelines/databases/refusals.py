@@ -1,0 +1,119 @@
+"""Says what an error of a database means: a bad row, a wrong setting, or a database in trouble.
+
+A bad row goes to dead letters, and the others are written. What is set wrong, somebody can put
+right: nothing is given up meanwhile. All else passes by itself, and is waited for. Pure.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+# Where positions stand, in the schema of the table; whoever may not have it made makes it.
+POSITIONS = "hifi_positions"
+# As much of a server's words as anybody reads: they go into a header and a state.
+WORDS_MAX = 300
+
+
+class Fault(Enum):
+    ROW = "row"
+    SETTING = "setting"
+    AWAY = "away"
+    # It was told to give up, as it took too long.
+    SLOW = "slow"
+
+
+class DatabaseError(Exception):
+    """Nothing was written; the text says what is the matter, for people."""
+
+
+class RowsRefusedError(DatabaseError):
+    """The database is well, and does not want something of these rows."""
+
+
+class SettingError(DatabaseError):
+    """Somebody has to change something: the text says what."""
+
+
+class AwayError(DatabaseError):
+    """It does not answer, is full, locked or read-only: later it may be well."""
+
+
+class SlowError(AwayError):
+    """It has not done in time what it was asked for; of less it may."""
+
+
+class PositionMovedError(DatabaseError):
+    """Somebody else has gone on from there: what this task has is not its to write any more."""
+
+
+# The first two characters of an SQLSTATE are its class (Postgres, appendix A).
+_OF_A_ROW = frozenset({"09", "21", "22", "23", "27", "38", "39", "44", "54", "P0"})
+_OF_A_SETTING = frozenset({"0A", "28", "3D", "3F", "42"})
+_QUERY_CANCELLED = "57014"
+
+
+def fault_of(sqlstate: str | None) -> Fault:
+    """What an error says; one without a code comes from the way there."""
+    if sqlstate is None:
+        return Fault.AWAY
+    if sqlstate == _QUERY_CANCELLED:
+        return Fault.SLOW
+    kind = sqlstate[:2]
+    if kind in _OF_A_ROW:
+        return Fault.ROW
+    return Fault.SETTING if kind in _OF_A_SETTING else Fault.AWAY
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where something went wrong, as people named it."""
+
+    host: str
+    database: str
+    user: str
+    table: str
+
+
+_Sentence = Callable[[Spot, str], str]
+_SENTENCES: Mapping[str, _Sentence] = {
+    "28P01": lambda at, _: f"the password of {at.user} is wrong at {at.host}: put the right one",
+    "28000": lambda at, words: (
+        f"{at.host} does not let {at.user} in ({words}): check its user and pg_hba.conf"
+    ),
+    "3D000": lambda at, _: (
+        f"there is no database {at.database} at {at.host}: create it, or name another"
+    ),
+    "3F000": lambda at, _: (
+        f"the schema of table {at.table} is not there: create it, or name another table"
+    ),
+    "42P01": lambda at, words: (
+        f"there is no table {at.table} in {at.database} at {at.host}: create it, or name another"
+        if at.table in words or not words
+        else f"{at.host} says: {words}"
+    ),
+    "42501": lambda at, words: (
+        f"{at.user} lacks a right at {at.host} ({words}): GRANT SELECT, INSERT, UPDATE, DELETE on"
+        f" {at.table} and {POSITIONS}, and TEMPORARY on the database"
+    ),
+}
+
+
+def sentence(sqlstate: str | None, words: str, at: Spot) -> str:
+    """What is the matter and what to do, in plain words."""
+    made = _SENTENCES.get(sqlstate or "")
+    said = shortened(words)
+    if made is not None:
+        return made(at, said)
+    match fault_of(sqlstate):
+        case Fault.SETTING:
+            return f"{at.host} refuses to write to {at.table}: {said} ({sqlstate})"
+        case Fault.SLOW:
+            return f"{at.host} takes too long to write to {at.table}: {said}"
+        case _:
+            code = f" ({sqlstate})" if sqlstate else ""
+            return f"{at.host} is not to be had just now: {said or 'it does not answer'}{code}"
+
+
+def shortened(words: str) -> str:
+    """In one line that has an end."""
+    return " ".join(words.split())[:WORDS_MAX]

@@ -1,0 +1,234 @@
+"""Hands the events of a pipeline to its database, within Spark's tasks.
+
+A task has one connection, to the table that its Kafka partition goes to. Whom it may connect to is
+judged here as for destinations: each address of a host, and the connection goes to one of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from pipelines.databases.database import OpenTable, PositionOf, Server, Target
+from pipelines.databases.postgres import PostgresTable
+from pipelines.databases.refusals import AwayError, DatabaseError, SettingError
+from pipelines.databases.rows import EventRows
+from pipelines.databases.sqlite import SqliteTable
+from pipelines.databases.sync import TablePosition
+from pipelines.jobs.sink import Refused, Said, SinkAwayError
+from shared.config.addresses import Address, HostError, host_class, may_send, read_host
+from shared.config.outside import database as config
+from shared.event.record import KafkaPartition, Ranges, RecordOut
+from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError, ascii_host
+from shared.runtime.secret_box import SecretUnavailableError
+from shared.runtime.settings import SecretSettings
+
+REFUSED_BY_DATABASE = "refused_by_database"
+# At once, each with a connection: while they wait, their places in Spark are nobody else's.
+_TASKS = 2
+_RESOLVE_S = 5.0
+# Of one host; two would do.
+_ADDRESSES_MAX = 4
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSink:
+    """A table, or one for each Kafka partition, and what is written there."""
+
+    # Whose positions they are: of the pipeline, and of its generation.
+    name: str
+    # For whom the password was sealed.
+    owner: str
+    table: config.DatabaseTable
+    columns: tuple[str, ...]
+    allows_private: bool
+    # Where SQLite files of this tenant are; None: nobody may have any.
+    files: Path | None
+    # Where the log of each Kafka partition ends: no position can be farther than that.
+    ends: Mapping[int, int]
+
+    @property
+    def tasks(self) -> int:
+        return _TASKS
+
+    @contextmanager
+    def open(self, ranges: Ranges) -> Iterator["DatabaseWriter"]:
+        writer = DatabaseWriter(self, ranges)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+    def records(self, ranges: Ranges, reports: Sequence[str]) -> Iterable[RecordOut]:
+        """None: the database has all there is to know, and no report comes."""
+        del ranges, reports
+        return ()
+
+    def target(self, table: str) -> Target:
+        inserts_only = self.table.mode == "insert"
+        return Target(table, self.columns, self.table.key, inserts_only)
+
+    def place(self, partition: int) -> config.TableAddress:
+        try:
+            return self.table.shard(partition)
+        except KeyError:
+            count = len(self.table.shards)
+            raise SettingError(
+                f"the stream has a Kafka partition {partition}, and `shards` names {count} tables,"
+                f" for 0 to {count - 1}: name one for each"
+            ) from None
+
+
+class DatabaseWriter:
+    """What a task hands its events to, one Kafka partition after the other."""
+
+    def __init__(self, sink: DatabaseSink, ranges: Ranges) -> None:
+        self._sink = sink
+        self._ranges = ranges
+        self._topic = next(iter(ranges)).topic
+        self._open: tuple[config.TableAddress, OpenTable] | None = None
+        self._partition = -1
+        self._position: TablePosition | None = None
+        # The event whose rows are still coming.
+        self._offset = -1
+        self._key: bytes | None = None
+        self._rows: list[bytes | None] = []
+        # Where each event stands that may still be refused.
+        self._seen: dict[int, tuple[pa.RecordBatch, int]] = {}
+
+    def take(self, events: pa.RecordBatch) -> Iterable[Said]:
+        partition = events.column("partition")[0].as_py()
+        if partition != self._partition:
+            yield from self.end()
+            self._position = _said(lambda: self._begun(partition))
+            self._partition = partition
+        columns = (events.column(name).to_pylist() for name in ("offset", "key", "value"))
+        for nth, (offset, key, value) in enumerate(zip(*columns, strict=True)):
+            if offset != self._offset:
+                self._hand()
+                self._offset, self._key, self._rows = offset, key, []
+                self._seen[offset] = events, nth
+            self._rows.append(value)
+        yield from self._refused()
+
+    def end(self) -> Iterable[Said]:
+        if self._position is None:
+            return
+        self._hand()
+        _said(self._position.finish)
+        yield from self._refused()
+        self._position, self._offset = None, -1
+        self._seen.clear()
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    def _hand(self) -> None:
+        """All rows of an event are there."""
+        if self._rows and (position := self._position) is not None:
+            event = EventRows(self._offset, self._key, tuple(self._rows))
+            self._rows = []
+            _said(lambda: position.take(event))
+
+    def _refused(self) -> Iterator[Refused]:
+        """Those that will never be in the table, once this is certain."""
+        position = self._position
+        assert position is not None, "a Kafka partition is under way"
+        for offset, why in position.refused.items():
+            if offset < position.next_offset and (found := self._seen.pop(offset, None)):
+                events, nth = found
+                (row,) = events.slice(nth, 1).to_pylist()
+                yield Refused(row, REFUSED_BY_DATABASE, why)
+        for offset in [each for each in self._seen if each < position.next_offset]:
+            del self._seen[offset]
+
+    def _begun(self, partition: int) -> TablePosition:
+        sink = self._sink
+        begin, end = self._ranges[KafkaPartition(self._topic, partition)]
+        place = sink.place(partition)
+        if self._open is None or self._open[0] != place:
+            self.close()
+            self._open = place, opened(sink, place)
+        _, table = self._open
+        at = PositionOf(sink.name, self._topic, partition)
+        log_end = sink.ends.get(partition)
+        return TablePosition(table, sink.table.key, at, begin, end, log_end=log_end)
+
+
+def opened(sink: DatabaseSink, place: config.TableAddress) -> OpenTable:
+    """A connection to where a document says; DatabaseError if there is none to be had."""
+    if place.file is not None:
+        if sink.files is None:
+            raise SettingError(
+                "SQLite files are not allowed here: whoever runs Hifi names a folder for them in"
+                " HIFI_PIPELINES_SQLITE_FOLDER"
+            )
+        sink.files.mkdir(parents=True, exist_ok=True)
+        return SqliteTable(sink.files / f"{place.file}.sqlite", sink.target(place.table))
+    password = ""
+    if place.password is not None:
+        try:
+            password = SecretSettings().secret_box.unseal(place.password, owner=sink.owner)
+        except SecretUnavailableError as error:
+            raise SettingError(f"the password cannot be read: {error}") from error
+    addresses = _addresses(place.host, allows_private=sink.allows_private)
+    server = Server(
+        place.host,
+        place.port,
+        place.database,
+        place.user,
+        password,
+        tuple(map(str, addresses)),
+        sink.table.tls,
+    )
+    return PostgresTable(server, sink.target(place.table))
+
+
+def _addresses(name: str, *, allows_private: bool) -> Sequence[Address]:
+    """Those of a host, each of them judged."""
+    try:
+        host = read_host(ascii_host(name))
+    except HostError as error:
+        raise SettingError(f"{name} is no host: {error}") from error
+    # Without a word about what was found: it would draw a map of our network.
+    forbidden = f"Hifi does not connect to {name}: it is at no address that it may connect to"
+    if host_class(host) == "never":
+        raise SettingError(forbidden)
+    addresses: Sequence[Address] = [host] if not isinstance(host, str) else _resolved(host)
+    if not may_send(addresses, allows_private=allows_private):
+        raise SettingError(forbidden)
+    return addresses[:_ADDRESSES_MAX]
+
+
+def _resolved(host: str) -> Sequence[Address]:
+    loop, resolver = _resolving()
+    try:
+        return loop.run_until_complete(resolver(host, loop.time() + _RESOLVE_S))
+    except NoSuchHostError as error:
+        raise AwayError(f"nobody knows the name {host}: {error}") from error
+    except ResolverDownError as error:
+        raise AwayError(f"nobody answers for the name {host}: {error}") from error
+
+
+@cache
+def _resolving() -> tuple[asyncio.AbstractEventLoop, Resolver]:
+    """They live as long as the worker, made at its first task: Spark forks processes before."""
+    return asyncio.new_event_loop(), Resolver()
+
+
+def _said(work: Callable[[], T]) -> T:
+    """What comes of it; whatever the matter is, it is tried again and told meanwhile."""
+    try:
+        return work()
+    except DatabaseError as error:
+        is_wrongly_set = isinstance(error, SettingError)
+        raise SinkAwayError(str(error), is_wrongly_set=is_wrongly_set) from error
