@@ -1,5 +1,6 @@
 """Writes and reads the objects of archives: Parquet, so that others can read them too."""
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -31,7 +32,8 @@ class ObjectFile:
     """An object in the making."""
 
     def __init__(self) -> None:
-        self._buffer: Any = pa.BufferOutputStream()
+        # Arrow's own buffer grows by doubling, and is copied to be given away.
+        self._buffer = io.BytesIO()
         self._writer = pq.ParquetWriter(
             self._buffer,
             SCHEMA,
@@ -48,8 +50,7 @@ class ObjectFile:
         """The whole of it, with what is said of it."""
         self._writer.add_key_value_metadata(dict(said))
         self._writer.close()
-        whole: bytes = self._buffer.getvalue().to_pybytes()
-        return whole
+        return self._buffer.getvalue()
 
 
 def of_ours(events: pa.RecordBatch) -> pa.RecordBatch:
