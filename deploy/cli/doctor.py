@@ -16,13 +16,15 @@ import typer
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.printing import out, print_json
+from deploy.cli.printing import harmless, out, print_json
 from deploy.cli.spread import examine_streams
 from deploy.local.kafka_lock import KafkaLock
 from deploy.local.ports import is_free
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
 from gateway.settings import Settings
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_state import PipelineState, PipelineStates, with_state
 from shared.event.rights import OPERATOR
 from shared.event.topic_safety import (
     Copies,
@@ -39,13 +41,14 @@ from shared.event.topic_safety import (
     examine_topic,
     is_safe,
 )
-from shared.event.topics import CONFIG, DEAD, REDRIVEN, fixed_specs, stream_spec
+from shared.event.topics import CONFIG, DEAD, PIPELINES, REDRIVEN, fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import missing_jars, read_lock
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.connection import learn_access
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.settings import TopicSettings, read_settings
 from shared.runtime.setup_error import OperatorError, SetupError
@@ -149,6 +152,29 @@ def _ports_and_kafka(settings: StackSettings, topics: TopicSettings) -> Iterator
     yield from of_kafka
 
 
+async def pipeline_states(address: str) -> PipelineStates:
+    """What has been judged of pipelines, by name."""
+    known: PipelineStates = {}
+    async with open_reader(address) as reader:
+        async for record in (await reader.since([PIPELINES], 0)).records():
+            if record.key is not None:
+                known = with_state(known, record.key, record.value)
+    return known
+
+
+def examine_pipeline(pipeline: Pipeline, state: PipelineState | None) -> TopicFinding:
+    """Whether its document is one that runs."""
+    subject = f"pipeline {pipeline.name}"
+    if state is None or state.fingerprint != pipeline.fingerprint:
+        mend = "start the pipelines process, if none runs: it judges it within seconds"
+        return TopicFinding(subject, "note", "nobody has judged its document yet", mend)
+    if state.standing == "refused":
+        where = f" at {state.pointer}" if state.pointer else ""
+        says = harmless(f"refused{where}: {state.why}")
+        return TopicFinding(subject, "note", says, "put a document that is right, or delete it")
+    return TopicFinding(subject, "good", state.standing)
+
+
 def _kafka(
     address: str, copies: Copies, topics: TopicSettings, *, subject: str
 ) -> list[TopicFinding]:
@@ -164,16 +190,22 @@ async def _ask(
 ) -> list[TopicFinding]:
     tiers = [tier.name for tier in RetrySchedule().tiers]
     specs = [*fixed_specs(tiers, topics.partition_counts)]
-    spread: list[TopicFinding] = []
+    beside: list[TopicFinding] = []
     async with topic_admin(address) as admin:
         broker_count = await admin.broker_count()
-        if CONFIG in await admin.names():
+        if CONFIG in (names := await admin.names()):
             configuration = await read_config(address)
             specs += [
                 stream_spec(stream.name, partition_count=stream.partition_count)
                 for stream in configuration.streams.values()
             ]
-            spread = await examine_streams(address, configuration)
+            beside = await examine_streams(address, configuration)
+            if configuration.pipelines and PIPELINES in names:
+                judged = await pipeline_states(address)
+                beside += [
+                    examine_pipeline(each, judged.get(each.name))
+                    for each in configuration.pipelines.values()
+                ]
         states = await admin.states(spec.name for spec in specs)
         features = await admin.features()
     return [
@@ -186,7 +218,7 @@ async def _ask(
             for finding in examine_topic(spec, states.get(spec.name), copies=copies)
         ),
         *(examine_marks(states[DEAD], states[REDRIVEN]) if {DEAD, REDRIVEN} <= {*states} else ()),
-        *spread,
+        *beside,
     ]
 
 

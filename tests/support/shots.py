@@ -20,6 +20,7 @@ import httpx
 
 from deploy.local.stack import Stack
 from shared.config.destination import Destination
+from shared.config.pipeline import Pipeline
 from shared.event.record import RecordOut
 from shared.event.times import MINUTE_MS, minute_of
 from shared.event.topics import ACKED, stream_topic
@@ -28,6 +29,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.java.jars import default_cache, ensure_jars
 from tests.support.browser import MISSING, Browser, Tab, chromium
 from tests.support.kafka_log import write_rows
+from tests.support.pipeline_runs import document, put
 from tests.support.scripted_destination import Reply, scripted_destination
 from tests.support.stack_fixtures import (
     QUICK_INTERVALS,
@@ -57,6 +59,9 @@ PAGES = {
     "destination-open": "/streams/orders/lake",
     "losing": "/streams/trades/ledger",
     "destinations": "/destinations",
+    "pipelines": "/pipelines",
+    "pipeline": "/pipelines/large-orders",
+    "pipeline-refused": "/pipelines/wrong",
     "dead": "/dead",
     "resume": "/destinations/resume?stream=orders&destination=crm",
     "redrive": "/dead/redrive?stream=orders",
@@ -110,7 +115,32 @@ def troubled(hifi: RunningHifi) -> Iterator[None]:
         ):
             hifi.add(destination)
         hifi.change(Destination("players", "old", sample, is_paused=True))
+        put(hifi.kafka, *drawn_pipelines())
         yield
+
+
+def drawn_pipelines() -> list[Pipeline]:
+    """One that is well, and one that is refused."""
+    large = document(
+        "large-orders",
+        "orders",
+        schema="id STRING, amount BIGINT, note STRING",
+        steps=[
+            {"where": "amount >= 20"},
+            {"select": {"id": "id", "cents": "amount * 100"}},
+            {"key": "id"},
+        ],
+        to=[{"stream": "huge", "when": "cents > 3500"}, {"stream": "large"}],
+        match="first",
+    )
+    wrong = document(
+        "wrong",
+        "orders",
+        schema="amount BIGINT",
+        steps=[{"where": "amont > 20"}],
+        to=[{"stream": "large"}],
+    )
+    return [large, wrong]
 
 
 def send_traffic(hifi: RunningHifi) -> None:

@@ -23,22 +23,10 @@ class LockedSpark:
     def session(self) -> "SparkSession":
         if self._session is None:
             # No other test need load Spark for this.
-            from pipelines.judging.sandbox import OPTIONS, lock  # noqa: PLC0415
-            from shared.runtime.spark.session import (  # noqa: PLC0415
-                SparkSettings,
-                running_spark,
-            )
+            from pipelines.session import trial_session  # noqa: PLC0415
 
-            settings = SparkSettings(
-                name="trial",
-                worker_daemon="pipelines.worker_daemon",
-                folder=self._folders.mktemp("spark"),
-                slots=1,
-                heap_mb=512,
-                more=OPTIONS,
-            )
-            self._session = self._held.enter_context(running_spark(settings))
-            lock(self._session)
+            trial = trial_session(self._folders.mktemp("spark"))
+            self._session = self._held.enter_context(trial)
         return self._session
 
     def end(self) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from deploy.cli.control.pipeline_files import Document
 from deploy.cli.printing import harmless, out, talk
 from pipelines.judging.judge import Typed, UnfitError, tried, typed
-from pipelines.judging.sandbox import OPTIONS, lock
 from pipelines.judging.trial import Came, came_of
+from pipelines.session import trial_session
 from pipelines.shards import NO_SHARDS, Partitionings, partitionings
 from pipelines.tables.look_ups import NO_TABLES, GivenRows, Tables
 from shared.config.pipeline import (
@@ -34,7 +34,6 @@ from shared.event.topics import stream_topic
 from shared.runtime.kafka.config_topic import ConfigFeed, read_config
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import SetupError, UsageError
-from shared.runtime.spark.session import SparkSettings, running_spark
 
 # Of one event so much is shown.
 _SHOWN_CHARS = 300
@@ -43,21 +42,14 @@ _ROWS_MAX = 100_000
 
 
 @contextmanager
-def trial_session() -> Iterator[Any]:
-    """A Spark session that is to pipelines as the running one, for as long as the block lasts."""
+def spark_for_trials() -> Iterator[Any]:
+    """A Spark session of our own, for as long as the block lasts."""
     talk.print("Starting Spark ...", style="dim")
-    with tempfile.TemporaryDirectory(prefix="hifi-pipelines-") as folder:
-        settings = SparkSettings(
-            name="hifi-pipelines-trial",
-            worker_daemon="pipelines.worker_daemon",
-            folder=Path(folder),
-            slots=1,
-            heap_mb=512,
-            more=OPTIONS,
-        )
-        with running_spark(settings) as session:
-            lock(session)
-            yield session
+    with (
+        tempfile.TemporaryDirectory(prefix="hifi-pipelines-") as folder,
+        trial_session(Path(folder)) as session,
+    ):
+        yield session
 
 
 def checked(session: Any, document: Document, pipeline: Pipeline) -> None:

@@ -38,7 +38,7 @@ def check(file: File) -> None:
     # Spark's libraries take most of a second to load, which no other command should take.
     from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415
 
-    with trials.trial_session() as session:
+    with trials.spark_for_trials() as session:
         trials.checked(session, document, pipeline)
     count = len(pipeline.tests)
     tests = "It has no tests." if not count else f"{count} test{'s' * (count > 1)} passed."
@@ -64,7 +64,7 @@ def try_(
     records = asyncio.run(trials.last_events(kafka, pipeline.source.stream, last))
     streams = asyncio.run(trials.shards_of(kafka, pipeline))
     tables = asyncio.run(trials.last_rows(kafka, pipeline))
-    with trials.trial_session() as session:
+    with trials.spark_for_trials() as session:
         trials.checked(session, document, pipeline)
         trials.show_trial(session, pipeline, records, streams, tables)
 

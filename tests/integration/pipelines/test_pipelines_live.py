@@ -1,14 +1,17 @@
 """Pipelines are put, changed and refused while others run; bad events rest, one letter each."""
 
+import asyncio
 from collections import Counter
 
 import httpx
 import pytest
 
+from shared.config.configuration import Stream
 from shared.event.derived import VIA
 from shared.event.envelope import ACCEPTED_AT, EVENT_TIME, LAST_DETAIL, Malformed, open_retry_record
 from shared.event.record import Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
+from tests.support.config_records import write_config
 from tests.support.pipeline_runs import (
     START_S,
     document,
@@ -42,6 +45,10 @@ def test_bytes_and_times_go_on_as_they_came(hifi: RunningHifi) -> None:
     assert sorted(str(row.value) for row in came.values()) == sorted(str(it.value) for it in sent)
     told = httpx.get(f"{hifi.gateway}/v1/receipts/{posted['request_id']}", timeout=30).json()
     assert told["destinations"]["pipeline:bytes-all"]["delivered"] == 20
+    (hop,) = told["derived"]
+    assert (hop["pipeline"], hop["stream"], hop["count"]) == ("bytes-all", "bytes-out", 20)
+    assert {one["id"] for one in hop["events"]} == set(came)
+    assert told["is_complete"] is True
     times = {(it.headers[EVENT_TIME], it.headers[ACCEPTED_AT]) for it in sent}
     assert {(it.headers[EVENT_TIME], it.headers[ACCEPTED_AT]) for it in came.values()} == times
 
@@ -122,6 +129,39 @@ def test_a_document_that_is_refused_says_where_and_stops_nobody(hifi: RunningHif
     assert set(counts) <= {int(it.headers[EVENT_TIME]) // 60_000 * 60_000 for it in came}
     lags = [LogBuckets.from_list(it.out_from_accepted) for it in told]
     assert sum(lag.count for lag in lags) == 10, "how late each was is told"
+
+
+def test_pipelines_that_fail_are_slow_or_get_poison_stop_no_other(hifi: RunningHifi) -> None:
+    well = document("fine", "crowd", to=[{"stream": "crowd-fine"}])
+    put(hifi.kafka, well)
+    wait_for_state(hifi.kafka, well, "running", within_s=START_S)
+    dear = " + ".join(f"length(repeat(id, {900 + n}))" for n in range(20))
+    bad = [
+        document("poisoned", "crowd", schema="id MAP<STRING, INT>", to=[{"stream": "crowd-bad"}]),
+        document(
+            "dear",
+            "crowd",
+            schema="id STRING",
+            steps=[{"where": f"{dear} > 0"}],
+            to=[{"stream": "crowd-dear"}],
+        ),
+        # Nobody makes a topic for what it writes: each job of it fails.
+        document("failing", "crowd", to=[{"stream": "crowd-no-topic"}]),
+    ]
+    put(hifi.kafka, *bad[:2])
+    asyncio.run(write_config(hifi.kafka, [Stream("crowd-no-topic"), bad[2]]))
+    for each in bad:
+        wait_for_state(hifi.kafka, each, "running", within_s=START_S)
+    for round_ in range(3):
+        post_all(hifi, "crowd", [{"id": f"{round_}-{n}"} for n in range(200)])
+        wait_until(
+            lambda: len(values(hifi, "crowd-fine")) == 200 * (round_ + 1),  # noqa: B023 - at once
+            what="the one that is well goes on",
+        )
+    wait_until_all_is_done(hifi, bad[0], 600)
+    assert hifi.balance(bad[0].lane_id).dead == 600
+    wait_until_all_is_done(hifi, bad[1], 600)
+    assert hifi.balance(bad[2].lane_id).pending == 600, "it waits, and loses nothing"
 
 
 def test_a_changed_document_counts_within_five_seconds_from_where_it_was(hifi: RunningHifi) -> None:
