@@ -40,7 +40,7 @@ _KEPT_BYTES = 1_048_576
 _TEXT_BYTES_MAX = 8_192
 
 
-def with_dead_letters(rows: DataFrame, pipeline: Pipeline, *, now_ms: int) -> DataFrame:
+def with_dead_letters(rows: DataFrame, pipeline: Pipeline, *, now_ms: Column) -> DataFrame:
     """The same rows; those of dead events are dead letters."""
     is_dead = F.col("outcome") == "dead"
     lane = F.lit(pipeline.lane_id.encode())
@@ -59,9 +59,9 @@ def with_dead_letters(rows: DataFrame, pipeline: Pipeline, *, now_ms: int) -> Da
     )
 
 
-def _headers(pipeline: Pipeline, is_cut: Column, *, now_ms: int) -> Column:
+def _headers(pipeline: Pipeline, is_cut: Column, *, now_ms: Column) -> Column:
     topic, place = stream_topic(pipeline.source.stream), F.concat_ws(":", "partition", "offset")
-    now = F.lit(b"%d" % now_ms)
+    now = _text(now_ms)
     listed: list[tuple[str, Column]] = [
         (VERSION, F.lit(HEADERS_VERSION)),
         (

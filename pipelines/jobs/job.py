@@ -5,7 +5,7 @@ All its pipelines share the job, each with a source of its own, as each is elsew
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from threading import Timer
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pipelines.book import PipelineShare
 from pipelines.jobs.blame import fault_of_an_event
 from pipelines.jobs.dead_rows import with_dead_letters
+from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
@@ -34,7 +35,6 @@ from shared.event.topics import STREAM_RETENTION_MS, stream_topic
 from shared.proof.acked import EARLY_MS_MAX, LATE_MS_MAX, WILD
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import PASSED
-from shared.runtime.clock import now_ms
 from shared.runtime.kafka.spark_options import range_options, sink_options
 
 # Said in a header of what may have been written before.
@@ -66,19 +66,24 @@ class Task:
     # Where its events go if that is not Kafka; such a task has a job of its own.
     sink: Sink | None = None
 
+    @property
+    def plan_key(self) -> Hashable:
+        """Tasks of the same key have plans that differ only in where they read."""
+        shards = tuple(sorted(self.streams.items(), key=str))
+        return self.pipeline.fingerprint, frozenset(self.share.ranges), repr(shards)
 
-def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
+
+def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
     """In a thread of its own: returns when Kafka has all rows."""
-    context, servers = spark.sparkContext, settings.bootstrap_servers
+    context, servers = plans.spark.sparkContext, settings.bootstrap_servers
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     context.setLocalProperty("spark.scheduler.pool", name)
-    watched = [f"made-{nth}" for nth, _ in enumerate(tasks)]
+    watched = [f"made-{task.pipeline.name}" for task in tasks]
     is_elsewhere = any(task.sink is not None for task in tasks)
     seconds_max = settings.sink_job_s_max if is_elsewhere else settings.job_s_max
-    rows = reduce(
-        DataFrame.union,
-        (_rows(spark, servers, *each) for each in zip(tasks, watched, strict=True)),
-    )
+    taken = [_plan(plans, servers, task, name) for task, name in zip(tasks, watched, strict=True)]
+    # What was run once is run again only as a part of something new.
+    rows = reduce(DataFrame.union, (plan.rows for plan in taken)).where(F.lit(True))
     tag, late = f"hifi-{uuid.uuid4()}", False
 
     def give_up() -> None:
@@ -104,7 +109,22 @@ def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Ta
         context.removeJobTag(tag)
     if is_elsewhere:
         return [_made_elsewhere(tasks[0], *found)]
+    for task, plan in zip(tasks, taken, strict=True):
+        if plan.relation is not None:
+            plans.give_back(task.plan_key, plan)
     return [_made(task, seen) for task, seen in zip(tasks, found, strict=True)]
+
+
+def _plan(plans: KeptPlans, servers: str, task: Task, watched: str) -> KeptPlan:
+    """One that is kept, or a new one; with labels, rows of tables or a sink it is of use once."""
+    if task.share.repeats or task.tables or task.sink is not None:
+        return KeptPlan(_rows(plans.spark, servers, task, watched), None)
+    plan = plans.take(task.plan_key)
+    if plan is None:
+        rows = _rows(plans.spark, servers, task, watched)
+        return KeptPlan.of(rows) or KeptPlan(rows, None)
+    plan.read(task.share.ranges)
+    return plan
 
 
 def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFrame:
@@ -112,7 +132,7 @@ def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFr
     options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
     records = spark.read.format("kafka").options(**options).load()
     rows = planned(task.pipeline, records, task.streams, task.tables).observe(watched, *_figures())
-    letters = with_dead_letters(rows, task.pipeline, now_ms=now_ms())
+    letters = with_dead_letters(rows, task.pipeline, now_ms=_now_ms(spark))
     wanted = reduce(DataFrame.where, (F.col("outcome") != it for it in NOT_PASSED), letters)
     if task.sink is None:
         # Where it says nothing, Kafka's producer goes by the key.
@@ -125,6 +145,13 @@ def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFr
         wanted.withColumn("headers", headers), task.sink, task.pipeline, task.share.ranges
     ).observe(_SAID, F.collect_list("said").alias("said"))
     return told.where(F.col("topic").isNotNull()).select("topic", "key", "value", "headers")
+
+
+def _now_ms(spark: SparkSession) -> Column:
+    """When a plan is run. It is no function that an expression could call: these have no clock."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - nothing else reaches it
+    now = jvm.org.apache.spark.sql.catalyst.expressions.CurrentTimestamp()
+    return F.unix_millis(Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(now)))
 
 
 def _figures() -> list[Column]:

@@ -12,6 +12,7 @@ import structlog
 
 from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.jobs.job import JobFailedError, Task, run_job
+from pipelines.jobs.kept_plans import KeptPlans
 from pipelines.jobs.outcomes import Made, receipts
 from pipelines.jobs.poison import dead_letter
 from pipelines.jobs.sink import SinkAwayError, SinkKind
@@ -51,6 +52,7 @@ class JobRunner:
     told: Callable[[str, str], None] = lambda _, __: None
 
     def __post_init__(self) -> None:
+        self._plans: KeptPlans | None = None
         # Two for shared jobs, and two for who is judged.
         count = self.settings.own_jobs_max + self.settings.sink_jobs_max + 4
         self._threads = ThreadPoolExecutor(count, "job")
@@ -71,7 +73,9 @@ class JobRunner:
             if not ready:
                 return
             spark = await self.spark.get()
-            found = await self.in_thread(run_job, spark, self.settings, ready)
+            if self._plans is None or self._plans.spark is not spark:
+                self._plans = KeptPlans(spark)
+            found = await self.in_thread(run_job, self._plans, self.settings, ready)
             made = dict(zip(ready, found, strict=True))
             rows = {
                 task: [*self._receipts(task.share, made[task], began_ms), *made[task].records]

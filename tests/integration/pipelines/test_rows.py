@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.book import PipelineShare
 from pipelines.jobs.dead_rows import with_dead_letters
@@ -53,7 +54,7 @@ def test_each_says_what_delivery_would_have_said(locked_spark: SparkSession) -> 
         for offset, (key, value, headers) in enumerate(ODD)
     ]
     rows = planned(PIPELINE, locked_spark.createDataFrame(given, RECORDS))
-    found = with_dead_letters(rows, PIPELINE, now_ms=NOW_MS).orderBy("offset").collect()
+    found = with_dead_letters(rows, PIPELINE, now_ms=F.lit(NOW_MS)).orderBy("offset").collect()
     assert [row["outcome"] for row in found] == ["dead"] * len(ODD)
     history = History(1, 0, NOW_MS, NOW_MS, NOW_MS, cause=NOT_READABLE)
     for row, (key, value, headers) in zip(found, ODD, strict=True):
