@@ -61,7 +61,8 @@ class PipelineLane:
     # Of one that writes to a sink: ranges that are not done yet are done again as they were.
     gathering: Gathering | None = None
     reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
-    is_apart: bool = False
+    # Until it has shown that it is well: what a new one cannot do must hold up nobody.
+    is_apart: bool = True
     # Something that it was given could not be worked on: it is cut until that is one event.
     cut_to: dict[KafkaPartition, int] = field(default_factory=dict)
     is_under_way: bool = False

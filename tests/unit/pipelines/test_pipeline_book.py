@@ -25,7 +25,21 @@ def book_of(*lanes: str, own_jobs_max: int = 4, at: int = 0, until: int = 0) -> 
     for lane in lanes:
         tenant, _, _ = lane.partition(".")
         book.enter(lane, tenant, {where: Reach(at, max(at, until)) for where in PLACES})
+        # They have shown by now that they are well.
+        book.lanes[lane].is_apart = False
     return book
+
+
+def test_a_new_one_has_a_job_of_its_own_until_it_has_shown_that_it_is_well() -> None:
+    book = book_of("t.old", "t.other")
+    book.enter("t.new", "t", {where: Reach(0, 0) for where in PLACES})
+    have(book, 10)
+    shared, own = book.plan(0.0)
+    assert who([shared, own]) == [["t.old", "t.other"], ["t.new"]]
+    end_well(book, own)
+    end_well(book, shared)
+    have(book, 20)
+    assert sorted(who(book.plan(1.0))[0]) == ["t.new", "t.old", "t.other"]
 
 
 def have(book: PipelineBook, end: int) -> None:
@@ -68,6 +82,7 @@ def test_a_job_is_shared_by_so_many_and_there_are_so_many_shared_jobs() -> None:
 def test_who_is_far_behind_goes_alone_with_more_at_a_time() -> None:
     book = book_of("t.near")
     book.enter("t.far", "t", {PLACES[0]: Reach(0, 0)})
+    book.lanes["t.far"].is_apart = False
     book.lanes["t.near"].reaches = dict.fromkeys(PLACES, Reach(FAR - 5, FAR - 5))
     have(book, FAR)
     shared, own = book.plan(0.0)

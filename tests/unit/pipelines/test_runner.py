@@ -83,6 +83,7 @@ class Ground:
         book = PipelineBook(events_max=100, time_box_s=5, own_jobs_max=2)
         for name in names:
             book.enter(document(name).lane_id, "t", {WHERE: Reach(0, 0)})
+            book.lanes[document(name).lane_id].is_apart = False
         book.see_ends({WHERE: end})
         writers: Any = KeptWriters()
         spark: Any = NoSpark()
