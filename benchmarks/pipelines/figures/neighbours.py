@@ -36,6 +36,7 @@ _TEN = f"array({_LISTED})"
 def measure(bench: Bench) -> dict[str, float]:
     """Ratios of each round by itself."""
     make_streams(bench.servers, ["healthy", "well", *_BAD])
+    bench.folder.mkdir(parents=True, exist_ok=True)
     with (
         running_lag_sink() as sink,
         running_driver(bench.servers, bench.folder / "delivery") as driver,
