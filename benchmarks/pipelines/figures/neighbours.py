@@ -29,8 +29,6 @@ _SECONDS = 20
 _WARM_UP_S = 40
 _JOIN_S = 20
 _BAD = ("nowhere", "poison", "dear", "many")
-_LISTED = ", ".join("made_ns" for _ in range(100))
-_TEN = f"array({_LISTED})"
 
 
 def measure(bench: Bench) -> dict[str, float]:
@@ -74,7 +72,7 @@ def _round(bench: Bench, sink: LagSink, runner: Runner, nth: int) -> tuple[Lags,
 def _bad(nth: int) -> list[Pipeline]:
     """New ones each time, which have to be judged and begin with what is there."""
     exploded: tuple[dict[str, object], ...] = (
-        {"explode": {"one": f"flatten(array({', '.join([_TEN] * 10)}))"}},
+        {"explode": {"one": "sequence(1, 1000)"}},
         {"select": {"one": "one"}},
     )
     dear = "size(split(repeat(pad, 30), 'x')) > 0"
