@@ -11,6 +11,8 @@ from deploy.aws.topics import topic_variables
 from shared.runtime import defaults
 
 _ANY = "0.0.0.0"  # noqa: S104 - the machine's own group of rules says who reaches it
+# The copies of tables: one folder for all processes of a machine.
+_TABLES = f"{DATA}/tables"
 # The balancer sees two refusals within this (fleet.py), after which it sends nobody.
 _DRAIN_NOTICE_S = 15
 _ENDPOINT = "https://{service}.{region}.amazonaws.com"
@@ -42,7 +44,13 @@ def services_of(site: Site, group: str) -> Sequence[MachineService]:
                 _lanes("delivery", defaults.DELIVERY_METRICS_PORT, flows, cluster),
                 _lanes("retrier", defaults.RETRIER_METRICS_PORT, flows, {}),
                 # Without a pipeline it is a small process: Spark starts with the first one.
-                _lanes("pipelines", defaults.PIPELINES_METRICS_PORT, {}, cluster, secrets=()),
+                _lanes(
+                    "pipelines",
+                    defaults.PIPELINES_METRICS_PORT,
+                    {"TABLES_FOLDER": _TABLES},
+                    cluster,
+                    secrets=(),
+                ),
             )
         case _:
             return (_observe(site),)
@@ -160,6 +168,7 @@ def _gateway(site: Site) -> MachineService:
         # A disk that goes with its machine must not be what an event was acknowledged for.
         "DISK": "passing",
         "DRAIN_NOTICE_S": str(_DRAIN_NOTICE_S),
+        "TABLES_FOLDER": _TABLES,
     }
     return MachineService(
         "gateway",

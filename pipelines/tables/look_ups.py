@@ -115,9 +115,15 @@ def _copies(folder: str) -> TableCopies:
     return TableCopies(Path(folder))
 
 
+_begun: list[subprocess.Popen[bytes]] = []
+
+
 def _have_followed(folder: Path, bootstrap_servers: str) -> None:
     """On a machine where nobody else does, for as long as Spark's own process lives there."""
     lock_folder(folder)
     if bootstrap_servers and not is_followed(folder):
-        subprocess.Popen(command(folder, bootstrap_servers, os.getppid()), stdin=subprocess.DEVNULL)
+        # Held, so that one that has ended is taken note of.
+        _begun[:] = [each for each in _begun if each.poll() is None]
+        words = command(folder, bootstrap_servers, os.getppid())
+        _begun.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))
         time.sleep(1.0)

@@ -37,7 +37,7 @@ from shared.runtime.tables.keeper import command
 from tests.support.kafka_log import write_rows
 
 _ROWS, _LOOK_UPS, _BATCH = 100_000, 2_000_000, 10_000
-_EVENTS, _ROUNDS, _WARM_UP_ROUNDS = 200_000, 3, 1
+_EVENTS, _ROUNDS, _WARM_UP_ROUNDS = 100_000, 3, 1
 _GETS, _GETS_PER_S, _CONNECTIONS = 5_000, 500, 20
 _PACED_PER_S = 1_000
 _TABLE = Table("bench-customers")
@@ -133,7 +133,7 @@ def _own_s() -> float:
 
 def _paced_gets(bench: Bench, runner: Runner, port: int) -> tuple[list[float], int]:
     """How long each took from when it was due, and how many were answered otherwise than 200."""
-    seconds = bench.count(_GETS) * 4 / _GETS_PER_S
+    seconds = bench.count(_GETS) * 2 / _GETS_PER_S
     make_streams(bench.servers, ["beside"])
     pipeline = pipeline_of("beside", "beside", *_STEPS["enriched"])
     runner.put(pipeline)

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from threading import Event, Thread
 from typing import Any
 
 import httpx
@@ -121,3 +124,84 @@ def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: Joined) ->
         assert age_ms > 500
     finally:
         os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_with_a_table_s_source_away_for_a_minute_no_event_waits(joined: Joined) -> None:
+    joined.row(name="Ada", n=1)
+    first = joined.event()
+    wait_until(partial(joined.has, first), what="the first has come")
+    owner = joined.hifi.stack.settings.folder / "tables" / "follower" / "owner.lock"
+    process = int(owner.read_text())
+    os.kill(process, signal.SIGSTOP)
+    took_s = []
+    try:
+        until_s = time.monotonic() + 60
+        while time.monotonic() < until_s:
+            began_s = time.monotonic()
+            wait_until(partial(joined.has, joined.event()), what="no event waits")
+            took_s.append(time.monotonic() - began_s)
+        age_ms = joined.api.get(f"/v1/tables/{PEOPLE}/rows/ada").json()["as_of"]["age_ms"]
+    finally:
+        os.kill(process, signal.SIGCONT)
+    sys.stdout.write(
+        f"{len(took_s)} events while away, the slowest {max(took_s):.2f} s; age {age_ms} ms\n"
+    )
+    assert max(took_s) < USED_WITHIN_S
+    assert age_ms > 55_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2_400)
+def test_of_a_hundred_changes_ninety_nine_are_used_within_two_seconds(joined: Joined) -> None:
+    used_s = []
+    for value in range(100, 200):
+        joined.row(name="Ada", n=value)
+        changed_s = time.monotonic()
+        while True:
+            posted_s = time.monotonic()
+            event = joined.event()
+            wait_until(partial(joined.has, event), what="it has come", look_s=0.02)
+            if joined.out()[event].value["n"] == value:
+                break
+        used_s.append(posted_s - changed_s)
+    found = sorted(used_s)[-2]
+    sys.stdout.write(
+        f"99 of 100 changed rows were used by events posted {found:.3f} s later, or sooner\n"
+    )
+    assert found < 2.0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2_400)
+def test_rows_are_answered_while_their_lane_is_killed_ten_times(joined: Joined) -> None:
+    joined.row(name="Ada", n=1)
+    joined.event()
+    path = f"/v1/tables/{LAST}/rows/Ada"
+    wait_until(lambda: joined.api.get(path).status_code == 200, what="there is a row")
+    stack = joined.hifi.stack
+    service = next(one for one in stack.services if one.name == "pipelines")
+    answers: Counter[int] = Counter()
+    over = Event()
+
+    def ask() -> None:
+        with httpx.Client(base_url=joined.hifi.gateway, timeout=10) as api:
+            while not over.wait(0.02):
+                answers[api.get(path).status_code] += 1
+
+    asking = Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(10):
+            event = joined.event()
+            stack.children["pipelines"].kill()
+            stack.restarts.forgive()
+            stack.look_after()
+            wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+            wait_until(partial(joined.has, event), what="it goes on", timeout_s=START_S)
+    finally:
+        over.set()
+        asking.join()
+    sys.stdout.write(f"GETs by status: {dict(answers)}\n")
+    assert answers.keys() == {200}

@@ -4,15 +4,18 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from deploy.local.cluster import Cluster
+from pipelines.tables.look_ups import CopyRows, TableNotReadyError
 from shared.config.table import Table
 from shared.event.record import RecordOut
 from shared.event.topics import fixed_specs
@@ -175,3 +178,59 @@ def test_somebody_follows_as_long_as_it_is_needed(kafka: Cluster, tmp_path: Path
 
 def _owner(folder: Path) -> int:
     return int((folder / "follower" / "owner.lock").read_text() or 0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_a_million_rows_are_ready_within_five_seconds_of_a_restart(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    table, count = Table("followed-million", bytes_max=1024 * 1_048_576), 1_000_000
+    copies = TableCopies(tmp_path)
+    made(kafka, table)
+    row = b'{"name":"somebody with a name","country":"DE","class":"gold"}'
+    rows = (RecordOut(table.topic, b"c-%d" % nth, row) for nth in range(count))
+    asyncio.run(write_rows(kafka.bootstrap_servers, rows))
+    began_s = time.monotonic()
+    with followed(tmp_path, kafka, how=signal.SIGKILL):
+        last = f"c-{count - 1}"
+
+        def is_there() -> bool:
+            copy = copies.of(table)
+            return copy is not None and value(copy, last) is not None
+
+        until_s = time.monotonic() + 600
+        while not is_there():
+            assert time.monotonic() < until_s
+            time.sleep(0.1)
+    sys.stdout.write(f"made from the log in {time.monotonic() - began_s:.1f} s\n")
+    copies.close()
+    write(kafka, table, last="{}")
+    began_s = time.monotonic()
+    with followed(tmp_path, kafka):
+        fresh = TableCopies(tmp_path)
+        copy = opened(fresh, table)
+        until(lambda: value(copy, "last") is not None, "it has gone on")
+        took_s = time.monotonic() - began_s
+        fresh.close()
+    sys.stdout.write(f"ready {took_s:.2f} s after a restart\n")
+    assert took_s < 5.0
+
+
+@pytest.mark.long
+def test_who_looks_up_where_nobody_follows_has_it_followed(kafka: Cluster, tmp_path: Path) -> None:
+    """As a task does on a machine of a Spark cluster that has no Hifi but this."""
+    table = Table("followed-elsewhere")
+    made(kafka, table)
+    write(kafka, table, a='{"n":1}', b='{"n":2}')
+    keys, nowhere = pa.array(["b", None, "x", "b", "", "y" * 600]), pa.array([0] * 6)
+    with pytest.raises(TableNotReadyError):
+        CopyRows(str(tmp_path / "tables"), table)(keys, nowhere)
+    try:
+        look_up = CopyRows(str(tmp_path / "tables"), table, kafka.bootstrap_servers)
+        found = look_up(keys, nowhere).to_pylist()
+    finally:
+        os.kill(_owner(tmp_path / "tables"), signal.SIGTERM)
+        until(lambda: not is_followed(tmp_path / "tables"), "it has ended")
+    assert [each["row"] for each in found] == ['{"n":2}', None, None, '{"n":2}', None, None]
+    assert {each["at"] for each in found} == {2}
