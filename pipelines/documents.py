@@ -32,6 +32,11 @@ class Documents:
             self._say(pipeline, PipelineState(pipeline.fingerprint, "checking", at_ms=now_ms))
         return new
 
+    def judge_again(self, names: Iterable[str]) -> None:
+        """What was judged of these does not hold any more."""
+        for name in names:
+            self.states.pop(name, None)
+
     def judged(self, pipeline: Pipeline, *, why: str = "", pointer: str = "", now_ms: int) -> bool:
         """Enter what has been found; False if it is not the document that counts any more."""
         if not self._is_judged(pipeline):

@@ -17,6 +17,7 @@ import structlog
 from pipelines.beginnings import begins
 from pipelines.book import Gathering, PipelineBook, PipelineShare, Planned
 from pipelines.documents import Documents
+from pipelines.functions.granted import calls_of, granted
 from pipelines.jobs.job import Task
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
@@ -78,6 +79,8 @@ class PipelineLoop:
         self.documents = Documents()
         self.tables = KnownTables(settings)
         self._seen: object = None
+        # Which functions each tenant may call that calls any.
+        self._granted: dict[str, frozenset[str]] = {}
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
         self.runner = JobRunner(
             self.spark,
@@ -166,11 +169,25 @@ class PipelineLoop:
             for name, pipeline in configuration.pipelines.items()
             if self._slot_if_ours(name) is not None
         ]
+        self._look_who_may_call(ours)
         for pipeline in self.documents.take(ours, now_ms=now_ms()):
             self._spawn(self._judge(pipeline))
         self._leave_others()
         self._look_s = 0.0
         self._wake.set()
+
+    def _look_who_may_call(self, ours: Sequence[Pipeline]) -> None:
+        """Whom an operator has granted a function, or taken one, is judged again."""
+        configuration = self.config.configuration
+        before, now = self._granted, {}
+        for tenant in {each.tenant for each in ours if calls_of(each)}:
+            now[tenant] = granted(tenant, configuration)
+        self._granted = now
+        self.documents.judge_again(
+            each.name
+            for each in ours
+            if calls_of(each) and before.get(each.tenant, now[each.tenant]) != now[each.tenant]
+        )
 
     def _leave_others(self) -> None:
         for lane_id in self.book.lanes.keys() - self.documents.by_lane().keys():
@@ -186,7 +203,8 @@ class PipelineLoop:
         while self.documents.ours.get(pipeline.name) == pipeline:
             try:
                 spark = await self.spark.get()
-                refusal = await self.runner.in_thread(judge, spark, pipeline)
+                may = granted(pipeline.tenant, self.config.configuration)
+                refusal = await self.runner.in_thread(judge, spark, pipeline, may)
             except Exception as error:  # noqa: BLE001 - it says nothing of the document
                 log.warning("pipeline.not_judged", pipeline=pipeline.name, error=short(error))
                 await asyncio.sleep(_AGAIN_S)

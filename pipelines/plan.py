@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pipelines.functions.calls import with_answers
 from pipelines.members import members_of
 from pipelines.parts.columns import (
     OURS,
@@ -31,6 +32,7 @@ from pipelines.parts.for_sinks import SINK_COLUMNS, for_a_sink, made_id
 from pipelines.parts.whole_events import DEAD, FILTERED, GONE, whole_events
 from pipelines.shards import NO_SHARDS, Partitionings, partition_at
 from pipelines.tables.look_ups import NO_TABLES, LookUp, Tables
+from shared.config.outside.call import Call
 from shared.config.pipeline import (
     FACTS,
     Enrich,
@@ -176,6 +178,9 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
             return _exploded(rows, name, F.expr(text))
         case Enrich():
             return enriched(rows, step.enrich, look_ups[step.enrich.table])
+        case Call():
+            given = {"value": ours("value")} | {each: column(each) for each in columns_of(rows)}
+            return with_answers(rows, step.call, given, alive, into=f"{OURS}answers")
         case Key():
             key = F.expr(step.key).cast("string").cast("binary")
             return rows.withColumn(f"{OURS}out_key", alive(key))

@@ -1,4 +1,4 @@
-"""Starts the Spark workers of pipelines: of those that make several events of one, and of sinks."""
+"""Starts the Spark workers of pipelines: of several events, of functions, and of sinks."""
 
 from shared.runtime.spark.worker_daemon import run_daemon
 

@@ -5,6 +5,8 @@ What Kafka or the cluster did not do is tried again as it was; it says nothing o
 
 import re
 
+from pipelines.functions.faults import fault_of_a_function
+
 _OF_AN_EVENT = re.compile(
     r"\bSpark(Arithmetic|ArrayIndexOutOfBounds|ClassCast|DateTime|IllegalArgument|NoSuchElement"
     r"|NumberFormat|Runtime|UnsupportedOperation)Exception\b"
@@ -21,6 +23,8 @@ _OF_OTHERS = re.compile(
 
 def fault_of_an_event(says: str) -> str | None:
     """What went wrong with it, by the words of the job's error; None if it was none's fault."""
+    if (why := fault_of_a_function(says)) is not None:
+        return why
     if _OF_OTHERS.search(says):
         return None
     lines = (line.strip() for line in says.splitlines())

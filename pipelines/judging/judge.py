@@ -3,7 +3,7 @@
 The engine asks before it runs a pipeline, and `hifi pipelines check` beforehand, in the same words.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,8 +11,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, BooleanType, DataType, MapType, StructType
 
+from pipelines.functions.faults import fault_of_a_function
+from pipelines.functions.granted import check_granted, signature_of
+from pipelines.functions.installed import NoFunctionError
 from pipelines.judging.expressions import ExpressionError, Scope, check_growth, judged
 from pipelines.judging.growth import Growth, of_member, together
 from pipelines.judging.probes import probes_of
@@ -22,9 +25,21 @@ from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
 from pipelines.plan import RECORDS, after, columns_of, opened
 from shared.config.model import ConfigError
-from shared.config.pipeline import FACTS, Enrich, Explode, Key, Pipeline, Select, Step, Where
+from shared.config.outside.call import Call
+from shared.config.pipeline import (
+    FACTS,
+    Enrich,
+    Explode,
+    Key,
+    Pipeline,
+    Select,
+    Step,
+    Where,
+)
 from shared.event.record import RecordIn
 
+# The bytes of an event, to functions.
+_VALUE = "value"
 # So many brackets within brackets, and Spark's parser has no stack left.
 _BRACKETS_MAX = 64
 
@@ -52,17 +67,21 @@ class Typed:
     members: tuple[tuple[str, str], ...]
 
 
-def judge(session: SparkSession, pipeline: Pipeline) -> Refusal | None:
-    """What is wrong with a pipeline; None if it can be run."""
+def judge(
+    session: SparkSession, pipeline: Pipeline, functions: Collection[str] = ()
+) -> Refusal | None:
+    """What is wrong with a pipeline that may call these; None if it can be run."""
     try:
-        typed(session, pipeline)
+        typed(session, pipeline, functions)
         tried(session, pipeline)
     except UnfitError as refused:
         return refused.refusal
     return None
 
 
-def typed(session: SparkSession, pipeline: Pipeline) -> list[Typed]:
+def typed(
+    session: SparkSession, pipeline: Pipeline, functions: Collection[str] = ()
+) -> list[Typed]:
     """What each step makes; UnfitError if one cannot be run. Nothing is run for it."""
     try:
         members = members_of(pipeline.schema).fieldNames() if pipeline.schema else []
@@ -73,7 +92,7 @@ def typed(session: SparkSession, pipeline: Pipeline) -> list[Typed]:
     scope: dict[str, Growth] = {name: of_member(name) for name in [*members, FACTS]}
     steps = []
     for nth, step in enumerate(pipeline.steps):
-        scope = _Stage(session, rows, scope).after(step, nth)
+        scope = _Stage(session, rows, scope, functions).after(step, nth)
         rows = after(step, rows, look_ups)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         steps.append(Typed(step, tuple((name, kinds[name]) for name in columns_of(rows))))
@@ -117,6 +136,10 @@ def _failed(
     session: SparkSession, pipeline: Pipeline, records: Sequence[RecordIn], error: Exception
 ) -> UnfitError:
     """Which step it is that throws."""
+    if (why := fault_of_a_function(str(error))) is not None:
+        for nth, step in enumerate(pipeline.steps):
+            if isinstance(step, Call) and why.startswith(f"{step.call}:"):
+                return UnfitError(f"it fails on an event: {why}", "steps", nth, step.member)
     for nth, _ in enumerate(pipeline.steps, start=1):
         first = pipeline.to[0]
         to = (first if first.when is None else replace(first, when=None),)
@@ -124,8 +147,8 @@ def _failed(
         try:
             came_of(session, part, records)
         except (PySparkException, Py4JJavaError) as first:
-            return UnfitError(f"it fails on an event: {first_line(first)}", "steps", nth - 1)
-    return UnfitError(f"it fails on an event: {first_line(error)}", "to")
+            return UnfitError(f"it fails on an event: {_said(first)}", "steps", nth - 1)
+    return UnfitError(f"it fails on an event: {_said(error)}", "to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +158,8 @@ class _Stage:
     session: SparkSession
     rows: DataFrame
     scope: dict[str, Growth]
+    # Those that it may call.
+    functions: Collection[str] = ()
 
     def after(self, step: Step, nth: int) -> dict[str, Growth]:
         """What can be named after the step; UnfitError if it cannot be done."""
@@ -146,6 +171,8 @@ class _Stage:
             case Key():
                 self._value(step.key, *at)
                 return self.scope
+            case Call():
+                return self.scope | self._called(step.call, *at)
             case Select():
                 made = {name: self._member(text, *at, name) for name, text in step.select.items()}
                 self._check_growth(made.values(), *at)
@@ -169,6 +196,23 @@ class _Stage:
         kind, _ = self._judged(text, *at)
         if isinstance(kind, ArrayType | MapType | StructType):
             raise UnfitError(f"it is {_named(kind)}, and a key is one value", *at)
+
+    def _called(self, name: str, *at: str | int) -> dict[str, Growth]:
+        """What a function adds: as much as it likes, for which its operator answers."""
+        try:
+            check_granted(name, self.functions)
+            reads, returns = signature_of(name)
+        except NoFunctionError as error:
+            raise UnfitError(str(error), *at) from None
+        here = {field.name: field.dataType for field in self.rows.schema.fields}
+        for field in reads.fields:
+            kind = here.get(field.name, BinaryType() if field.name == _VALUE else None)
+            if kind is None:
+                raise UnfitError(f"it reads {field.name!r}, which the event does not have", *at)
+            if kind != field.dataType:
+                wanted = f"{_named(field.dataType)}, and it is {_named(kind)}"
+                raise UnfitError(f"it reads {field.name!r} as {wanted}: CAST it before", *at)
+        return {made: of_member(made) for made in returns.fieldNames()}
 
     def condition(self, text: str, *at: str | int) -> None:
         kind, _ = self._judged(text, *at)
@@ -209,6 +253,10 @@ class _Stage:
             check_growth(together(growths))
         except ExpressionError as error:
             raise UnfitError(f"all of it together: {error}", *at) from None
+
+
+def _said(error: Exception) -> str:
+    return fault_of_a_function(str(error)) or first_line(error)
 
 
 def _named(kind: DataType) -> str:

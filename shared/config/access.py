@@ -16,7 +16,7 @@ from pydantic import Field, PlainSerializer, model_validator
 from pydantic.dataclasses import dataclass as config_dataclass
 
 from shared.config.model import CONFIG, ConfigError, ConfigObject
-from shared.config.values import Name, Names, check
+from shared.config.values import FunctionName, Name, Names, check
 from shared.event.topics import config_key
 
 Scope = Literal["write", "read", "admin"]
@@ -135,6 +135,8 @@ class Tenant(ConfigObject):
     tables_max: _Most | None = None
     table_bytes_max: _ManyBytes | None = None
     keys_max: _Most | None = None
+    # Those of an operator's that its pipelines may call.
+    functions: Annotated[tuple[FunctionName, ...], Field(max_length=100)] = ()
 
     @property
     def config_key(self) -> bytes:

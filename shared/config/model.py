@@ -32,7 +32,8 @@ _SENTENCES = {
 _KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
     f"[{member}]"
     for member in (
-        *("where", "select", "explode", "enrich", "stream", "table", "dead", "archive", "database"),
+        *("where", "select", "explode", "enrich", "call"),
+        *("stream", "table", "dead", "archive", "database"),
     )
 }
 _SUBJECT = re.compile(r"^\w+(?= should )")

@@ -2,9 +2,7 @@
 
 A document is data: its leaves are Spark SQL expressions, never statements, and it names streams
 and nothing else. Here its shape is judged; what an expression may say, who has Spark judges.
-
-Whoever does not understand a step, an output or a test cannot leave it out, as events would take
-another way. So a pipeline is refused as a whole when anything within these is unknown.
+Whoever does not know a step, an output or a test refuses all of it: events would go elsewhere.
 """
 
 import hashlib
@@ -18,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from shared.config.access import DEFAULT_TENANT
 from shared.config.destination import Start
 from shared.config.model import CONFIG, ConfigError, ConfigObject, by_member, one_of
+from shared.config.outside.call import Call
 from shared.config.outside.database import DatabaseTable
 from shared.config.pipeline_tests import PipelineTest
 from shared.config.values import Name, check
@@ -201,9 +200,10 @@ Step: TypeAlias = Annotated[
     | Annotated[Select, Tag("[select]")]
     | Annotated[Explode, Tag("[explode]")]
     | Annotated[Enrich, Tag("[enrich]")]
-    | Annotated[Key, Tag("[key]")],
-    by_member(Where, Select, Explode, Enrich, Key),
-    one_of("step", Where, Select, Explode, Enrich, Key),
+    | Annotated[Key, Tag("[key]")]
+    | Annotated[Call, Tag("[call]")],
+    by_member(Where, Select, Explode, Enrich, Key, Call),
+    one_of("step", Where, Select, Explode, Enrich, Key, Call),
 ]
 Output: TypeAlias = Annotated[
     Annotated[ToStream, Tag("[stream]")]

@@ -17,6 +17,7 @@ _SEALED_CHARS_MAX = 2 * PEM_CHARS_MAX
 # As long as a header may get (Apache and nginx take 8 KiB of headers in all without being asked).
 HEADER_CHARS_MAX = 4096
 
+_FUNCTION = r"[a-z][a-z0-9_]{0,63}\.[a-z][a-z0-9_]{0,63}"
 # Members only: the order of an array is no name for an entity. Eight levels reach any field that
 # people name; the gateway takes no deeper ones either.
 _POINTER = r"(/([^/~]|~0|~1)+){%d,8}"
@@ -55,6 +56,15 @@ Name: TypeAlias = Annotated[
         "{!r} is not a name; use 1 to 100 of a-z, 0-9, _ and -, starting with a letter or digit",
     ),
     _pattern(NAME_PATTERN.pattern),
+]
+# Of a package that an operator has installed, and of what is in it.
+FunctionName: TypeAlias = Annotated[
+    str,
+    check(
+        re.compile(_FUNCTION).fullmatch,
+        "{!r} is not a function's name; it is PACKAGE.FUNCTION, each of 1 to 64 of a-z, 0-9 and _",
+    ),
+    _pattern(_FUNCTION),
 ]
 Names: TypeAlias = Annotated[frozenset[Name], PlainSerializer(sorted)]
 # A JSON pointer to a member; the empty one is the whole.

@@ -24,6 +24,7 @@ from shared.proof.balance import Balance
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
+from tests.support.installed_functions import install
 from tests.support.kafka_log import read_all
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
@@ -156,7 +157,14 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
 def hifi_stack(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Stack]:
     """One Hifi for all tests that need the whole of it: each start costs two Spark drivers."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
-    environ = {**os.environ, **QUICK_INTERVALS, **STATEMENT_KEY}
+    packages = str(install(tmp_path_factory.mktemp("packages")))
+    paths = [packages, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = {
+        **os.environ,
+        **QUICK_INTERVALS,
+        **STATEMENT_KEY,
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
     stack = Stack(settings, environ=environ, say=lambda _: None)
     stack.start(lambda _: None)
     try:

@@ -9,11 +9,13 @@ from typing import Any
 
 from deploy.cli.control.pipeline_files import Document
 from deploy.cli.printing import harmless, out, talk
+from pipelines.functions.installed import installed
 from pipelines.judging.judge import Typed, UnfitError, tried, typed
 from pipelines.judging.trial import Came, came_of
 from pipelines.session import trial_session
 from pipelines.shards import NO_SHARDS, Partitionings, partitionings
 from pipelines.tables.look_ups import NO_TABLES, GivenRows, Tables
+from shared.config.outside.call import Call
 from shared.config.pipeline import (
     Enrich,
     Explode,
@@ -55,7 +57,7 @@ def spark_for_trials() -> Iterator[Any]:
 def checked(session: Any, document: Document, pipeline: Pipeline) -> None:
     """Say what each step makes, and run the document's tests; UsageError if it would not run."""
     try:
-        for step in typed(session, pipeline):
+        for step in typed(session, pipeline, installed().keys()):
             out.print(harmless(_line(step)))
         out.print(harmless(_outputs(pipeline)))
         tried(session, pipeline)
@@ -146,6 +148,8 @@ def _line(typed_step: Typed) -> str:
             return f"where    {text}"
         case Key(key=text):
             return f"key      {text}"
+        case Call(call=name):
+            return f"call     {name}: " + ", ".join(map(" ".join, typed_step.members))
         case Explode():
             ((name, text),) = typed_step.step.explode.items()
             return f"explode  {name} {dict(typed_step.members)[name]}  of {text}"

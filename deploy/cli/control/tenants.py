@@ -1,6 +1,6 @@
 """`hifi tenants`: sets, shows and removes the quotas of tenants."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,6 +37,10 @@ def put(
     tables_max: Annotated[int | None, typer.Option(min=0)] = None,
     table_bytes_max: Annotated[int | None, typer.Option(min=0)] = None,
     keys_max: Annotated[int | None, typer.Option(min=0)] = None,
+    functions: Annotated[
+        str,
+        typer.Option(help="Installed functions that its pipelines may call.", metavar="NAME,..."),
+    ] = "",
     client: ControlClient,
 ) -> None:
     """Set a tenant's quotas, over all gateways together, and how much it may set up.
@@ -44,9 +48,9 @@ def put(
     What is not said has no limit; of streams, partitions, destinations, pipelines, tables and keys
     it is the gateway's (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
 
-    hifi tenants put acme --events-per-s 1000
+    hifi tenants put acme --events-per-s 1000 --functions fraud.score
     """
-    body = {
+    body: dict[str, Any] = {
         "requests_per_s": requests_per_s,
         "events_per_s": events_per_s,
         "bytes_per_s": bytes_per_s,
@@ -57,6 +61,7 @@ def put(
         "tables_max": tables_max,
         "table_bytes_max": table_bytes_max,
         "keys_max": keys_max,
+        "functions": [each for each in functions.split(",") if each],
     }
     print_json(client.call("PUT", "tenants", name, body=body))
 

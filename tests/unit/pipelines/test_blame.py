@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipelines.functions.faults import fault_of_a_function
 from pipelines.jobs.blame import fault_of_an_event
 
 FRAME = "\tat org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory.hasNext(X.scala:1)"
@@ -37,3 +38,18 @@ def test_what_an_expression_throws_is_the_events(cause: str) -> None:
 )
 def test_what_kafka_or_the_cluster_does_is_no_events_fault(says: str) -> None:
     assert fault_of_an_event(says) is None
+
+
+def test_what_a_function_throws_is_the_events_whatever_it_says() -> None:
+    why = "fraud.score: ValueError: org.apache.kafka says: cancelled"
+    says = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        f"pipelines.functions.calls.FunctionFailedError: {why}\n{FRAME}\njava.io.EOFException"
+    )
+    assert fault_of_an_event(says) == why
+    assert fault_of_a_function("java.io.EOFException") is None
+
+
+def test_a_worker_that_ended_is_of_a_function() -> None:
+    says = "SparkException: Python worker exited unexpectedly (crashed)\njava.io.EOFException"
+    assert fault_of_an_event(says) == "the process of a function has ended"

@@ -88,3 +88,13 @@ def test_what_holds_it_up_is_told_once_and_taken_back() -> None:
     assert documents.untold == set()
     documents.held_up("a", "", now_ms=5)
     assert (documents.states["a"].why, documents.states["a"].standing) == ("", "running")
+
+
+def test_what_does_not_hold_any_more_is_judged_again_and_runs_meanwhile() -> None:
+    documents = Documents()
+    (pipeline,) = documents.take([document()], now_ms=1)
+    documents.judged(pipeline, now_ms=2)
+    assert documents.take([pipeline], now_ms=3) == []
+    documents.judge_again(["p", "unheard-of"])
+    assert documents.take([pipeline], now_ms=4) == [pipeline]
+    assert list(documents.by_lane()) == [pipeline.lane_id]

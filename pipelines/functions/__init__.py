@@ -1,0 +1,11 @@
+"""Functions that an operator installs, and pipelines call.
+
+A package has them in the entry point group `hifi.functions`, each by the name that documents say:
+
+    [project.entry-points."hifi.functions"]
+    "fraud.score" = "hifi_fraud:score"
+"""
+
+from pipelines.functions.function import Function, function
+
+__all__ = ["Function", "function"]

@@ -1,0 +1,40 @@
+"""Says which functions a tenant may call, of those that are installed, and what each reads."""
+
+from collections.abc import Collection
+
+from pyspark.sql.types import StructType
+
+from pipelines.functions.installed import NoFunctionError, function_of, installed
+from pipelines.members import members_of
+from shared.config.configuration import Configuration
+from shared.config.model import ConfigError
+from shared.config.outside.call import Call
+from shared.config.pipeline import Pipeline
+
+
+def calls_of(pipeline: Pipeline) -> list[str]:
+    """The functions that it needs."""
+    return [step.call for step in pipeline.steps if isinstance(step, Call)]
+
+
+def granted(tenant: str, configuration: Configuration) -> frozenset[str]:
+    """The names that documents of a tenant may say."""
+    known = configuration.tenants.get(tenant)
+    return frozenset(known.functions) & installed().keys() if known else frozenset()
+
+
+def check_granted(name: str, allowed: Collection[str]) -> None:
+    """NoFunctionError if it is none of these."""
+    if name not in allowed:
+        there = ", ".join(sorted(allowed)) or "none (an operator installs them, and grants them)"
+        raise NoFunctionError(f"there is no function {name!r}; there are: {there}")
+
+
+def signature_of(name: str) -> tuple[StructType, StructType]:
+    """What a function reads and returns; NoFunctionError if it is not to be had."""
+    found = function_of(name)
+    try:
+        return members_of(found.reads), members_of(found.returns)
+    except ConfigError as error:
+        wrong = f"{name!r} says of itself what cannot be: {error.wrong}"
+        raise NoFunctionError(wrong) from None
