@@ -25,13 +25,14 @@ from gateway.control.requests import (
     When,
     also,
     as_json,
+    check_kept_name,
     named,
     strictly,
 )
 from gateway.control.sealing import sealed_document, shown_document
 from gateway.control.streams import Removed, listed
 from gateway.problems import Problem, pointer_to
-from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline
+from shared.config.configuration import Configuration, RemovedPipeline
 from shared.config.cycles import cycle_through
 from shared.config.model import ConfigError
 from shared.config.outside.database import DATABASE, HOSTS_MAX
@@ -45,7 +46,6 @@ from shared.config.pipeline import (
     ToTable,
 )
 from shared.config.pipeline_state import PipelineState, PipelineStates, Standing
-from shared.event.times import rfc3339
 from shared.event.topics import config_key
 from shared.runtime.clock import now_ms
 
@@ -125,7 +125,10 @@ async def put_pipeline(
     given.pop("state", None)
 
     async def edit(before: Pipeline | None) -> Pipeline:
-        known = before or _free(pipeline, caller, plane.configuration)
+        gone = plane.configuration.removed_pipelines.get(pipeline)
+        if before is None:
+            check_kept_name(gone, caller, code="pipeline_in_use")
+        known = before or gone
         if known is None:
             plane.check_bounds(caller.tenant, {"pipelines": 1})
         try:
@@ -249,19 +252,6 @@ def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
         caller.check_tables()
     for stream in sorted(pipeline.streams):
         caller.check_name(stream)
-
-
-def _free(name: str, caller: Caller, configuration: Configuration) -> RemovedPipeline | None:
-    """What was there before under the name; Problem if that was somebody else's."""
-    gone = configuration.removed_pipelines.get(name)
-    if gone is None or gone.tenant == caller.tenant:
-        return gone
-    free_at = rfc3339(gone.removed_at_ms + REMOVED_KEPT_MS)
-    raise Problem(
-        "pipeline_in_use",
-        f"The name {name!r} was somebody else's, and is kept until {free_at}: choose another.",
-        members={"free_at": free_at},
-    )
 
 
 def _keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:

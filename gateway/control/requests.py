@@ -27,8 +27,14 @@ from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import Scope
-from shared.config.configuration import Configuration
+from shared.config.configuration import (
+    REMOVED_KEPT_MS,
+    Configuration,
+    RemovedPipeline,
+    RemovedTable,
+)
 from shared.config.model import ConfigError, ConfigObject
+from shared.event.times import rfc3339
 from shared.event.topics import NAME_PATTERN
 from shared.retry.dead_letter import Age, Place
 from shared.runtime.clock import now_ms
@@ -211,6 +217,20 @@ def strictly(item: Configured, before: Configured | None) -> Configured:
             raise ConfigError(f"{name}.{next(iter(value))}", "there is no such setting")
         raise ConfigError(name, f"there is no such setting; there are {sorted(known)}")
     return item if before is None else replace(item, others=before.others)
+
+
+def check_kept_name(
+    gone: RemovedPipeline | RemovedTable | None, caller: Caller, *, code: str
+) -> None:
+    """Refuse a name that was somebody else's, and is kept for them still."""
+    if gone is not None and gone.tenant != caller.tenant:
+        free_at = rfc3339(gone.removed_at_ms + REMOVED_KEPT_MS)
+        raise Problem(
+            code,
+            f"The name {gone.name!r} was somebody else's, and is kept until {free_at}:"
+            " choose another.",
+            members={"free_at": free_at},
+        )
 
 
 def as_json(

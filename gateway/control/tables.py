@@ -17,14 +17,14 @@ from gateway.control.requests import (
     When,
     also,
     as_json,
+    check_kept_name,
     named,
     strictly,
 )
 from gateway.problems import Problem
-from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedTable
+from shared.config.configuration import Configuration, RemovedTable
 from shared.config.model import ConfigError
 from shared.config.table import Table
-from shared.event.times import rfc3339
 from shared.event.topics import config_key
 from shared.runtime.clock import now_ms
 
@@ -78,7 +78,10 @@ async def put_table(
     caller.check_tables()
 
     async def edit(before: Table | None) -> Table:
-        known = before or _free(table, caller, plane.configuration)
+        gone = plane.configuration.removed_tables.get(table)
+        if before is None:
+            check_kept_name(gone, caller, code="table_in_use")
+        known = before or gone
         wanted = strictly(_read(named(given, name=table, tenant=caller.tenant), known), before)
         _check_writer(wanted, plane.configuration)
         more = wanted.bytes_max - (before.bytes_max if before else 0)
@@ -124,19 +127,6 @@ def _gone(name: str, caller: Caller, plane: ControlPlane) -> RemovedTable | None
     """What is left of a table of the caller's that was removed."""
     gone = plane.configuration.removed_tables.get(name)
     return gone if gone is not None and gone.tenant == caller.tenant else None
-
-
-def _free(name: str, caller: Caller, configuration: Configuration) -> RemovedTable | None:
-    """What was there before under the name; Problem if that was somebody else's."""
-    gone = configuration.removed_tables.get(name)
-    if gone is None or gone.tenant == caller.tenant:
-        return gone
-    free_at = rfc3339(gone.removed_at_ms + REMOVED_KEPT_MS)
-    raise Problem(
-        "table_in_use",
-        f"The name {name!r} was somebody else's, and is kept until {free_at}: choose another.",
-        members={"free_at": free_at},
-    )
 
 
 def _read(given: dict[str, Any], known: Table | RemovedTable | None) -> Table:

@@ -3,11 +3,11 @@
 Each kind of database does the same, which a suite of tests holds them to (tests/contract).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pipelines.databases.refusals import Spot
+from pipelines.databases.refusals import SettingError, Spot
 from pipelines.databases.rows import ColumnOf, RowChange
 
 POSITIONS_COLUMNS = (
@@ -47,6 +47,25 @@ class Target:
     # Empty when rows are inserted only.
     key: tuple[str, ...] = ()
     inserts_only: bool = False
+
+    def columns_of(self, there: Mapping[str, ColumnOf]) -> list[ColumnOf]:
+        """Its columns, out of those that the table has; SettingError if one is missing."""
+        for name in self.columns:
+            if name not in there:
+                raise SettingError(
+                    f"table {self.table} has no column {name}: ALTER TABLE {self.table} ADD COLUMN"
+                    f" {name} ..., or leave it out (with `select`)"
+                )
+        return [there[name] for name in self.columns]
+
+    def check_key(self, unique: Sequence[Collection[str]], *, made_by: str) -> None:
+        """SettingError unless one of the table's unique indexes is of just its key."""
+        if set(self.key) not in map(set, unique):
+            listed = ", ".join(self.key)
+            raise SettingError(
+                f"table {self.table} has no unique index on ({listed}), by which rows are found"
+                f" again: {made_by} ON {self.table} ({listed})"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,26 +152,13 @@ class PostgresTable:
             name: ColumnOf(name, shown, _takes(base, category))
             for name, shown, base, category in self._link.run(_COLUMNS, (oid,)).fetchall()
         }
-        table = self._target.table
-        for name in self._target.columns:
-            if name not in there:
-                raise SettingError(
-                    f"table {table} has no column {name}: ALTER TABLE {table} ADD COLUMN"
-                    f" {name} ..., or leave it out (with `select`)"
-                )
-        return [there[name] for name in self._target.columns]
+        return self._target.columns_of(there)
 
     def _check_key(self, oid: int) -> None:
-        key, table = self._target.key, self._target.table
         if self._target.inserts_only:
             return
-        keys = [set(found) for (found,) in self._link.run(_KEYS, (oid,)).fetchall()]
-        if set(key) not in keys:
-            listed = ", ".join(key)
-            raise SettingError(
-                f"table {table} has no unique index on ({listed}), by which rows are found again:"
-                f" CREATE UNIQUE INDEX ON {table} ({listed})"
-            )
+        keys = [found for (found,) in self._link.run(_KEYS, (oid,)).fetchall()]
+        self._target.check_key(keys, made_by="CREATE UNIQUE INDEX")
 
     def _check_positions(self, schema: str) -> None:
         named = self._link.quoted(sql.Identifier(schema, POSITIONS))

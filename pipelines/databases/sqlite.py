@@ -149,16 +149,10 @@ class SqliteTable:
         there = {name: ColumnOf(name, kind, _takes(kind)) for name, kind in found}
         if not there:
             raise SettingError(f"there is no table {table}: create it, or name another")
-        for name in self._target.columns:
-            if name not in there:
-                raise SettingError(
-                    f"table {table} has no column {name}: ALTER TABLE {table} ADD COLUMN"
-                    f" {name} ..., or leave it out (with `select`)"
-                )
-        return [there[name] for name in self._target.columns]
+        return self._target.columns_of(there)
 
     def _check_key(self) -> None:
-        table, key = self._target.table, self._target.key
+        table = self._target.table
         if self._target.inserts_only:
             return
         ask = self._connection.execute
@@ -172,12 +166,7 @@ class SqliteTable:
             keys.append(
                 {name for (name,) in ask("SELECT name FROM pragma_index_info(?)", (index,))}
             )
-        if set(key) not in keys:
-            listed = ", ".join(key)
-            raise SettingError(
-                f"table {table} has no unique index on ({listed}), by which rows are found again:"
-                f" CREATE UNIQUE INDEX {table}_key ON {table} ({listed})"
-            )
+        self._target.check_key(keys, made_by=f"CREATE UNIQUE INDEX {table}_key")
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._until_s
