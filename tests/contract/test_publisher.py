@@ -214,16 +214,23 @@ def test_a_topic_that_is_not_there_stores_nothing_and_raises_nothing(opened: Ope
 
 
 def test_a_topic_that_is_deleted_under_way_costs_another_topic_nothing(opened: Opened) -> None:
+    async def refused(ground: Ground) -> Sequence[Report]:
+        # A broker answers the deletion of a topic before it has let go of it.
+        while True:
+            reports = await ground.publisher.publish(ground.other, events(3))
+            if Fate.STORED not in {report.fate for report in reports}:
+                return reports
+
     async def test(ground: Ground) -> None:
         where(await ground.publisher.publish(ground.other, events(3)))
         await ground.remove_other()
-        gone = asyncio.create_task(ground.publisher.publish(ground.other, events(3)))
+        gone = asyncio.create_task(refused(ground))
         told = []
         while not gone.done():
             told.append(await ground.publisher.publish(ground.topic, events(5)))
             await asyncio.sleep(0)
         told.append(await ground.publisher.publish(ground.topic, events(5)))
-        assert Fate.STORED not in {report.fate for report in gone.result()}
+        assert positions(gone.result()) == [0, 1, 2]
         stored = [place for reports in told for place in where(reports).values()]
         assert len(stored) == len(set(stored)) == len(await ground.read())
 

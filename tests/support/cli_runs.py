@@ -75,10 +75,16 @@ class Run:
                 found[int(entry.name)] = line
         return found
 
-    def child(self, what: str) -> int:
-        """The one child whose command line holds a text."""
-        (pid,) = [pid for pid, line in self.children().items() if what in line]
-        return pid
+    def child(self, what: str, *, timeout_s: float = 60) -> int:
+        """The one child whose command line holds a text, once it is there.
+
+        While a process becomes another program the kernel shows neither's command line.
+        """
+        until_s = time.monotonic() + timeout_s
+        while len(found := [pid for pid, line in self.children().items() if what in line]) != 1:
+            assert time.monotonic() < until_s, f"{what!r} is not one process: {found}"
+            time.sleep(0.02)
+        return found[0]
 
     def leaves_nothing(self, *, timeout_s: float = 0) -> None:
         """Nothing that it started is alive, at the latest after so long."""

@@ -95,7 +95,10 @@ def test_what_is_wrong_is_said_and_nothing_is_lost_until_it_is_mended(
     postgres.run("ALTER TABLE mended ADD COLUMN n INTEGER", database=database)
     wait_until_all_is_done(hifi, pipeline, 20)
     assert postgres.rows("SELECT count(*), sum(n) FROM mended", database) == [(40, 380)]
-    assert state_of(hifi, "db-mended") == {"standing": "running", "why": "", "pointer": ""}
+    wait_until(
+        lambda: state_of(hifi, "db-mended") == {"standing": "running", "why": "", "pointer": ""},
+        what=lambda: f"it is said to be mended: {state_of(hifi, 'db-mended')}",
+    )
     assert not hifi.dead_letters(pipeline.lane_id)
 
 
