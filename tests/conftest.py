@@ -48,7 +48,7 @@ def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[
         return
     elsewhere = structlog.PrintLoggerFactory(file=sys.__stderr__)
     monkeypatch.setattr(
-        commands, "configure_logs", lambda **_: structlog.configure(logger_factory=elsewhere)
+        commands, "set_up_logs", lambda: structlog.configure(logger_factory=elsewhere)
     )
     structlog.configure(logger_factory=elsewhere)
     yield

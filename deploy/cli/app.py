@@ -7,9 +7,9 @@ from shared.runtime.setup_error import OperatorError
 
 
 def main() -> None:
-    """Run a subcommand. Exit 1 with one sentence when something outside the code is wrong."""
+    """Run a subcommand; one sentence when something outside the code is wrong."""
     try:
-        # Here, because it takes most of a second, in which Ctrl-C must not end in a traceback.
+        # Here, because it takes a moment, in which Ctrl-C must not end in a traceback.
         from deploy.cli.commands import app  # noqa: PLC0415
 
         app()
@@ -19,7 +19,7 @@ def main() -> None:
         from deploy.cli.printing import talk  # noqa: PLC0415 - as above
 
         talk.print(f"hifi: {error}", style="red")
-        sys.exit(1)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,169 @@
-"""Gathers the subcommands of `hifi`, one file each."""
+"""Lists the subcommands of `hifi`; the code of one is loaded when it is asked for."""
 
 import logging
+from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from deploy.cli import doctor, gateway, status, top, topics, up
-from deploy.cli.archive import archives, restore
-from deploy.cli.control import (
-    dead,
-    destinations,
-    keys,
-    pipelines,
-    secrets,
-    streams,
-    tables,
-    tenants,
-)
-from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
-from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
-from deploy.cli.scale import plan, rate, simulate, size, soak
-from shared.runtime.logs import configure_logs
+
+# Of each: where it is (a function, or an app with subcommands of its own), and what it does.
+PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Run Hifi": {
+        "up": (
+            "deploy.cli.up:up",
+            "Run Hifi on this machine: Kafka, gateway, delivery, pipelines, a sample destination.",
+        ),
+        "doctor": (
+            "deploy.cli.doctor:doctor",
+            (
+                "Look for what is unsafe: Java, jars, ports, disk, Kafka and its"
+                " topics; say how to mend it."
+            ),
+        ),
+        "topics": (
+            "deploy.cli.topics:topics",
+            (
+                "Make the topics that Hifi needs and that are missing, as HIFI_KAFKA_*"
+                " says (docs/kafka.md)."
+            ),
+        ),
+        "gateway": (
+            "deploy.cli.gateway:gateway",
+            "Run the gateway with so many workers; HIFI_GATEWAY_... are its settings.",
+        ),
+        "status": (
+            "deploy.cli.status:status",
+            "Show which services are up, how each destination is, and what became of every event.",
+        ),
+        "top": (
+            "deploy.cli.top:top",
+            "Show every stream's verdict, lag, books and loss, live, until Ctrl-C.",
+        ),
+    },
+    "Events": {
+        "send": (
+            "deploy.cli.events.send:send",
+            "Send events to a stream, and wait until each is stored.",
+        ),
+        "tail": (
+            "deploy.cli.events.tail:tail",
+            "Print records as they come: time, Kafka partition and offset, facts, key, value.",
+        ),
+        "receipt": (
+            "deploy.cli.events.receipt:receipt",
+            "Show where each event of a request is by now, at each destination.",
+        ),
+        "dead": ("deploy.cli.control.dead:app", "Dead letters: list, show, export, redrive."),
+        "replay": (
+            "deploy.cli.events.replay:replay_",
+            "Send a span of a stream to a destination again, in a Spark process of its own.",
+        ),
+        "restore": (
+            "deploy.cli.archive.restore:restore_",
+            "Put the events of an archive back: same Kafka partition, key, headers, id and order.",
+        ),
+        "verify": (
+            "deploy.cli.events.verify:verify",
+            "Check your own list of ids against what Hifi has signed for a minute.",
+        ),
+        "reconcile": (
+            "deploy.cli.events.reconcile:reconcile",
+            (
+                "Compare a file of events with what Hifi has, and with --replay send"
+                " just the difference."
+            ),
+        ),
+    },
+    "Set up": {
+        "streams": ("deploy.cli.control.streams:app", "Streams: put, list, show, delete."),
+        "destinations": (
+            "deploy.cli.control.destinations:app",
+            "Destinations: put, change, list, show, pause, resume, delete.",
+        ),
+        "pipelines": (
+            "deploy.cli.control.pipelines:app",
+            "Pipelines: check, try, put, show, list, delete.",
+        ),
+        "tables": ("deploy.cli.control.tables:app", "Tables: put, show, list, delete."),
+        "archive": ("deploy.cli.archive.archives:app", "Archives: put, verify, seal."),
+        "keys": (
+            "deploy.cli.control.keys:app",
+            "API keys: create, list, show, rotate, revoke, new-operator-key.",
+        ),
+        "secrets": (
+            "deploy.cli.control.secrets:app",
+            "Secrets: new-key, new-signing-secret, rotate.",
+        ),
+        "tenants": ("deploy.cli.control.tenants:app", "Quotas of tenants: put, show, delete."),
+    },
+    "How much it takes": {
+        "rate": (
+            "deploy.cli.scale.rate:rate",
+            "Rate a Hifi: the most events a second at which it keeps its promises.",
+        ),
+        "soak": (
+            "deploy.cli.scale.soak:soak",
+            (
+                "Soak a Hifi of its own: traffic as over days, faults all the while,"
+                " and where all of it went."
+            ),
+        ),
+        "plan": (
+            "deploy.cli.scale.plan:plan",
+            "Say what carries so much traffic on AWS, what of it binds, and what it costs.",
+        ),
+        "size": (
+            "deploy.cli.scale.size:size",
+            (
+                "Say what Hifi's topics keep, what they will keep as things go, and"
+                " when a disk is full."
+            ),
+        ),
+        "simulate": (
+            "deploy.cli.scale.simulate:simulate_",
+            "Let policies follow a day of traffic, and compare what became of it.",
+        ),
+    },
+}
+
+
+class _NotLoaded(TyperCommand):
+    """A command of which only what `hifi --help` says of it is known."""
+
+    def __init__(self, name: str, place: str, summary: str, *, panel: str) -> None:
+        super().__init__(name, help=summary, rich_help_panel=panel)
+        self._place = place
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """From here on the command itself does all."""
+        return self._loaded().make_context(*args, **extra)
+
+    def _loaded(self) -> Any:
+        module, _, attribute = self._place.partition(":")
+        found = getattr(import_module(module), attribute)
+        set_up_logs()
+        if isinstance(found, typer.Typer):
+            found.info.help = self.help
+            return get_command(found)
+        alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        alone.command(self.name)(found)
+        return get_command(alone)
 
 
 class HifiGroup(TyperGroup):
     """Says what is wrong with a variable in one sentence, as the services do."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for panel, commands in PANELS.items():
+            for name, (place, summary) in commands.items():
+                self.add_command(_NotLoaded(name, place, summary, panel=panel))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -47,34 +183,18 @@ app = typer.Typer(
     name="hifi",
     cls=HifiGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-commands = (
-    up.up,
-    doctor.doctor,
-    topics.topics,
-    status.status,
-    top.top,
-    send.send,
-    tail.tail,
-    gateway.gateway,
-    verify.verify,
-    reconcile.reconcile,
-    rate.rate,
-    soak.soak,
-    plan.plan,
-    size.size,
-)
-for command in commands:
-    app.command()(command)
-control_command(app)(receipt.receipt)
-app.command("replay")(replay.replay_)
-app.command("restore")(restore.restore_)
-app.command("simulate")(simulate.simulate_)
-for group in (keys, streams, destinations, pipelines, tables, archives, secrets, tenants, dead):
-    app.add_typer(group.app)
+
+
+def set_up_logs() -> None:
+    # It takes as long to load as all that `hifi --help` needs.
+    from shared.runtime.logs import configure_logs  # noqa: PLC0415
+
+    configure_logs(service="hifi", level="warning")
+    # What the client has to say of a broker that is away, we say in one sentence.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 def _show_version(is_asked: bool) -> None:
@@ -92,6 +212,3 @@ def _hifi(
     ] = False,
 ) -> None:
     """High-fidelity data streams: HTTP in, Kafka, Spark, HTTP out, nothing lost."""
-    configure_logs(service="hifi", level="warning")
-    # What the client has to say of a broker that is away, we say in one sentence.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

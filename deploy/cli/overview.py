@@ -1,16 +1,31 @@
-"""Asks the console for what it shows, for `hifi top` and `hifi destinations show`."""
+"""Asks the console for what it shows, for `hifi top` and `hifi destinations show`; its colours."""
 
 from typing import Any
 
 import httpx
 import msgspec
+from rich.text import Text
 
 from shared.event.topics import destination_id
-from shared.proof.overview import DestinationView
-from shared.runtime.setup_error import UsageError
+from shared.proof.overview import DestinationView, StreamVerdict
+from shared.runtime.setup_error import NoAnswerError, UsageError
 
 # Loopback answers in a few ms; a busy machine in a second.
 _TIMEOUT_S = 5.0
+
+_VERDICTS = {
+    StreamVerdict.OK: "green",
+    StreamVerdict.PAUSED: "cyan",
+    StreamVerdict.SLOW: "yellow",
+    StreamVerdict.THROTTLED: "yellow",
+    StreamVerdict.CANNOT_TELL: "bold white on grey35",
+    StreamVerdict.HELD: "bold yellow",
+    StreamVerdict.FAILING: "bold red",
+    StreamVerdict.REJECTING: "bold red",
+    StreamVerdict.DISABLED: "bold red",
+    StreamVerdict.STALLED: "bold red",
+    StreamVerdict.LOSING: "bold white on red",
+}
 
 
 def console_client(console: str, api_key: str | None) -> httpx.Client:
@@ -23,7 +38,7 @@ def read_overview(client: httpx.Client) -> dict[str, Any]:
     try:
         answer = client.get("/api/overview")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UsageError(
+        raise NoAnswerError(
             f"No console answers at {client.base_url} ({error}):"
             " start one with `hifi up`, or name another with --console URL."
         ) from error
@@ -51,3 +66,8 @@ def read_view(client: httpx.Client, stream: str, name: str) -> DestinationView |
             if view["destination_id"] == wanted:
                 return msgspec.convert(view, DestinationView)
     return None
+
+
+def verdict_text(word: str) -> Text:
+    """A verdict in its colour, also with blanks around it."""
+    return Text(word, style=_VERDICTS[StreamVerdict(word.strip())])

@@ -15,27 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.proof.overview import StreamVerdict
-
 # `markup=False`: an event that says "[red]" is text.
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 talk = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 Cell = str | Text
-
-_VERDICTS = {
-    StreamVerdict.OK: "green",
-    StreamVerdict.PAUSED: "cyan",
-    StreamVerdict.SLOW: "yellow",
-    StreamVerdict.THROTTLED: "yellow",
-    StreamVerdict.CANNOT_TELL: "bold white on grey35",
-    StreamVerdict.HELD: "bold yellow",
-    StreamVerdict.FAILING: "bold red",
-    StreamVerdict.REJECTING: "bold red",
-    StreamVerdict.DISABLED: "bold red",
-    StreamVerdict.STALLED: "bold red",
-    StreamVerdict.LOSING: "bold white on red",
-}
 
 
 def print_json(thing: Any) -> None:
@@ -61,11 +45,6 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, numbers
             for place, (text, width) in enumerate(zip(row_texts, widths, strict=True))
         )
         out.out("  ".join(cells).rstrip(), highlight=False)
-
-
-def verdict_text(word: str) -> Text:
-    """A verdict in its colour, also with blanks around it."""
-    return Text(word, style=_VERDICTS[StreamVerdict(word.strip())])
 
 
 def harmless(text: str) -> str:

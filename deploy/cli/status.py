@@ -10,6 +10,7 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.books import COUNTS, NoBooksError, counted_books, observed_books
+from deploy.cli.overview import verdict_text
 from deploy.cli.printing import (
     Cell,
     harmless,
@@ -17,7 +18,6 @@ from deploy.cli.printing import (
     print_json,
     print_table,
     talk,
-    verdict_text,
 )
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.books import COUNTS
-from deploy.cli.overview import console_client, read_overview
-from deploy.cli.printing import harmless, out, print_json, verdict_text
+from deploy.cli.overview import console_client, read_overview, verdict_text
+from deploy.cli.printing import harmless, out, print_json
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
 from shared.proof.overview import MinuteState, Node

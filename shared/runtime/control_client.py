@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import NoAnswerError, NotFoundError, OperatorError, UsageError
 
 # A change waits for Kafka (10 s at most) and for this gateway to follow it (2 s); a re-drive is
 # under way for 20 s.
@@ -35,6 +35,8 @@ class RefusedError(UsageError):
                 " Name a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."
             )
         super().__init__(says)
+        is_missing = self.status == httpx.codes.NOT_FOUND
+        self.exit_code = (NotFoundError if is_missing else OperatorError).exit_code
 
 
 class ControlClient:
@@ -79,7 +81,7 @@ class ControlClient:
                 method, url, json=body, params=query, headers=headers, timeout=_TIMEOUT_S
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise UsageError(
+            raise NoAnswerError(
                 f"No gateway answers at {self._gateway} ({error}):"
                 f" start one with `hifi up`, or name another with {self._setting}."
             ) from error

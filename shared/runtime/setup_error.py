@@ -1,10 +1,15 @@
 """Errors for the person who runs Hifi: one sentence that says what, where, and what to do next."""
 
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class OperatorError(Exception):
-    """Something outside the code is wrong; commands print its text and end with exit code 1."""
+    """Something outside the code is wrong; commands print its text, and end with its exit code."""
+
+    exit_code = 1
 
 
 class SetupError(OperatorError):
@@ -12,18 +17,36 @@ class SetupError(OperatorError):
 
 
 class UsageError(OperatorError):
-    """A command cannot do what it was told: a wrong argument, an unknown name or address."""
+    """A command cannot do what it was told: a wrong argument, a file that cannot be read."""
+
+    exit_code = 2
+
+
+class NotFoundError(UsageError):
+    """There is nothing of the name that was given."""
+
+    exit_code = 6
+
+
+class NoAnswerError(UsageError):
+    """Nothing answers at the address of a gateway or a console; it may a moment later."""
+
+    exit_code = 7
 
 
 class KafkaUnavailableError(OperatorError):
     """Kafka does not answer, or does not do what it is asked to; it may a moment later."""
 
+    exit_code = 7
+
 
 class KafkaRefusedError(KafkaUnavailableError):
     """Kafka does not let us in, or not do what we ask for: a person must mend it."""
 
+    exit_code = 1
 
-def wrong_variable(error: ValidationError, *, prefix: str) -> str:
+
+def wrong_variable(error: "ValidationError", *, prefix: str) -> str:
     """The first variable of the environment that a settings class refuses, as a sentence."""
     first = error.errors()[0]
     name = "_".join(map(str, first["loc"])).upper()

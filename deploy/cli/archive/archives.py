@@ -13,7 +13,7 @@ from shared.config.outside.store import store_owner
 from shared.runtime.control_client import ControlClient
 from shared.runtime.secret_box import SecretBox
 
-app = typer.Typer(name="archive", no_args_is_help=True, help="Archives: put, verify, seal.")
+app = typer.Typer(name="archive", no_args_is_help=True)
 app.command()(verify)
 
 

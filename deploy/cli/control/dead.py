@@ -14,11 +14,9 @@ from deploy.cli.printing import harmless, print_json, print_table, reader_may_le
 from shared.event.times import rfc3339
 from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import NotFoundError, UsageError
 
-app = typer.Typer(
-    name="dead", no_args_is_help=True, help="Dead letters: list, show, export, redrive."
-)
+app = typer.Typer(name="dead", no_args_is_help=True)
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 # A screen of them; whoever wants more says so.
@@ -90,7 +88,7 @@ def show(
         if letter["place"] == place:
             print_json(letter)
             return
-    raise UsageError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
+    raise NotFoundError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
 
 
 @options.control_command(app, filters=_filters)

@@ -9,18 +9,14 @@ import typer
 from deploy.cli import options
 from deploy.cli.control import removal
 from deploy.cli.control.streams import read_json
-from deploy.cli.overview import console_client, read_view
-from deploy.cli.printing import harmless, print_json, print_table, talk, verdict_text
+from deploy.cli.overview import console_client, read_view, verdict_text
+from deploy.cli.printing import harmless, print_json, print_table, talk
 from deploy.local.stack_settings import StackSettings
 from observe.console.parts import wording
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(
-    name="destinations",
-    no_args_is_help=True,
-    help="Destinations: put, change, list, show, pause, resume, delete.",
-)
+app = typer.Typer(name="destinations", no_args_is_help=True)
 
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The destination's name.")]

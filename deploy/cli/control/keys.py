@@ -17,9 +17,7 @@ from shared.config.access import SCOPES
 from shared.event.times import DAY_MS
 from shared.runtime.control_client import ControlClient
 
-app = typer.Typer(
-    name="keys", no_args_is_help=True, help="API keys: create, list, show, rotate, revoke."
-)
+app = typer.Typer(name="keys", no_args_is_help=True)
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's name; it is in its text too.")]
 

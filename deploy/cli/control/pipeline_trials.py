@@ -35,7 +35,7 @@ from shared.event.record import RecordIn
 from shared.event.topics import stream_topic
 from shared.runtime.kafka.config_topic import ConfigFeed, read_config
 from shared.runtime.kafka.reader import open_reader
-from shared.runtime.setup_error import SetupError, UsageError
+from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
 
 # Of one event so much is shown.
 _SHOWN_CHARS = 300
@@ -73,7 +73,7 @@ async def last_events(kafka: str, stream: str, count: int) -> list[RecordIn]:
     async with open_reader(kafka) as reader:
         spans = await reader.spans([topic])
         if not spans:
-            raise UsageError(f"There is no stream {stream}: `hifi streams list` lists them.")
+            raise NotFoundError(f"There is no stream {stream}: `hifi streams list` lists them.")
         # They may all be in one of them.
         ranges = {where: (max(first, end - count), end) for where, (first, end) in spans.items()}
         records = [record async for record in reader.range(ranges).records()]
@@ -89,7 +89,7 @@ async def last_rows(kafka: str, pipeline: Pipeline) -> Tables:
     look_ups = {}
     for name in sorted(pipeline.tables_from):
         if name not in known:
-            raise UsageError(f"There is no table {name}: `hifi tables list` lists them.")
+            raise NotFoundError(f"There is no table {name}: `hifi tables list` lists them.")
         look_ups[name] = GivenRows({-1: await _rows_of(kafka, known[name])})
     return Tables(
         written={name: known.get(name, Table(name)) for name in pipeline.tables_to},

@@ -13,11 +13,7 @@ from deploy.cli.printing import harmless, out, print_json, print_table, talk
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(
-    name="pipelines",
-    no_args_is_help=True,
-    help="Pipelines: check, try, put, show, list, delete.",
-)
+app = typer.Typer(name="pipelines", no_args_is_help=True)
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A document, YAML or JSON; - for standard input.")

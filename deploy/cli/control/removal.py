@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.printing import harmless, talk
 from deploy.local.stack_settings import StackSettings
 from shared.proof.balance import Balance
@@ -21,6 +20,9 @@ def ask_first(
     """Say what becomes of the events; ends the command unless the answer is yes."""
     if yes:
         return
+    # Counting reads Kafka; only who removes something pays for loading that.
+    from deploy.cli.books import NoBooksError, observed_books  # noqa: PLC0415
+
     try:
         rows = observed_books(kafka, port=settings.observe_metrics_port).rows
     except NoBooksError as why:

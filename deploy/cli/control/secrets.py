@@ -11,9 +11,7 @@ from shared.runtime.control_client import ControlClient
 from shared.runtime.secret_box import new_key
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(
-    name="secrets", no_args_is_help=True, help="Secrets: new-key, new-signing-secret, rotate."
-)
+app = typer.Typer(name="secrets", no_args_is_help=True)
 
 # As long as SHA-256's block needs no more, and half as long as the specification allows.
 _SIGNING_BYTES = 32

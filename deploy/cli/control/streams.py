@@ -14,7 +14,7 @@ from deploy.local.stack_settings import StackSettings
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(name="streams", no_args_is_help=True, help="Streams: put, list, show, delete.")
+app = typer.Typer(name="streams", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 

@@ -10,7 +10,7 @@ from deploy.cli.printing import harmless, print_json, print_table, talk
 from shared.event.times import DAY_MS
 from shared.runtime.control_client import ControlClient
 
-app = typer.Typer(name="tables", no_args_is_help=True, help="Tables: put, show, list, delete.")
+app = typer.Typer(name="tables", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.")]
 _HOURS_MS, _MIB = 3_600_000, 1_048_576

@@ -8,9 +8,7 @@ from deploy.cli import options
 from deploy.cli.printing import harmless, print_json, talk
 from shared.runtime.control_client import ControlClient
 
-app = typer.Typer(
-    name="tenants", no_args_is_help=True, help="Quotas of tenants: put, show, delete."
-)
+app = typer.Typer(name="tenants", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
 # A quota of nothing is no quota; leave the option out for "without limit".

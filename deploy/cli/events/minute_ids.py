@@ -15,7 +15,7 @@ from shared.proof.acked import EARLY_MS_MAX, AckedRow, audited_minute
 from shared.proof.merkle import merkle_root
 from shared.proof.statement import SignedStatement
 from shared.runtime.kafka.reader import KafkaReader, open_reader
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import NotFoundError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
         chain = await statements_of(log, stream)
         about = [signed for signed in chain if signed.statement.minute_ms == minute_ms]
         if not about:
-            raise UsageError(
+            raise NotFoundError(
                 f"There is no statement about that minute of {stream}: nothing was acknowledged in"
                 " it, or no destination has settled it yet. That takes about three minutes after"
                 " its last event, and longer where lanes stand still: the console says so."

@@ -15,7 +15,7 @@ import httpx
 
 from deploy.cli.events.event_input import Given
 from observe.console.parts import wording
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import NoAnswerError
 
 _RETRYABLE = frozenset(
     {
@@ -42,6 +42,8 @@ class PostOutcome:
     complaints: tuple[str, ...] = ()
     # Sending more makes no sense now.
     stops: bool = False
+    # With each, `hifi receipt` follows the events of a request.
+    request_ids: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -53,6 +55,7 @@ class PostOutcome:
             accepted=self.accepted + other.accepted,
             rejected=self.rejected + other.rejected,
             unsure=self.unsure + other.unsure,
+            request_ids=self.request_ids + other.request_ids,
         )
 
 
@@ -135,7 +138,7 @@ class Poster:
             if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol) or (
                 isinstance(error, httpx.ConnectError) and not self._has_answered
             ):
-                raise UsageError(
+                raise NoAnswerError(
                     f"No gateway answers at {self._gateway} ({error}):"
                     " start one with `hifi up`, or name another with --gateway URL."
                 ) from error
@@ -149,6 +152,7 @@ class Poster:
 def _judge(events: list[Given], response: httpx.Response) -> _Answer:
     said = _json(response)
     status = str(response.status_code)
+    request_ids = (str(said["request_id"]),) if "request_id" in said else ()
     results = said.get("results", [])
     if response.status_code != HTTPStatus.OK and not results:
         # The answer is about the request as a whole.
@@ -158,7 +162,8 @@ def _judge(events: list[Given], response: httpx.Response) -> _Answer:
         says = f"{status} {said.get('title', '')}: {detail}"
         # Our own gateway refuses what the caller did wrong before it stores anything of it.
         is_refused = response.is_client_error and "code" in said
-        return _failed(events, status, says, is_refused=is_refused), [], 0.0
+        failed = _failed(events, status, says, is_refused=is_refused)
+        return replace(failed, request_ids=request_ids), [], 0.0
     again = [events[entry["index"]] for entry in results if entry.get("retryable")]
     complaints = tuple(
         f"{events[entry['index']].place}: {entry.get('code')}: {entry.get('detail')}"
@@ -173,6 +178,7 @@ def _judge(events: list[Given], response: httpx.Response) -> _Answer:
         unsure=len(events) - accepted - len(complaints) - len(again),
         status=status,
         complaints=complaints,
+        request_ids=request_ids,
     )
     return outcome, again, _wait_s(response)
 

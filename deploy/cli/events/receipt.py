@@ -14,6 +14,7 @@ from shared.runtime.control_client import ControlClient
 _LIMIT_DEFAULT = 50
 
 
+@options.made_of(client=options.control_client)
 def receipt(
     *,
     request_id: Annotated[str, typer.Argument(help="As the answer to the POST has it.")],

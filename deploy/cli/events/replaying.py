@@ -22,7 +22,7 @@ from shared.runtime.files.one_owner import own_folder
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.settings import read_settings
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import NotFoundError
 from shared.runtime.spark.session import SparkSettings, running_spark
 
 
@@ -92,7 +92,7 @@ async def _span(order: ReplayOrder) -> Replay:
     to = destination_id(order.stream, order.destination)
     destination = (await read_config(order.kafka)).destinations.get(to)
     if destination is None:
-        raise UsageError(
+        raise NotFoundError(
             f"There is no destination {to}: `hifi destinations list {order.stream}` lists them."
         )
     async with open_reader(order.kafka) as reader:

@@ -1,23 +1,28 @@
 """`hifi send`: plays a customer: posts events to the gateway, and says what became of each."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import httpx
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from deploy.cli import options
 from deploy.cli.events.event_input import Given, read_arguments, read_lines, synthetic
 from deploy.cli.events.posting import Poster, PostOutcome
-from deploy.cli.printing import harmless, out, talk
-from shared.runtime.setup_error import UsageError
+from deploy.cli.printing import harmless, out, print_json, talk
+from shared.runtime.setup_error import NotFoundError, UsageError
 
 # As many as a destination's request holds by default; 500 of 500 bytes are 0.25 MB.
 _BATCH_DEFAULT = 500
 # What the gateway takes as one request, unless it is set otherwise.
 _BATCH_MAX = 5_000
+# Some of the events were accepted, and some were not.
+PARTLY = 5
 # Rejections that are told one by one; the count tells of all.
 _TOLD_MAX = 10
 
@@ -43,10 +48,11 @@ def send(  # noqa: PLR0917 - typer makes an option of each
         float | None, typer.Option(help="Events per second at most.", min=0.001)
     ] = None,
     api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Send events to a stream, and wait until each is stored.
 
-    Exit code 1 when any was not accepted.
+    Exit code 5 when some were not accepted, 1 when none was, 6 when there is no such stream.
 
         hifi send demo '{"id":"1","says":"hello"}'
 
@@ -57,14 +63,48 @@ def send(  # noqa: PLR0917 - typer makes an option of each
         tail -f app.log.json | hifi send demo --file - --batch 1
     """
     given = _given(events or [], file, count)
+    known = count if count is not None else len(events or []) or None
     with httpx.Client(timeout=httpx.Timeout(60)) as client:
         poster = Poster(client, gateway=gateway, stream=stream, key=key, api_key=api_key)
-        total, took_s = _send(poster.post_all(given, batch=batch, rate=rate))
-    out.print(
-        f"{total.accepted:,} accepted, {total.rejected:,} rejected, {total.unsure:,} not known"
-        f" to be stored, in {took_s:.2f} s: {total.accepted / max(took_s, 1e-9):,.0f} events/s"
-    )
-    raise typer.Exit(0 if total.rejected == total.unsure == 0 else 1)
+        total, took_s = _send(poster.post_all(given, batch=batch, rate=rate), known)
+    if as_json:
+        print_json(
+            {
+                "accepted": total.accepted,
+                "rejected": total.rejected,
+                "unsure": total.unsure,
+                "seconds": round(took_s, 3),
+                "request_ids": total.request_ids,
+            }
+        )
+    else:
+        out.print(
+            f"{total.accepted:,} accepted, {total.rejected:,} rejected, {total.unsure:,} not known"
+            f" to be stored, in {took_s:.2f} s: {total.accepted / max(took_s, 1e-9):,.0f} events/s"
+        )
+        _tell_ids(total.request_ids)
+    raise typer.Exit(_exit_code(total))
+
+
+def _exit_code(total: PostOutcome) -> int:
+    if total.rejected == total.unsure == 0:
+        return 0
+    if total.accepted:
+        return PARTLY
+    return NotFoundError.exit_code if total.status == str(httpx.codes.NOT_FOUND.value) else 1
+
+
+def _tell_ids(request_ids: tuple[str, ...]) -> None:
+    if not request_ids:
+        return
+    first = harmless(request_ids[0])
+    if len(request_ids) == 1:
+        talk.print(f"`hifi receipt {first}` shows where they are.")
+    else:
+        talk.print(
+            f"They went in {len(request_ids):,} requests, {first} to {harmless(request_ids[-1])}:"
+            " `hifi receipt ID` shows where those of one are."
+        )
 
 
 def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[Given]:
@@ -79,14 +119,16 @@ def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[
     return read_arguments(events)
 
 
-def _send(outcomes: Iterator[PostOutcome]) -> tuple[PostOutcome, float]:
-    """Tell what becomes of each batch; their sum, and how long they took."""
+def _send(outcomes: Iterator[PostOutcome], known: int | None) -> tuple[PostOutcome, float]:
+    """Tell of each batch that was not all accepted at once; their sum, and how long they took."""
     total = PostOutcome()
     started_s = time.monotonic()
     try:
-        for outcome in outcomes:
-            _tell(outcome)
-            total = total.plus(outcome)
+        with _progress(known) as sent:
+            for outcome in outcomes:
+                _tell(outcome)
+                total = replace(total.plus(outcome), status=outcome.status)
+                sent(outcome.count)
     except UsageError:
         # A line that is no JSON: what was sent before it is said before the sentence about it.
         if total.count:
@@ -95,7 +137,21 @@ def _send(outcomes: Iterator[PostOutcome]) -> tuple[PostOutcome, float]:
     return total, time.monotonic() - started_s
 
 
+@contextmanager
+def _progress(known: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar for a person to watch; a log gets no line for each of ten thousand batches."""
+    if not talk.is_terminal:
+        yield lambda _: None
+        return
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=talk, transient=True) as bar:
+        task = bar.add_task("sent", total=known)
+        yield lambda count: bar.advance(task, count)
+
+
 def _tell(outcome: PostOutcome) -> None:
+    if outcome.accepted == outcome.count and outcome.tries == 1:
+        return
     words = [f"{outcome.accepted:,} accepted"]
     if outcome.rejected:
         words.append(f"{outcome.rejected:,} rejected")
@@ -103,7 +159,8 @@ def _tell(outcome: PostOutcome) -> None:
         words.append(f"{outcome.unsure:,} not known to be stored")
     if outcome.tries > 1:
         words.append(f"{outcome.tries} tries")
-    talk.print(f"  {outcome.status}: {', '.join(words)}")
+    request = f" (request {harmless(outcome.request_ids[-1])})" if outcome.request_ids else ""
+    talk.print(f"  {outcome.status}: {', '.join(words)}{request}")
     for complaint in outcome.complaints[:_TOLD_MAX]:
         talk.print(f"    {harmless(complaint)}", style="red")
     if len(outcome.complaints) > _TOLD_MAX:

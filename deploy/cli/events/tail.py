@@ -17,7 +17,7 @@ from shared.event.topics import DEAD, RECEIPTS, STREAM_PREFIX, retry_topics, str
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import NotFoundError
 
 # Ctrl-C is felt at once below this, and an idle tail asks twice a second.
 _POLL_S = 0.5
@@ -98,7 +98,7 @@ async def _position(
         async with topic_admin(kafka) as admin:
             names = await admin.names()
         streams = sorted(stream_of(name) for name in names if name.startswith(STREAM_PREFIX))
-        raise UsageError(
+        raise NotFoundError(
             f"There is no topic {topics[0]}; the streams there are:"
             f" {', '.join(streams) or 'none, start `hifi up` to have one'}."
         )

@@ -1,5 +1,7 @@
 """`hifi send` against the gateway's real HTTP: what is sent, what is told, what is sent again."""
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from deploy.cli.events.posting import Poster
 from deploy.cli.events.send import send
 from gateway.publish.report import Fate
 from shared.event.topics import stream_topic
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import NoAnswerError, UsageError
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 
@@ -48,7 +50,8 @@ def test_arguments_arrive_byte_by_byte(gateway: RunningGateway, publisher: FakeP
     assert code == 0
     assert out.startswith("2 accepted, 0 rejected, 0 not known to be stored, in ")
     assert out.endswith(" events/s\n")
-    assert err == "  200: 2 accepted\n"
+    (request_id,) = re.findall("^`hifi receipt (.*)` shows where they are.$", err, re.MULTILINE)
+    assert request_id
     stored = {event.id: event for event in publisher.stored(TOPIC)}
     assert stored["ü"].value == text.encode()
     assert {event.key for event in stored.values()} == {b"k"}
@@ -61,8 +64,15 @@ def test_lines_of_a_file_go_in_batches(
     path.write_text("".join(f'{{"id":"{number}"}}\r\n\n' for number in range(7)))
     code, _, err = invoke(gateway, "--file", str(path), "--batch", "3")
     assert code == 0
-    assert err == "  200: 3 accepted\n  200: 3 accepted\n  200: 1 accepted\n"
+    assert re.fullmatch("They went in 3 requests, .* to .*: `hifi receipt ID` shows .*\n", err)
     assert {event.id for event in publisher.stored(TOPIC)} == {str(n) for n in range(7)}
+
+
+def test_a_script_reads_what_became_of_them(gateway: RunningGateway) -> None:
+    code, out, _ = invoke(gateway, '{"id":"1"}', '"no object"', '{"id":"2"}', "--json")
+    said = json.loads(out)
+    assert (code, said["accepted"], said["rejected"], said["unsure"]) == (5, 2, 1, 0)
+    assert len(said["request_ids"]) == 1
 
 
 def test_synthetic_events_have_ids_of_their_own(
@@ -95,9 +105,9 @@ def test_a_rejected_event_is_named_by_its_place_and_not_sent_again(
     gateway: RunningGateway, publisher: FakePublisher
 ) -> None:
     code, out, err = invoke(gateway, '{"id":"1"}', '"no object"')
-    assert code == 1
+    assert code == 5
     assert out.startswith("1 accepted, 1 rejected, 0 not known")
-    assert "207: 1 accepted, 1 rejected\n" in err
+    assert "207: 1 accepted, 1 rejected (request " in err
     assert "argument 2: not_an_object: an event is a JSON object" in err
     assert len(publisher.stored(TOPIC)) == 1
 
@@ -110,14 +120,15 @@ def test_markup_and_control_characters_stay_text(gateway: RunningGateway) -> Non
 
 def test_an_unknown_stream_is_said_in_the_gateways_words(gateway: RunningGateway) -> None:
     result = CliRunner().invoke(app, ["nobody", "{}", "--gateway", gateway.url])
-    assert result.exit_code == 1
+    assert result.exit_code == 6
     assert "404 There is no such stream: There is no stream 'nobody'" in result.stderr
     assert "0 accepted, 1 rejected, 0 not known" in result.stdout
 
 
 def test_without_a_gateway_it_is_one_sentence() -> None:
     result = CliRunner().invoke(app, ["demo", "{}", "--gateway", "http://127.0.0.1:1"])
-    assert isinstance(result.exception, UsageError)
+    assert isinstance(result.exception, NoAnswerError)
+    assert result.exception.exit_code == 7
     assert "No gateway answers at http://127.0.0.1:1" in str(result.exception)
 
 

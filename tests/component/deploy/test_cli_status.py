@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.doctor import doctor
-from deploy.cli.printing import print_table, verdict_text
+from deploy.cli.overview import verdict_text
+from deploy.cli.printing import print_table
 from deploy.cli.status import _as_json, _print, status
 from deploy.local.ports import pick_free
 from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
