@@ -23,6 +23,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _profiles_are_none_of_the_developers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """Commands in tests speak to no Hifi that somebody has named at home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HIFI_PROFILES", str(tmp_path_factory.mktemp("profiles") / "none.json"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _no_kafka_client_is_left_open() -> Iterator[None]:
     """One that is forgotten complains when it is collected, which may be after the last test."""
     yield

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -92,6 +93,10 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "tables": ("deploy.cli.control.tables:app", "Tables: put, show, list, delete."),
         "archive": ("deploy.cli.archive.archives:app", "Archives: put, verify, seal."),
+        "profiles": (
+            "deploy.cli.control.profiles:app",
+            "Where commands look for a Hifi: put, list, show, use, delete.",
+        ),
         "keys": (
             "deploy.cli.control.keys:app",
             "API keys: create, list, show, rotate, revoke, new-operator-key.",
@@ -140,9 +145,15 @@ class _NotLoaded(TyperCommand):
         super().__init__(name, help=summary, rich_help_panel=panel)
         self._place = place
 
-    def make_context(self, *args: Any, **extra: Any) -> Any:
-        """From here on the command itself does all."""
-        return self._loaded().make_context(*args, **extra)
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """From here on the command itself does all, with the defaults of the profile."""
+        command = self._loaded()
+        # None while a shell asks for completions; and a profile is not made of another.
+        is_of_a_hifi = parent.obj is not None and info_name != "profiles"
+        defaults = parent.obj.defaults() if is_of_a_hifi else {}
+        if isinstance(command, TyperGroup):
+            defaults = dict.fromkeys(command.commands, defaults)
+        return command.make_context(info_name, args, parent, default_map=defaults, **extra)
 
     def _loaded(self) -> Any:
         module, _, attribute = self._place.partition(":")
@@ -205,10 +216,24 @@ def _show_version(is_asked: bool) -> None:
 
 @app.callback()
 def _hifi(
+    ctx: typer.Context,
     *,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", envvar="HIFI_PROFILE", help="Which of `hifi profiles`; else that in use."
+        ),
+    ] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option("--profiles", envvar="HIFI_PROFILES", help="Their file, unless at home."),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """High-fidelity data streams: HTTP in, Kafka, Spark, HTTP out, nothing lost."""
+    from deploy.cli.control.profiles import Profiles  # noqa: PLC0415 - not for --help
+
+    ctx.obj = Profiles(profiles or Profiles.default_path(), profile)

@@ -43,9 +43,31 @@ Gateway = Annotated[
 Console = Annotated[
     str, typer.Option("--console", envvar="HIFI_CONSOLE", metavar="URL", help="The console.")
 ]
+
+
+def _key_of_the_place(ctx: typer.Context, key: str | None) -> str | None:
+    """The key of a profile is for the places in it: another that is named does not get it."""
+    said = {"COMMANDLINE", "ENVIRONMENT"}
+    if _source(ctx, "api_key") == "DEFAULT_MAP" and (
+        said & {_source(ctx, "gateway"), _source(ctx, "console")}
+    ):
+        return None
+    return key
+
+
+def _source(ctx: typer.Context, parameter: str) -> str:
+    source = ctx.get_parameter_source(parameter)
+    return "" if source is None else source.name
+
+
 ApiKey = Annotated[
     str | None,
-    typer.Option("--api-key", envvar="HIFI_API_KEY", help="For a gateway that asks for keys."),
+    typer.Option(
+        "--api-key",
+        envvar="HIFI_API_KEY",
+        callback=_key_of_the_place,
+        help="For a gateway that asks for keys.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Data = Annotated[Path, typer.Option(envvar="HIFI_UP_DATA", help=_STACK["folder"].metadata["help"])]

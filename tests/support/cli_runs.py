@@ -27,14 +27,15 @@ class Run:
         given = folder / f"{self.mark}.in"
         given.write_text(stdin)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HIFI_")}
-        cache = {"HIFI_CACHE": os.environ["HIFI_CACHE"]} if "HIFI_CACHE" in os.environ else {}
+        kept = ("HIFI_CACHE", "HIFI_PROFILES")
+        inherited |= {name: os.environ[name] for name in kept if name in os.environ}
         with self._out.open("wb") as out, self._err.open("wb") as err, given.open("rb") as source:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "deploy.cli.app", *arguments],
                 stdin=source,
                 stdout=out,
                 stderr=err,
-                env={**inherited, **cache, **(env or {}), _MARK: self.mark},
+                env={**inherited, **(env or {}), _MARK: self.mark},
             )
 
     @property

@@ -1,0 +1,161 @@
+"""`hifi profiles`: where commands look for a Hifi, kept by name in a file of one's own."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from deploy.cli.printing import harmless, out, print_json, print_table, talk
+from shared.runtime.files.whole_file import write_whole
+from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
+
+app = typer.Typer(name="profiles", no_args_is_help=True)
+
+
+class _Fields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Named as the options of commands are."""
+
+    gateway: str | None = None
+    console: str | None = None
+    kafka: str | None = None
+    api_key: str | None = None
+
+
+class _Kept(msgspec.Struct):
+    use: str
+    profiles: dict[str, _Fields]
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The file of profiles, and which of them was asked for, if any."""
+
+    path: Path
+    chosen: str | None = None
+
+    def defaults(self) -> dict[str, str]:
+        """What the profile says for options that are given neither as such nor as variables."""
+        kept = _read(self.path)
+        name = kept["use"] if self.chosen is None else self.chosen
+        return dict(_profile(kept, name)) if name else {}
+
+    @staticmethod
+    def default_path() -> Path:
+        return Path(typer.get_app_dir("hifi")) / "profiles.json"
+
+
+@app.command()
+def put(
+    name: Name,
+    ctx: typer.Context,
+    *,
+    gateway: Annotated[str | None, typer.Option(metavar="URL", help="The gateway.")] = None,
+    console: Annotated[str | None, typer.Option(metavar="URL", help="The console.")] = None,
+    kafka: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Kafka, for an operator's commands.")
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="HIFI_API_KEY", help="Better in the variable than in a history."),
+    ] = None,
+) -> None:
+    """Keep where a Hifi is, and the key for it; the first profile is the one in use.
+
+    HIFI_API_KEY=hk_... hifi profiles put shop --gateway https://hifi.example.com
+    """
+    given = {"gateway": gateway, "console": console, "kafka": kafka, "api_key": api_key}
+    fields = {field: value for field, value in given.items() if value is not None}
+    if not fields:
+        raise UsageError("Say what is in it: --gateway, --console, --kafka or --api-key.")
+    kept = _read(path := ctx.obj.path)
+    kept["profiles"][name] = fields
+    kept["use"] = kept["use"] or name
+    _write(path, kept)
+    talk.print(f"{name} is kept in {path}; {kept['use']} is in use.")
+
+
+@app.command("list")
+def list_profiles(ctx: typer.Context) -> None:
+    """List the profiles there are; a star is at the one in use."""
+    kept = _read(ctx.obj.path)
+    rows = [
+        [
+            "*" if name == kept["use"] else "",
+            harmless(name),
+            *(harmless(fields.get(field, "-")) for field in ("gateway", "console", "kafka")),
+            "yes" if "api_key" in fields else "no",
+        ]
+        for name, fields in sorted(kept["profiles"].items())
+    ]
+    print_table(["", "name", "gateway", "console", "kafka", "key"], rows)
+
+
+@app.command()
+def show(name: Name, ctx: typer.Context) -> None:
+    """Show a profile, but for its key."""
+    fields = _profile(_read(ctx.obj.path), name)
+    print_json({field: value for field, value in fields.items() if field != "api_key"})
+
+
+@app.command()
+def use(name: Name, ctx: typer.Context) -> None:
+    """Have commands use this profile from now on."""
+    kept = _read(path := ctx.obj.path)
+    _profile(kept, name)
+    kept["use"] = name
+    _write(path, kept)
+    out.print(f"{name} is in use.")
+
+
+@app.command()
+def delete(name: Name, ctx: typer.Context) -> None:
+    """Forget a profile, and the key in it."""
+    kept = _read(path := ctx.obj.path)
+    _profile(kept, name)
+    del kept["profiles"][name]
+    if kept["use"] == name:
+        kept["use"] = ""
+    _write(path, kept)
+    talk.print(f"{name} is forgotten; {kept['use'] or 'none'} is in use.")
+
+
+def _profile(kept: dict[str, Any], name: str) -> dict[str, str]:
+    try:
+        profile: dict[str, str] = kept["profiles"][name]
+    except KeyError as error:
+        there = ", ".join(sorted(kept["profiles"])) or "none"
+        raise NotFoundError(
+            f"There is no profile {harmless(name)}; the profiles there are: {harmless(there)}."
+            " `hifi profiles put` makes one."
+        ) from error
+    return profile
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = msgspec.to_builtins(
+            msgspec.json.decode(path.read_bytes(), type=_Kept)
+        )
+    except FileNotFoundError:
+        kept = {"use": "", "profiles": {}}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SetupError(
+            f"The profiles in {path} cannot be read ({error}): mend the file, or remove it and"
+            " make them again with `hifi profiles put`."
+        ) from error
+    return kept
+
+
+def _write(path: Path, kept: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Others on the machine are not to read the keys.
+        write_whole(path, json.dumps(kept, indent=2).encode(), mode=0o600)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
