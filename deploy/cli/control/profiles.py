@@ -15,7 +15,7 @@ from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
 app = typer.Typer(name="profiles", no_args_is_help=True)
 
 
-class _Fields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+class _Profile(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Named as the options of commands are."""
 
     gateway: str | None = None
@@ -24,9 +24,9 @@ class _Fields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     api_key: str | None = None
 
 
-class _Kept(msgspec.Struct):
+class _ProfilesFile(msgspec.Struct):
     use: str
-    profiles: dict[str, _Fields]
+    profiles: dict[str, _Profile]
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
@@ -140,7 +140,7 @@ def _profile(kept: dict[str, Any], name: str) -> dict[str, str]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         kept: dict[str, Any] = msgspec.to_builtins(
-            msgspec.json.decode(path.read_bytes(), type=_Kept)
+            msgspec.json.decode(path.read_bytes(), type=_ProfilesFile)
         )
     except FileNotFoundError:
         kept = {"use": "", "profiles": {}}
