@@ -1,5 +1,7 @@
 """The rules of the house hold in every file of the repository."""
 
+import ast
+import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
@@ -135,6 +137,17 @@ def test_load_tests_import_only_shared() -> None:
         for path, text in sources.python_files().items()
         if path.startswith("loadtests/")
         for finding in house_rules.imports_only_shared(path, text, packages=packages)
+    )
+
+
+def test_a_client_imports_nothing_of_ours_and_nobody_elses() -> None:
+    allowed = frozenset(sys.stdlib_module_names) | {"hifi_client"}
+    assert_none(
+        f"{path}:{line}: a client needs the standard library alone, not {module}"
+        for path, text in sources.python_files().items()
+        if path.startswith("clients/")
+        for line, module in house_rules.imports(ast.parse(text))
+        if module.partition(".")[0] not in allowed
     )
 
 

@@ -1,0 +1,53 @@
+"""Names what can go wrong on this side; each message says what to do."""
+
+
+class HifiError(Exception):
+    """What this client raises, so that one `except` takes all of it."""
+
+
+class SetupError(HifiError):
+    """The sender or receiver cannot be made as it is asked for."""
+
+
+class GatewayError(HifiError):
+    """The gateway is not there, is not one, or does not take what would be sent."""
+
+
+class NotAnEventError(HifiError):
+    """What was to be sent is no JSON object, or is too large."""
+
+
+class FullError(HifiError):
+    """There is no room for one more event, and the caller did not want to wait (any longer)."""
+
+
+class ClosedError(HifiError):
+    """The sender was closed; make another one."""
+
+
+class SpoolError(HifiError):
+    """The folder of the spool belongs to somebody else, or to another stream."""
+
+
+class SpoolFullError(HifiError):
+    """The spool holds as much as it may."""
+
+
+class NoAnswerError(HifiError):
+    """No answer came; `is_unsent` if nothing can have reached the other side."""
+
+    def __init__(self, sentence: str, *, is_unsent: bool) -> None:
+        super().__init__(sentence)
+        self.is_unsent = is_unsent
+
+
+class DeliveryError(HifiError):
+    """A request that is no delivery of Hifi's, with the status to answer."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class RefusedError(HifiError):
+    """Raised by a receiver for an event that it will never take: it becomes a dead letter."""

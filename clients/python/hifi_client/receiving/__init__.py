@@ -1,0 +1,1 @@
+"""From a request of Hifi's to an answer for each event."""

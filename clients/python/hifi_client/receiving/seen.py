@@ -1,0 +1,37 @@
+"""Remembers which events were taken, so that a copy of one is answered and not taken again."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class Seen(Protocol):
+    """What a receiver asks of a memory: give it one of your own, in a database for instance."""
+
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """Those of the ids that were added."""
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Events that were taken."""
+
+
+class SeenInMemory:
+    """The newest so many ids, of this process alone."""
+
+    def __init__(self, count_max: int = 100_000) -> None:
+        self._count_max = count_max
+        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def known(self, ids: Iterable[str]) -> set[str]:
+        with self._lock:
+            return {each for each in ids if each in self._ids}
+
+    def add(self, ids: Iterable[str]) -> None:
+        with self._lock:
+            for each in ids:
+                self._ids[each] = None
+                self._ids.move_to_end(each)
+            while len(self._ids) > self._count_max:
+                self._ids.popitem(last=False)

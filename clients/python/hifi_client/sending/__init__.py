@@ -1,0 +1,1 @@
+"""From an event to the fate that the gateway gave it."""

@@ -1,0 +1,181 @@
+"""Reads what an answer of the gateway means for each event of a request.
+
+Pure: status, headers and body in, one frozen value out. It follows the gateway's contract
+(docs/api.md), and believes a yes only where it is one: a proxy's 200 is none.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from hifi_client.sending.fates import Fate
+
+# Longer than any gateway asks for; a date far ahead must not stop a sender.
+RETRY_AFTER_S_MAX = 300.0
+# Nothing of the request was stored; any other status without a verdict leaves that open.
+_NOTHING_STORED = frozenset({408, 409, 425, 429, 503})
+# May be the fault of one event, or of how many there are.
+_OF_THE_BATCH = frozenset({400, 413, 422})
+# The same for every request until somebody changes something.
+_OF_THE_SETUP = frozenset({401, 403, 404, 405, 410, 421})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one event that was not accepted."""
+
+    fate: Fate
+    code: str = ""
+    reason: str = ""
+    pointer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known of the events of one request, by their places in it.
+
+    What is neither final nor to be sent again was accepted, unless nothing is known of any.
+    """
+
+    final: Mapping[int, Verdict] = field(default_factory=dict)
+    again: tuple[int, ...] = ()
+    # Whether some of those that are sent again may be stored already.
+    may_be_stored: bool = False
+    # None of it was taken; it may be in pieces.
+    is_to_be_halved: bool = False
+    # No request will do better until somebody has changed something.
+    is_setup: bool = False
+    wait_s: float | None = None
+    # A sentence about what is wrong, if something is.
+    problem: str = ""
+    code: str = ""
+
+
+ALL_ACCEPTED = Reading()
+
+
+def read_answer(  # noqa: PLR0911 - one for each kind of answer
+    status: int, headers: Mapping[str, str], body: bytes, count: int
+) -> Reading:
+    """What an answer says of so many events; header names are in lower case."""
+    said = _members(body)
+    if status == 204 and not body:  # noqa: PLR2004
+        return ALL_ACCEPTED
+    if status == 200 and said.get("accepted") == count and not said.get("rejected"):  # noqa: PLR2004
+        return ALL_ACCEPTED
+    code, wait_s = str(said.get("code", "")), _wait_s(headers)
+    sentence = _sentence(status, headers, said)
+    if (listed := _listed(said, count, wait_s=wait_s, problem=sentence)) is not None:
+        return listed
+    every = tuple(range(count))
+    is_ours = "request_id" in said or bool(code)
+    if status in _OF_THE_SETUP or 300 <= status < 400 or (status < 300 and not is_ours):  # noqa: PLR2004
+        # A yes that is not the gateway's says nothing of where the events are.
+        return Reading(
+            again=every,
+            may_be_stored=status < 300,  # noqa: PLR2004
+            is_setup=True,
+            problem=sentence,
+            code=code or f"status_{status}",
+        )
+    if status in _OF_THE_BATCH and code != "idempotency_key_reused":
+        return Reading(is_to_be_halved=True, problem=sentence, code=code or f"status_{status}")
+    if 400 <= status < 500 and status not in _NOTHING_STORED:  # noqa: PLR2004
+        verdict = Verdict(Fate.REJECTED, code or f"status_{status}", sentence)
+        return Reading(final=dict.fromkeys(every, verdict), problem=sentence, code=code)
+    return Reading(
+        again=every,
+        may_be_stored=status not in _NOTHING_STORED,
+        wait_s=wait_s,
+        problem=sentence,
+        code=code or f"status_{status}",
+    )
+
+
+def _listed(
+    said: Mapping[str, Any], count: int, *, wait_s: float | None, problem: str
+) -> Reading | None:
+    """From the entry of each event that was not accepted; None unless they fit the request."""
+    results, accepted = said.get("results"), said.get("accepted")
+    if not isinstance(results, list) or not isinstance(accepted, int):
+        return None
+    final: dict[int, Verdict] = {}
+    again: list[int] = []
+    may_be_stored, taken = False, 0
+    for entry in results:
+        index = entry.get("index") if isinstance(entry, dict) else None
+        if not isinstance(index, int) or not 0 <= index < count:
+            return None
+        if entry.get("status") == "accepted":
+            taken += 1
+        elif entry.get("status") == "rejected":
+            texts = (str(entry.get(name) or "") for name in ("code", "detail", "pointer"))
+            final[index] = Verdict(Fate.REJECTED, *texts)
+        else:
+            again.append(index)
+            may_be_stored |= entry.get("status") != "retry"
+    if len(final) + len(again) != len(results) - taken:
+        return None
+    if accepted + len(final) + len(again) != count:
+        return None
+    return Reading(
+        final,
+        tuple(again),
+        may_be_stored=may_be_stored,
+        wait_s=wait_s,
+        problem=problem if again else "",
+        code=str(said.get("code", "")),
+    )
+
+
+def _sentence(  # noqa: PLR0911 - one for each kind of answer
+    status: int, headers: Mapping[str, str], said: Mapping[str, Any]
+) -> str:
+    """One clear sentence for a person."""
+    code = said.get("code")
+    where = f"{status} {code}" if code else str(status)
+    detail = str(said.get("detail") or said.get("title") or "").rstrip(".")
+    match status:
+        case 401:
+            return f"The gateway does not know this key ({where}): {detail or 'give another'}."
+        case 403:
+            return f"The key may not do this ({where}): {detail or 'use another key'}."
+        case 404 if code == "unknown_stream":
+            return f"The stream is not there ({where}): {detail}; `hifi streams put` makes it."
+        case _ if 300 <= status < 400:  # noqa: PLR2004
+            elsewhere = headers.get("location", "somewhere else")
+            return f"The address leads elsewhere ({where}): give the one of {elsewhere}."
+        case _ if code:
+            return f"The gateway says {where}: {detail}."
+        case _ if "request_id" in said:
+            return f"Not all events were taken ({where})."
+        case _ if status >= 500 or status in _NOTHING_STORED:  # noqa: PLR2004
+            return f"What answers in front of the gateway says {where}: it may be away."
+        case _:
+            return f"What answers there is no Hifi gateway ({where}): look at the address."
+
+
+def _members(body: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _wait_s(headers: Mapping[str, str]) -> float | None:
+    """`Retry-After` in seconds; a date counts from the answer's own, as clocks differ."""
+    text = headers.get("retry-after", "").strip()
+    if not text:
+        return None
+    try:
+        if text.isdigit():
+            wait_s = float(text)
+        else:
+            until, now = parsedate_to_datetime(text), parsedate_to_datetime(headers["date"])
+            wait_s = (until - now).total_seconds()
+    except (KeyError, TypeError, ValueError):
+        return None
+    return min(max(wait_s, 0.0), RETRY_AFTER_S_MAX)

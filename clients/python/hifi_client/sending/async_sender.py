@@ -1,0 +1,60 @@
+"""Sends events from asyncio: the same sender behind it, and nothing in the loop waits for it."""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from hifi_client.errors import FullError
+from hifi_client.sending.events import Given
+from hifi_client.sending.fates import Sent
+from hifi_client.sending.sender import Sender
+
+# How often room is looked for while memory is full.
+_LOOK_S = 0.01
+
+
+class AsyncSender:
+    """As Sender, with the same options: `outcome = await (await sender.send(event))`."""
+
+    def __init__(self, url: str, stream: str, **options: Any) -> None:
+        self._sender = Sender(url, stream, **options)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong just now, in a sentence; empty while all is well."""
+        return self._sender.problem
+
+    async def send(
+        self, event: Given, *, event_id: str | None = None, key: str | None = None
+    ) -> Sent:
+        """Take an event; waits for room, or raises FullError, as `when_full` says."""
+        while True:
+            try:
+                return self._sender.send_within(0.0, event, event_id=event_id, key=key)
+            except FullError:
+                if self._sender.options.when_full == "raise":
+                    raise
+            await asyncio.sleep(_LOOK_S)
+
+    async def check(self) -> None:
+        """Ask the gateway whether it would take an event; GatewayError says why not."""
+        await asyncio.to_thread(self._sender.check)
+
+    async def flush(self, timeout_s: float | None = None) -> bool:
+        """Send what waits now, and wait until all of it has its final fate; False if it has not."""
+        return await asyncio.to_thread(self._sender.flush, timeout_s)
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Send what there is, for so long (`exit_s`); what is left has its fate, or is spooled."""
+        await asyncio.to_thread(self._sender.close, timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

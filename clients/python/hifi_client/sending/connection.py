@@ -1,0 +1,135 @@
+"""Posts bodies over one connection that is kept, by the standard library alone.
+
+Head and body leave in one piece, as far as they fit: the gateway takes such requests the quickest.
+"""
+
+import http.client
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hifi_client.errors import NoAnswerError, SetupError
+
+# Room for an entry on each of the most events that a request may hold.
+ANSWER_BYTES_MAX = 16_000_000
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a gateway is."""
+
+    url: str
+    host: str
+    port: int
+    # What stands before /v1/, where a proxy has it under a path.
+    path: str
+    tls: ssl.SSLContext | None
+
+    @property
+    def host_header(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+def read_target(url: str, *, ca_file: Path | str | None = None) -> Target:
+    """The parts of a URL; a sentence about what is wrong with it otherwise."""
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname or ""
+    except ValueError as error:
+        raise SetupError(f"{url!r} is no address of a gateway ({error}).") from error
+    if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host):
+        raise SetupError(
+            f"{url!r} is no address of a gateway: write it as http://127.0.0.1:8080 or"
+            " https://hifi.example."
+        )
+    if parts.username or parts.query or parts.fragment:
+        raise SetupError(f"{url!r} has more than an address: give the key with key=.")
+    tls = None
+    if parts.scheme == "https":
+        try:
+            tls = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+        except OSError as error:
+            raise SetupError(f"No certificates can be read from {ca_file} ({error}).") from error
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return Target(url.rstrip("/"), host, port or (443 if tls else 80), path, tls)
+
+
+class Connection:
+    """For one thread."""
+
+    def __init__(self, target: Target, *, timeout_s: float) -> None:
+        self._target = target
+        self._timeout_s = timeout_s
+        self._socket: socket.socket | None = None
+
+    def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Post once; again at once only where a kept connection had been closed meanwhile."""
+        while True:
+            kept = self._socket
+            connected = kept or self._connect()
+            self._socket = connected
+            try:
+                return self._exchange(connected, path, headers, body)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if kept is not None and isinstance(error, ConnectionError):
+                    continue
+                why = str(error) or type(error).__name__
+                sentence = f"{self._target.url} did not answer ({why})."
+                raise NoAnswerError(sentence, is_unsent=False) from error
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connect(self) -> socket.socket:
+        target = self._target
+        plain: socket.socket | None = None
+        try:
+            plain = socket.create_connection((target.host, target.port), self._timeout_s)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if target.tls is None:
+                return plain
+            return target.tls.wrap_socket(plain, server_hostname=target.host)
+        except OSError as error:
+            if plain is not None:
+                plain.close()
+            sentence = f"Nobody answers at {target.url} ({error}): is the gateway there?"
+            raise NoAnswerError(sentence, is_unsent=True) from error
+
+    def _exchange(
+        self, connected: socket.socket, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        lines = [f"POST {self._target.path}{path} HTTP/1.1", f"host: {self._target.host_header}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines.append(f"content-length: {len(body)}\r\n\r\n")
+        connected.sendall("\r\n".join(lines).encode("latin-1") + body)
+        response = http.client.HTTPResponse(connected, method="POST")
+        try:
+            response.begin()
+            said = response.read(ANSWER_BYTES_MAX)
+            found = {name.lower(): value for name, value in response.getheaders()}
+            if response.will_close or not response.isclosed():
+                self.close()
+            return Answer(response.status, found, said)
+        finally:
+            response.close()

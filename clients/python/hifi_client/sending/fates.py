@@ -1,0 +1,189 @@
+"""Says what became of each event: of those that go together, once for all of them."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+
+class Fate(StrEnum):
+    """The first two are a yes."""
+
+    # Kafka has reported it stored.
+    ACCEPTED = "accepted"
+    # It is on this machine's disk, fsynced, and will be sent: another fate follows, unless the
+    # sender is closed before.
+    SPOOLED = "spooled"
+    # Hifi does not take it, and will not if it is sent again as it is.
+    REJECTED = "rejected"
+    # It certainly is not in the log; time was up.
+    NOT_STORED = "not_stored"
+    # Time was up, and it may be in the log or not. Sent again it has to have the same id.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one event, and why."""
+
+    id: str
+    fate: Fate
+    # The gateway's word for it, such as schema_violation; empty when there is none.
+    code: str = ""
+    reason: str = ""
+    pointer: str = ""
+
+    @property
+    def is_yes(self) -> bool:
+        return self.fate in {Fate.ACCEPTED, Fate.SPOOLED}
+
+
+Told: TypeAlias = Callable[[Outcome], object]
+_LEFT = "The sender was closed before it was sent; the next one with this spool sends it."
+
+
+class Fates:
+    """Of the events of one batch. Those who wait for one of them hold it; nobody else need."""
+
+    __slots__ = (
+        *("__weakref__", "_callbacks", "_changed"),
+        *("_is_accepted", "_is_left", "_is_spooled", "_told"),
+    )
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_spooled = self._is_accepted = self._is_left = False
+        # Of single events, by their place in the batch.
+        self._told: dict[int, Outcome] = {}
+        self._callbacks: list[tuple[int, str, Told]] = []
+
+    def outcome(self, nth: int, event_id: str) -> Outcome | None:
+        """The final one, once there is one."""
+        if nth in self._told:
+            return self._told[nth]
+        if self._is_accepted:
+            return Outcome(event_id, Fate.ACCEPTED)
+        return Outcome(event_id, Fate.SPOOLED, reason=_LEFT) if self._is_left else None
+
+    def answer(self, nth: int, event_id: str) -> Outcome | None:
+        """The first yes or no."""
+        final = self.outcome(nth, event_id)
+        if final is None and self._is_spooled:
+            return Outcome(event_id, Fate.SPOOLED)
+        return final
+
+    def all_spooled(self) -> None:
+        with self._changed:
+            self._is_spooled = True
+            self._changed.notify_all()
+
+    def all_accepted(self) -> None:
+        """All of which nothing else was told."""
+        with self._changed:
+            self._is_accepted = True
+        self._say()
+
+    def all_left(self) -> None:
+        """The sender is closed: the spool has them, and its next owner sends them."""
+        with self._changed:
+            self._is_left = True
+        self._say()
+
+    def tell(self, outcomes: dict[int, Outcome]) -> None:
+        with self._changed:
+            self._told.update(outcomes)
+        self._say()
+
+    def wait(
+        self, look: Callable[[], Outcome | None], *, timeout_s: float | None
+    ) -> Outcome | None:
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            while (found := look()) is None:
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return None
+                self._changed.wait(left_s)
+        return found
+
+    def call(self, nth: int, event_id: str, told: Told) -> None:
+        """Call with the final outcome, at once if there is one already."""
+        with self._changed:
+            found = self.outcome(nth, event_id)
+            if found is None:
+                self._callbacks.append((nth, event_id, told))
+                _WATCHED.add(self)
+                return
+        told(found)
+
+    def _say(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+            known = [(told, self.outcome(nth, name)) for nth, name, told in self._callbacks]
+            left = [
+                each
+                for each, (_, found) in zip(self._callbacks, known, strict=True)
+                if found is None
+            ]
+            self._callbacks = left
+            if not left:
+                _WATCHED.discard(self)
+        for told, found in known:
+            if found is not None:
+                told(found)
+
+
+# Those that have somebody to call, whom nobody else may hold.
+_WATCHED: set[Fates] = set()
+
+
+class Sent:
+    """One event that was given to a sender. Wait for it, await it, or have it call."""
+
+    __slots__ = ("_fates", "_nth", "id")
+
+    def __init__(self, event_id: str, fates: Fates, nth: int) -> None:
+        self.id = event_id
+        self._fates = fates
+        self._nth = nth
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it, once that is known for good."""
+        return self._fates.outcome(self._nth, self.id)
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        """What became of it for good; TimeoutError if that is not known in time."""
+        return self._wait(self._fates.outcome, timeout_s)
+
+    def wait_safe(self, timeout_s: float | None = None) -> Outcome:
+        """The first yes or no: Kafka has it, or this machine's disk has it, or it was refused."""
+        return self._wait(self._fates.answer, timeout_s)
+
+    def on_outcome(self, told: Told) -> None:
+        """Call with the final outcome, from a thread of the sender's."""
+        self._fates.call(self._nth, self.id, told)
+
+    def __await__(self) -> Generator[Any, None, Outcome]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+
+        def told(outcome: Outcome) -> None:
+            loop.call_soon_threadsafe(_give, future, outcome)
+
+        self.on_outcome(told)
+        return future.__await__()
+
+    def _wait(self, look: Callable[[int, str], Outcome | None], timeout_s: float | None) -> Outcome:
+        found = self._fates.wait(lambda: look(self._nth, self.id), timeout_s=timeout_s)
+        if found is None:
+            raise TimeoutError(f"After {timeout_s} s nothing is known of the event {self.id}.")
+        return found
+
+
+def _give(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(outcome)

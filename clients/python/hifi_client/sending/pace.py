@@ -1,0 +1,75 @@
+"""Holds back all threads of a sender while the gateway is away or has asked for a pause."""
+
+import random
+import threading
+import time
+
+FIRST_S, LONGEST_S = 0.1, 5.0
+# What has to be changed by a person needs no look every few seconds.
+SETUP_S = 10.0
+
+
+class Pace:
+    """When the next request may go, and what stands in the way."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._not_before_s = 0.0
+        # What the gateway has asked for holds, also when another request goes well meanwhile.
+        self._asked_until_s = 0.0
+        self._failures = 0
+        self._is_ended = False
+        # A sentence about what is wrong just now.
+        self.problem = ""
+
+    @property
+    def is_ended(self) -> bool:
+        return self._is_ended
+
+    def wait(self, *, until_s: float | None = None) -> bool:
+        """Wait for the turn; False if the sender ends, or `until_s` has come."""
+        with self._changed:
+            while not self._is_ended:
+                now_s = time.monotonic()
+                if until_s is not None and now_s >= until_s:
+                    return False
+                left_s = self._not_before_s - now_s
+                if left_s <= 0:
+                    return True
+                self._changed.wait(left_s if until_s is None else min(left_s, until_s - now_s))
+            return False
+
+    def went_well(self) -> None:
+        if self.problem:
+            with self._changed:
+                self._failures = 0
+                self._not_before_s = self._asked_until_s
+                self.problem = ""
+                self._changed.notify_all()
+
+    def failed(self, problem: str, *, wait_s: float | None, is_setup: bool = False) -> bool:
+        """Wait longer each time, or as long as was asked for; whether this problem is news."""
+        with self._changed:
+            longest_s = SETUP_S if is_setup else LONGEST_S
+            pause_s = min(FIRST_S * 2 ** min(self._failures, 10), longest_s)
+            # So that many senders do not come back in the same moment.
+            pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+            if wait_s is not None:
+                pause_s = max(wait_s, pause_s if self._failures else 0.0)
+                self._asked_until_s = max(self._asked_until_s, time.monotonic() + wait_s)
+            self._failures += 1
+            self._not_before_s = max(self._not_before_s, time.monotonic() + pause_s)
+            is_news = problem != self.problem
+            self.problem = problem
+            return is_news
+
+    def note(self, problem: str) -> bool:
+        """Something is wrong that no pause mends; whether it is news."""
+        is_news = problem != self.problem
+        self.problem = problem
+        return is_news
+
+    def end(self) -> None:
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()

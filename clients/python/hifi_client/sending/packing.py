@@ -1,0 +1,48 @@
+"""Packs bodies with gzip or zstd, where that is asked for and is worth it."""
+
+import gzip
+import importlib
+from collections.abc import Callable
+from typing import TypeAlias
+
+from hifi_client.errors import SetupError
+
+Pack: TypeAlias = Callable[[bytes], bytes]
+# What the gateway takes for a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
+_RATIO_MAX = 90
+# Less than one packet.
+_BYTES_MIN = 1_000
+_GZIP_LEVEL = 1
+
+
+def packer(compression: str | None) -> Pack | None:
+    """What packs a body; None if nothing does."""
+    match compression:
+        case None:
+            return None
+        case "gzip":
+            return lambda body: gzip.compress(body, _GZIP_LEVEL, mtime=0)
+        case "zstd":
+            return _zstd()
+        case _:
+            raise SetupError(f"compression is 'gzip', 'zstd' or None, not {compression!r}.")
+
+
+def packed(body: bytes, pack: Pack | None) -> tuple[bytes, bool]:
+    """The body to be sent, and whether it is packed."""
+    if pack is None or len(body) < _BYTES_MIN:
+        return body, False
+    small = pack(body)
+    return (small, True) if len(small) * _RATIO_MAX > len(body) > len(small) else (body, False)
+
+
+def _zstd() -> Pack:
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            compress: Pack = importlib.import_module(name).compress
+        except ImportError:
+            continue
+        return compress
+    raise SetupError(
+        "compression='zstd' needs Python 3.14, or pip install 'hifi-streams-client[zstd]'."
+    )

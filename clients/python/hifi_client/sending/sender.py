@@ -1,0 +1,235 @@
+"""Sends events to a stream: two lines for a stranger, and each event's fate for who wants it."""
+
+import atexit
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from hifi_client.errors import ClosedError, GatewayError, SetupError
+from hifi_client.sending.buffer import Buffer
+from hifi_client.sending.connection import read_target
+from hifi_client.sending.events import Given, line_of
+from hifi_client.sending.fates import Outcome, Sent
+from hifi_client.sending.posting import Poster, Posts
+
+log = logging.getLogger("hifi_client")
+
+OnOutcome: TypeAlias = Callable[[Outcome], object]
+WhenFull: TypeAlias = Literal["block", "raise"]
+_STREAM = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """How a sender sends; every one may be given to it by name."""
+
+    # An API key; HIFI_API_KEY of the environment if none is given. None of both: no key is sent.
+    key: str | None = None
+    # Whether requests are signed with it (keys that must sign).
+    is_signing: bool = False
+    # 'gzip', 'zstd' or None.
+    compression: str | None = None
+    # A batch goes when it has so many events or bytes, or is so old.
+    batch_count_max: int = 500
+    batch_bytes_max: int = 1_000_000
+    linger_s: float = 0.05
+    # Requests under way at once; 1 keeps the order of events.
+    parallel_max: int = 4
+    # What events in memory may take. When it is full `send` waits, or raises FullError.
+    memory_bytes_max: int = 32_000_000
+    when_full: WhenFull = "block"
+    # How long an event is tried before its fate is not_stored or unknown; not with a spool.
+    give_up_s: float = 120.0
+    # How long one step of a request may take: to connect, to write, to read.
+    timeout_s: float = 30.0
+    # Whether the gateway remembers each request for a day, so that what is sent twice is stored
+    # once. Costs it some 5 ms a request.
+    is_idempotent: bool = False
+    # A folder for this process alone: events are on disk before they are sent.
+    spool: Path | str | None = None
+    spool_bytes_max: int = 1_000_000_000
+    # Called with each event's final outcome, from a thread of the sender's.
+    on_outcome: OnOutcome | None = None
+    # How long the end of the process waits for what is under way.
+    exit_s: float = 10.0
+    # Authorities of the gateway's certificate, if they are not those of the machine.
+    ca_file: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch_count_max <= 5_000 or not 1 <= self.batch_bytes_max <= 4_000_000:  # noqa: PLR2004
+            raise SetupError("A batch has 1 to 5,000 events and at most 4,000,000 bytes.")
+        if self.when_full not in {"block", "raise"} or self.parallel_max < 1:
+            raise SetupError("when_full is 'block' or 'raise', and parallel_max is 1 or more.")
+        if min(self.linger_s, self.give_up_s, self.exit_s) < 0 or self.timeout_s <= 0:
+            raise SetupError("linger_s, give_up_s, exit_s and timeout_s are no less than 0.")
+
+
+class Sender:
+    """Sends to one stream. Any thread may use it; nothing is sent before the first event."""
+
+    def __init__(self, url: str, stream: str, **options: Any) -> None:
+        try:
+            self.options = chosen = Options(**options)
+        except TypeError as error:
+            raise SetupError(f"A sender has no such option ({error}).") from error
+        if not _STREAM.fullmatch(stream):
+            raise SetupError(
+                f"{stream!r} is no name of a stream: a to z, 0 to 9, - and _, 100 at most."
+            )
+        key = os.environ.get("HIFI_API_KEY") if chosen.key is None else chosen.key
+        target = read_target(url, ca_file=chosen.ca_file)
+        self._poster = Poster(target, stream, key or None, chosen)
+        self._stream = stream
+        self._buffer = Buffer(
+            batch_count_max=chosen.batch_count_max,
+            batch_bytes_max=chosen.batch_bytes_max,
+            linger_s=chosen.linger_s,
+            bytes_max=chosen.memory_bytes_max,
+        )
+        self._starting = threading.Lock()
+        self._posts: Posts | None = None
+        self._is_closed = False
+        _OPEN.add(self)
+        if chosen.spool is not None:
+            self._start()
+
+    def send(self, event: Given, *, event_id: str | None = None, key: str | None = None) -> Sent:
+        """Take an event, and say what became of it later: `sent.wait()`, `await sent`.
+
+        `key` orders: events of one key lie in one Kafka partition (`partitionkey` of the event).
+        Waits while memory is full, or raises FullError, as `when_full` says.
+        """
+        wait_s = None if self.options.when_full == "block" else 0.0
+        return self.send_within(wait_s, event, event_id=event_id, key=key)
+
+    def send_within(
+        self,
+        wait_s: float | None,
+        event: Given,
+        *,
+        event_id: str | None = None,
+        key: str | None = None,
+    ) -> Sent:
+        """As `send`, but wait no longer than this for room (None: for ever)."""
+        if self._posts is None:
+            self._start()
+        found_id, line = line_of(event, event_id=event_id, key=key)
+        fates, nth = self._buffer.put(line, wait_s=wait_s)
+        return Sent(found_id, fates, nth)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong just now, in a sentence; empty while all is well."""
+        return self._poster.pace.problem
+
+    def check(self) -> None:
+        """Ask the gateway whether it would take an event; GatewayError says why not."""
+        problem = self._poster.rehearse()
+        if problem:
+            raise GatewayError(problem)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Send what waits now, and wait until all of it has its final fate; False if it has not."""
+        if self._posts is None:
+            return True
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._buffer.flush(is_on=True)
+        try:
+            while not self._is_idle():
+                if until_s is not None and time.monotonic() >= until_s:
+                    return False
+                time.sleep(_LOOK_S)
+            return True
+        finally:
+            self._buffer.flush(is_on=False)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Send what there is, for so long (`exit_s`); what is left has its fate, or is spooled."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        _OPEN.discard(self)
+        self._buffer.close()
+        if self._posts is None:
+            return
+        wait_s = self.options.exit_s if timeout_s is None else timeout_s
+        until_s = time.monotonic() + wait_s
+        while not self._is_idle() and time.monotonic() < until_s:
+            if self._posts.may_leave and self.problem:
+                break
+            time.sleep(_LOOK_S)
+        self._posts.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._is_closed:
+                raise ClosedError("The sender is closed: make another one.")
+            if self._posts is not None:
+                return
+            if self.options.spool is None:
+                self._posts = Posts(self._poster, self._buffer)
+                return
+            try:
+                from hifi_client.spooling.posts import SpooledPosts  # noqa: PLC0415
+            except ImportError as error:
+                raise SetupError("A spool needs a POSIX system: it locks its folder.") from error
+            folder = Path(self.options.spool)
+            self._posts = SpooledPosts(self._poster, self._buffer, folder, self._stream)
+
+    def _is_idle(self) -> bool:
+        return self._buffer.held_bytes == 0 and (self._posts is None or self._posts.is_idle)
+
+    def forked(self) -> None:
+        """In a child nothing of this goes on: its threads and its spool are the parent's.
+
+        One that has not begun may begin in the child.
+        """
+        if self._posts is None:
+            return
+        self._is_closed = True
+        _OPEN.discard(self)
+        self._buffer = Buffer(batch_count_max=1, batch_bytes_max=1, linger_s=0, bytes_max=1)
+        self._buffer.close()
+        if self._posts is not None:
+            self._posts.abandon()
+
+
+# Strongly: whoever sends one event and forgets the sender wants it to be sent, too.
+_OPEN: set[Sender] = set()
+
+
+def _close_all() -> None:
+    for sender in list(_OPEN):
+        try:
+            sender.close()
+        except Exception:
+            log.exception("A sender could not be closed.")
+
+
+def _forked() -> None:
+    for sender in list(_OPEN):
+        sender.forked()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

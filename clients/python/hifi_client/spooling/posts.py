@@ -1,0 +1,117 @@
+"""Writes batches to the spool before they are posted, and posts them from there."""
+
+import hashlib
+import logging
+import threading
+import time
+import weakref
+from pathlib import Path
+
+from hifi_client.errors import SpoolFullError
+from hifi_client.sending.buffer import Batch, Buffer
+from hifi_client.sending.connection import Connection
+from hifi_client.sending.fates import Fates
+from hifi_client.sending.posting import Poster, Posts
+from hifi_client.spooling.segment import Frame, Place
+from hifi_client.spooling.spool import Spool
+
+log = logging.getLogger("hifi_client")
+
+_LOOK_S = 0.5
+# Batches that are written with one fsync.
+_TOGETHER_MAX = 16
+
+
+class SpooledPosts(Posts):
+    """One thread that writes, and the others that post what is on the disk."""
+
+    may_leave = True
+
+    def __init__(self, poster: Poster, buffer: Buffer, folder: Path, stream: str) -> None:
+        self._spool = Spool(folder, stream=stream, bytes_max=poster.options.spool_bytes_max)
+        # Of batches on the disk, while somebody holds an event of them or is to be called (fates
+        # that nobody asks for must not take memory for as long as the gateway is away).
+        self._fates: weakref.WeakValueDictionary[Place, Fates] = weakref.WeakValueDictionary()
+        self._is_ending = False
+        self._writer = threading.Thread(target=self._write_all, name="hifi-spool", daemon=True)
+        super().__init__(poster, buffer)
+        self._writer.start()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._spool.is_empty()
+
+    def stop(self) -> None:
+        self._is_ending = True
+        self._writer.join(self.poster.options.timeout_s)
+        self._spool.end()
+        super().stop()
+        self._spool.close()
+        for fates in list(self._fates.values()):
+            fates.all_left()
+
+    def abandon(self) -> None:
+        self._spool.abandon()
+
+    def _write_all(self) -> None:
+        while (first := self.buffer.take()) is not None:
+            batches = [first]
+            while len(batches) < _TOGETHER_MAX:
+                batch = self.buffer.take(timeout_s=0)
+                if batch is None:
+                    break
+                batches.append(batch)
+            self._write(batches)
+
+    def _write(self, batches: list[Batch]) -> None:
+        bodies = [b"\n".join(batch.lines) for batch in batches]
+
+        def written(places: list[Place]) -> None:
+            self._fates.update(zip(places, (batch.fates for batch in batches), strict=True))
+
+        while True:
+            try:
+                self._spool.append(bodies, written)
+                break
+            except SpoolFullError as error:
+                if self.poster.pace.note(str(error)):
+                    log.warning("%s", error)
+                if self._is_ending:
+                    for batch in batches:
+                        self.poster.give_up(batch, str(error))
+                        self.buffer.release(batch.charged_bytes)
+                    return
+                self._spool.wait_for_room(_LOOK_S)
+        for batch in batches:
+            batch.fates.all_spooled()
+            self.buffer.release(batch.charged_bytes)
+
+    def _run(self) -> None:
+        connection = self.poster.connect()
+        try:
+            while not self.poster.pace.is_ended:
+                frame = self._spool.take(timeout_s=_LOOK_S)
+                if frame is not None:
+                    self._post(connection, frame)
+        finally:
+            connection.close()
+
+    def _post(self, connection: Connection, frame: Frame) -> None:
+        fates = self._fates.get(frame.place) or Fates()
+        lines = frame.body.split(b"\n")
+        batch = Batch(lines, fates, born_s=time.monotonic())
+        # The same for the same batch, also from the next process.
+        is_idempotent = self.poster.options.is_idempotent
+        key = hashlib.sha256(frame.body).hexdigest()[:32] if is_idempotent else None
+        try:
+            refused = self.poster.post(connection, batch, gives_up=False, request_key=key)
+            if refused is None:
+                return
+            if refused:
+                named = [(lines[nth], verdict.code, verdict.reason) for nth, verdict in refused]
+                self._spool.set_aside(named)
+        except Exception:
+            # It stays in the spool, and the next process tries again.
+            log.exception("A batch of %d events was not sent.", len(lines))
+            return
+        self._spool.done(frame.place)

@@ -1,0 +1,119 @@
+"""One file of a spool: batches one after the other, each with a checksum over its head and body.
+
+A file is only ever added to by the process that began it. So what is cut short stands at its end,
+and was never promised; what does not fit its checksum is damage, and is kept aside for a person.
+"""
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from hifi_client.errors import SpoolError
+
+SUFFIX, DAMAGED_SUFFIX = ".spool", ".damaged"
+_BEGIN = b"hifi spool 1 %b\n"
+# A mark, the length of the body, its checksum, and the checksum of these three.
+_HEAD = struct.Struct(">4sIII")
+_MARK = b"HiFi"
+_BEGIN_BYTES_MAX = 200
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Place:
+    """Where a batch begins."""
+
+    segment: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A batch as it lies in a segment; `end` is where the next one begins."""
+
+    place: Place
+    end: int
+    body: bytes
+
+
+class DamageError(Exception):
+    """What lies there is no batch, and is not merely cut short."""
+
+
+class Segment:
+    def __init__(self, path: Path, stream: str, *, is_new: bool) -> None:
+        self.path = path
+        self.number = int(path.name.removesuffix(SUFFIX))
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL if is_new else os.O_RDWR
+        self._file = os.open(path, flags, 0o600)
+        begin = _BEGIN % stream.encode()
+        self.begin = len(begin)
+        if is_new:
+            _write(self._file, begin, 0)
+            self.size = self.begin
+            return
+        self.size = os.fstat(self._file).st_size
+        found = os.pread(self._file, _BEGIN_BYTES_MAX, 0).partition(b"\n")[0] + b"\n"
+        if self.size >= self.begin and found != begin:
+            os.close(self._file)
+            raise SpoolError(
+                f"{path} holds events of another stream ({found[:100]!r}): send those first, or"
+                f" give the sender of {stream} a folder of its own."
+            )
+
+    def write(self, offset: int, body: bytes) -> int:
+        """Write a batch there, and say where it ends; it counts once `size` is put forward."""
+        numbers = len(body), zlib.crc32(body)
+        check = zlib.crc32(struct.pack(">4sII", _MARK, *numbers))
+        data = _HEAD.pack(_MARK, *numbers, check) + body
+        _write(self._file, data, offset)
+        return offset + len(data)
+
+    def cut(self, size: int) -> None:
+        """Take away what was written behind there."""
+        os.ftruncate(self._file, size)
+
+    def sync(self) -> None:
+        os.fsync(self._file)
+
+    def read(self, offset: int) -> Frame | None:
+        """The batch that begins there; None at the end, or where a write was cut short."""
+        head = os.pread(self._file, _HEAD.size, offset)
+        if len(head) < _HEAD.size:
+            return None
+        mark, length, body_check, check = _HEAD.unpack(head)
+        if mark != _MARK or zlib.crc32(head[:-4]) != check:
+            raise DamageError
+        body = os.pread(self._file, length, offset + _HEAD.size)
+        if len(body) < length:
+            return None
+        if zlib.crc32(body) != body_check:
+            raise DamageError
+        return Frame(Place(self.number, offset), offset + _HEAD.size + length, body)
+
+    def next_mark(self, offset: int) -> int | None:
+        """Where the next whole batch may begin, behind damage."""
+        data = os.pread(self._file, self.size - offset, offset)
+        at = data.find(_MARK, 1)
+        return None if at < 0 else offset + at
+
+    def keep_aside(self, begun: int, end: int) -> None:
+        with self.path.with_suffix(DAMAGED_SUFFIX).open("ab") as kept:
+            kept.write(os.pread(self._file, end - begun, begun))
+            kept.flush()
+            os.fsync(kept.fileno())
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def remove(self) -> None:
+        self.close()
+        self.path.unlink()
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view, offset = view[written:], offset + written

@@ -1,0 +1,88 @@
+"""With a spool an event is on disk until a real gateway has it, whatever keeps that from it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hifi_client import Fate, FullError, Sender, Sent
+from tests.support.client_gateways import KEY, WAIT_S, stored
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway
+from tests.support.stack_fixtures import wait_until
+
+
+def test_a_spool_has_events_on_disk_until_the_gateway_has_them(
+    publisher: FakePublisher, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    with Sender("http://127.0.0.1:1", "orders", spool=tmp_path) as hifi:
+        sent = [hifi.send({"id": f"{n:04}"}) for n in range(1_000)]
+        assert {one.wait_safe(WAIT_S).fate for one in sent} == {Fate.SPOOLED}
+        assert {one.outcome for one in sent} == {None}
+    assert {one.wait(0).fate for one in sent} == {Fate.SPOOLED}
+    told: list[str] = []
+    with Sender(
+        gateway.url, "orders", spool=tmp_path, on_outcome=lambda one: told.append(one.id)
+    ) as hifi:
+        assert hifi.flush(WAIT_S)
+    assert stored(publisher) == sorted(told) == [one.id for one in sent]
+    assert not list(tmp_path.glob("*.spool"))
+
+
+def test_what_is_spooled_waits_for_a_key_and_is_not_refused_for_want_of_one(
+    publisher: FakePublisher, locked: RunningGateway, tmp_path: Path
+) -> None:
+    with Sender(locked.url, "orders", key="wrong", spool=tmp_path) as hifi:
+        assert hifi.send({"id": "a"}).wait_safe(WAIT_S).fate is Fate.SPOOLED
+        wait_until(lambda: "401" in hifi.problem, what="the problem is said")
+    with Sender(locked.url, "orders", key=KEY, spool=tmp_path) as hifi:
+        assert hifi.flush(WAIT_S)
+    assert stored(publisher) == ["a"]
+
+
+def test_what_hifi_refuses_of_a_spool_is_kept_for_a_person(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
+    with Sender(gateway.url, "orders", spool=tmp_path) as hifi:
+        outcome = hifi.send({"id": "b", "price": "x"}).wait(WAIT_S)
+    assert outcome.fate is Fate.REJECTED
+    kept = (tmp_path / "refused.ndjson").read_text()
+    assert '"code":"schema_violation"' in kept
+    assert '"event":{"id":"b","price":"x"}' in kept
+
+
+def test_a_full_spool_stops_the_sender_until_the_gateway_is_back(
+    publisher: FakePublisher, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    publisher.hold()
+    options = {"spool": tmp_path, "spool_bytes_max": 20_000, "memory_bytes_max": 10_000}
+    with Sender(gateway.url, "orders", linger_s=0, **options) as hifi:
+        sent: list[Sent] = []
+
+        def send_many() -> None:
+            while True:
+                sent.append(hifi.send_within(0.2, {"text": "x" * 200}))
+
+        with pytest.raises(FullError):
+            send_many()
+        assert "holds" in hifi.problem
+        assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 22_000
+        publisher.release()
+        assert {one.wait(WAIT_S).fate for one in sent} == {Fate.ACCEPTED}
+    assert stored(publisher) == sorted(one.id for one in sent)
+
+
+def test_a_child_of_a_fork_does_not_keep_the_spool(gateway: RunningGateway, tmp_path: Path) -> None:
+    hifi = Sender(gateway.url, "orders", spool=tmp_path)
+    go_on, wait = os.pipe()
+    if (child := os.fork()) == 0:
+        os.read(go_on, 1)
+        os._exit(0)
+    hifi.close()
+    try:
+        Sender(gateway.url, "orders", spool=tmp_path).close()
+    finally:
+        os.write(wait, b"x")
+        os.waitpid(child, 0)
+        os.close(go_on)
+        os.close(wait)
