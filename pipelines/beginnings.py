@@ -1,6 +1,7 @@
 """Finds where a pipeline goes on, or begins, in the Kafka partitions of its stream."""
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from shared.config.destination import Start
 from shared.event.record import KafkaPartition, Position
@@ -9,13 +10,20 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.log_client import LogClient
 
 
+class Begun(NamedTuple):
+    """How far a pipeline is, and whether it has never been anywhere."""
+
+    reaches: dict[KafkaPartition, Reach]
+    is_new: bool
+
+
 async def begins(
     bootstrap_servers: str,
     log: LogClient,
     lane_id: str,
     start: Start,
     places: Collection[KafkaPartition],
-) -> dict[KafkaPartition, Reach]:
+) -> Begun:
     """As far as Kafka says.
 
     Asked for once nobody else writes it any more: then what its group says is the last word.
@@ -34,7 +42,8 @@ async def begins(
     # What a stream has grown by since is read whole.
     new = [where for where in places if where not in known]
     firsts = await _firsts(log, "earliest" if known else start, new)
-    return found | {where: Reach(at, at) for where, at in firsts.items()}
+    found |= {where: Reach(at, at) for where, at in firsts.items()}
+    return Begun(found, is_new=not known)
 
 
 async def _firsts(log: LogClient, start: Start, places: Collection[KafkaPartition]) -> Position:

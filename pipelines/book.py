@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
@@ -72,6 +73,8 @@ class PipelineLane:
     # Since when there is something that a sink has not got.
     news_since_s: float = inf
     deaths: int = 0
+    # How far all must have been read for it to have something to write without an event.
+    closes_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class PipelineShare:
     repeats: Position = field(default_factory=dict)
     # A sink's: what it may have written is this and nothing beyond.
     is_fixed: bool = False
+    # Of the logs of which there is nothing more then: when, by the brokers, they were asked.
+    read_until_ms: Position = field(default_factory=dict)
 
     def until(self, where: KafkaPartition) -> int:
         """Up to where something may have been written once this has begun."""
@@ -108,6 +113,8 @@ class Planned:
     shares: tuple[PipelineShare, ...]
     is_shared: bool
     is_elsewhere: bool = False
+    # Without an event, and without Spark.
+    is_quick: bool = False
 
     @property
     def is_of_one(self) -> bool:
@@ -124,6 +131,8 @@ class PipelineBook:
     sink_jobs_max: int = 4
     lanes: dict[str, PipelineLane] = field(default_factory=dict)
     ends: dict[KafkaPartition, int] = field(default_factory=dict)
+    # When these were asked for, by the brokers' clock.
+    asked_ms: dict[KafkaPartition, int] = field(default_factory=dict)
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
@@ -152,9 +161,10 @@ class PipelineBook:
         lane = self.lanes.get(share.lane_id)
         return lane is not None and lane.life == share.life
 
-    def see_ends(self, ends: Position) -> list[tuple[str, KafkaPartition]]:
+    def see_ends(self, ends: Position, asked_ms: int = 0) -> list[tuple[str, KafkaPartition]]:
         """Enter where logs end; gives who is farther than that, as Kafka has lost something."""
         self.ends |= ends
+        self.asked_ms |= dict.fromkeys(ends, asked_ms)
         return [
             (lane.id, where)
             for lane in self.lanes.values()
@@ -173,6 +183,50 @@ class PipelineBook:
         reaches = self.lanes[lane_id].reaches
         counts = {where: self.ends.get(where, 0) - reach.at for where, reach in reaches.items()}
         return {where: count for where, count in counts.items() if count > 0}
+
+    def until_ms(self, lane_id: str, ranges: Ranges) -> dict[KafkaPartition, int]:
+        """Of the logs that are read to their ends with these: when they were asked for."""
+        ats = {it: reach.at for it, reach in self.lanes[lane_id].reaches.items()}
+        ats |= {where: end for where, (_, end) in ranges.items()}
+        return {
+            where: self.asked_ms[where]
+            for where, at in ats.items()
+            if where in self.asked_ms and at >= self.ends[where]
+        }
+
+    def _read_ms(self, lane: PipelineLane) -> int:
+        """Up to when all of its stream has been read, if it was read to its end."""
+        until_ms = self.until_ms(lane.id, {})
+        is_all = until_ms.keys() == lane.reaches.keys()
+        return min(until_ms.values(), default=0) - MARGIN_MS if is_all else 0
+
+    def closes_at(self, share: PipelineShare, at_ms: int | None) -> None:
+        """How far all has to be read until there is something to write without an event."""
+        if self.is_ours(share):
+            self.lanes[share.lane_id].closes_at_ms = at_ms
+
+    def to_close(self, now_s: float, leaving: Collection[str] = ()) -> list[Planned]:
+        """Those that have read all there is, and something to write since time has passed."""
+        due = [
+            lane
+            for lane in self.lanes.values()
+            if lane.closes_at_ms is not None
+            and lane.id not in leaving
+            and not lane.is_under_way
+            and now_s >= lane.not_before_s
+            and not self.news(lane.id)
+            and lane.closes_at_ms <= self._read_ms(lane)
+        ]
+        for lane in due:
+            lane.is_under_way = True
+        return [
+            Planned(
+                (PipelineShare(it.id, {}, it.life, read_until_ms=self.until_ms(it.id, {})),),
+                is_shared=False,
+                is_quick=True,
+            )
+            for it in due
+        ]
 
     def plan(self, now_s: float, leaving: Collection[str] = ()) -> list[Planned]:
         """The jobs to start now; what is in them is under way until it is told how they ended.
@@ -261,7 +315,8 @@ class PipelineBook:
         for where, (begin, end) in ranges.items():
             lane.reaches[where] = Reach(begin, max(end, untils[where]))
         repeats = {where: until for where, until in untils.items() if until > begins[where]}
-        return PipelineShare(lane.id, ranges, lane.life, repeats)
+        until_ms = self.until_ms(lane.id, ranges)
+        return PipelineShare(lane.id, ranges, lane.life, repeats, read_until_ms=until_ms)
 
     def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
         """What may have been written is done again as it was: a sink knows it by its range."""
@@ -285,7 +340,7 @@ class PipelineBook:
         """It has ended, whatever came of it."""
         self._shared_count -= job.is_shared
         self._sink_count -= job.is_elsewhere
-        self._own_count -= not (job.is_shared or job.is_elsewhere)
+        self._own_count -= not (job.is_shared or job.is_elsewhere or job.is_quick)
         for lane, _ in self._still_ours(job):
             lane.is_under_way = False
 
@@ -322,6 +377,12 @@ class PipelineBook:
                 parts = 1 if share.is_fixed and len(share.ranges) > 1 else 2
                 for where, (begin, end) in share.ranges.items():
                     lane.cut_to[where] = max(1, (end - begin) // parts)
+
+    def too_much(self, job: Planned) -> None:
+        """Fewer events have to be worked on at once; none of them is at fault."""
+        for lane, share in self._still_ours(job):
+            most = max((end - begin for begin, end in share.ranges.values()), default=1)
+            lane.is_apart, lane.events_max = True, max(1, most // 2)
 
     def held_up(self, job: Planned, now_s: float) -> float:
         """Kafka, or Spark, has not done what it was asked; gives when they are tried again."""

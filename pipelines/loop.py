@@ -19,6 +19,8 @@ from pipelines.book import Gathering, PipelineBook, PipelineShare, Planned
 from pipelines.documents import Documents
 from pipelines.functions.granted import calls_of, granted
 from pipelines.jobs.job import Task
+from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored
+from pipelines.jobs.kept_store import KeptLostError, read_kept
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
 from pipelines.judging.judge import judge
@@ -28,10 +30,19 @@ from pipelines.settings import PipelinesSettings
 from pipelines.shards import partitionings
 from pipelines.tables.known import KnownTables
 from pipelines.tables.look_ups import NO_TABLES, Tables
+from pipelines.windows.change import head
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.pipeline import Pipeline
+from shared.config.steps.window import Keeping
 from shared.event.record import KafkaPartition, RecordOut
-from shared.event.topics import PIPELINES, lane_group, lease_group, pipeline_of, stream_topic
+from shared.event.topics import (
+    PIPELINES,
+    kept_topic,
+    lane_group,
+    lease_group,
+    pipeline_of,
+    stream_topic,
+)
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -82,6 +93,7 @@ class PipelineLoop:
         # Which functions each tenant may call that calls any.
         self._granted: dict[str, frozenset[str]] = {}
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
+        self.keepers = KeptLanes()
         self.runner = JobRunner(
             self.spark,
             settings,
@@ -91,6 +103,7 @@ class PipelineLoop:
             self.log,
             self.sinks,
             self._say,
+            self.keepers,
         )
         # With the slots of the pipelines that each is of.
         self._jobs: dict[asyncio.Task[None], frozenset[int]] = {}
@@ -190,12 +203,20 @@ class PipelineLoop:
         )
 
     def _leave_others(self) -> None:
-        for lane_id in self.book.lanes.keys() - self.documents.by_lane().keys():
+        running = self.documents.by_lane()
+        for lane_id in self.book.lanes.keys() - running.keys():
             self.book.leave(lane_id)
             self._behind_s.pop(lane_id, None)
             name = pipeline_of(lane_id)
             if name is not None and name not in self.documents.ours:
                 self.metrics.lane_gone(name)
+        for lane_id in self.keepers.by_lane.keys() - self.book.lanes.keys():
+            del self.keepers.by_lane[lane_id]
+        for lane_id, keeper in list(self.keepers.by_lane.items()):
+            if keeper.kept.shape != running[lane_id].kept_shape:
+                # What is kept says what is wrong with it, when it is read anew.
+                self.book.leave(lane_id)
+                del self.keepers.by_lane[lane_id]
 
     async def _judge(self, pipeline: Pipeline) -> None:
         """Ask Spark what it thinks of it, until it has said so."""
@@ -231,10 +252,11 @@ class PipelineLoop:
             topics = {stream_topic(pipeline.source.stream) for pipeline in running.values()}
             if running:
                 await self.log.follow(topics)
+                asked_ms = self.writers.clock.now_ms(time.monotonic())
                 ends = await self.log.ends(
                     [it for top in topics for it in self.log.partitions(top)]
                 )
-                for lane_id, where in self.book.see_ends(ends):
+                for lane_id, where in self.book.see_ends(ends, asked_ms):
                     await self._go_on_without(lane_id, where)
             # Each comes to its end: what is asked again while it is under way is said twice.
             entering = [*map(self._enter, running.items()), self._tell_states()]
@@ -257,18 +279,36 @@ class PipelineLoop:
         writer = self.writers.of(pipeline.name)
         # Whoever had it before has said his last word then.
         await writer.begin()
-        found = await begins(
-            self.settings.bootstrap_servers, self.log, lane_id, pipeline.source.start, missing
-        )
+        servers = self.settings.bootstrap_servers
+        found, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
         if not found:
             return
-        await writer.store([], {lane_group(lane_id): found})
+        kept = None
+        if lane_id not in self.book.lanes:
+            try:
+                kept = await read_kept(servers, pipeline, is_new=is_new)
+            except KeptLostError as lost:
+                self._refuse(pipeline, str(lost))
+                return
+        await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept))
         # If it was lost meanwhile, and came again, others may have gone on with it.
         is_same = self.writers.of(pipeline.name) is writer
         if is_same and lane_id in self.documents.by_lane():
             self.book.enter(lane_id, pipeline.tenant, found, self._gathering(pipeline))
+            if kept is not None:
+                self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
+                self.book.lanes[lane_id].closes_at_ms = kept.closes_at_ms
             self._told_s[lane_id] = time.monotonic()
             log.info("lane.started", lane=lane_id)
+
+    def _refuse(self, pipeline: Pipeline, why: str) -> None:
+        """It cannot go on with what there is."""
+        nth = next(it for it, step in enumerate(pipeline.steps) if isinstance(step, Keeping))
+        pointer = f"/steps/{nth}"
+        if self.documents.judged(pipeline, why=why, pointer=pointer, now_ms=now_ms()):
+            log.error("pipeline.refused", pipeline=pipeline.name, why=why)
+            self.metrics.lane_up(pipeline.name, is_up=False)
+            self._leave_others()
 
     def _say(self, pipeline: str, why: str) -> None:
         self.documents.held_up(pipeline, why, now_ms=now_ms())
@@ -316,7 +356,8 @@ class PipelineLoop:
             for lane_id, pipeline in running.items()
             if self.member.slot_of(pipeline.name) in self._leaving or tables[lane_id] is None
         ]
-        for job in self.book.plan(time.monotonic(), leaving):
+        now_s = time.monotonic()
+        for job in [*self.book.plan(now_s, leaving), *self.book.to_close(now_s, leaving)]:
             work = [
                 self._task(running[share.lane_id], share, tables[share.lane_id] or NO_TABLES)
                 for share in job.shares
@@ -328,11 +369,16 @@ class PipelineLoop:
 
     def _task(self, pipeline: Pipeline, share: PipelineShare, tables: Tables) -> Task:
         streams = partitionings(pipeline, self.config.configuration)
-        return Task(pipeline, share, streams, tables)
+        keeper = self.keepers.by_lane.get(share.lane_id)
+        frontier_ms = keeper.kept.frontier_ms if keeper else 0
+        return Task(pipeline, share, streams, tables, frontier_ms=frontier_ms)
 
     async def _run(self, job: Planned, work: Sequence[Task]) -> None:
         try:
-            await self.runner.run(job, work)
+            if job.is_quick:
+                await self.runner.close_windows(job, work[0])
+            else:
+                await self.runner.run(job, work)
         finally:
             self.book.over(job)
             self._wake.set()
@@ -361,3 +407,11 @@ class PipelineLoop:
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+
+
+def _begun(pipeline: Pipeline, kept: Kept | None) -> list[Stored]:
+    """Says with its first position of which window it is what it keeps from now on."""
+    if kept is None:
+        return []
+    topic = kept_topic(pipeline.name, pipeline.generation)
+    return [(topic, *head(kept.shape, kept.frontier_ms), ())]

@@ -9,7 +9,8 @@ from pyspark.errors import ParseException
 from pyspark.sql.types import DataType, StructType
 
 from shared.config.model import ConfigError
-from shared.config.pipeline import FACTS, Enrich, Explode, Pipeline, Select
+from shared.config.pipeline import Enrich, Explode, Pipeline, Select
+from shared.config.steps.expression import FACTS
 
 FIELDS_MAX = 500
 _DEPTH_MAX = 16

@@ -34,7 +34,6 @@ from pipelines.shards import NO_SHARDS, Partitionings, partition_at
 from pipelines.tables.look_ups import NO_TABLES, LookUp, Tables
 from shared.config.outside.call import Call
 from shared.config.pipeline import (
-    FACTS,
     Enrich,
     Explode,
     Key,
@@ -49,6 +48,8 @@ from shared.config.pipeline import (
     ToTable,
     Where,
 )
+from shared.config.steps.expression import FACTS
+from shared.config.steps.window import Dedupe, WindowStep
 from shared.config.table import Table
 from shared.event.derived import HOPS_MAX, ORIGIN, VIA
 from shared.event.envelope import ACCEPTED_AT, EVENT_BYTES_MAX, EVENT_ID, EVENT_TIME, TRACEPARENT
@@ -82,7 +83,8 @@ RECORDS = (
 # value and headers are those of the event itself.
 ROWS = (
     "partition int, offset bigint, nth int, outcome string, reason string, event_time_ms bigint,"
-    f" accepted_at_ms bigint, topic string, to_partition int, key binary, value binary, {_HEADERS}"
+    f" accepted_at_ms bigint, topic string, to_partition int, key binary, value binary, {_HEADERS},"
+    " stored_ms bigint, seen string"
 )
 _CORRUPT = f"{OURS}corrupt"
 _READING = {
@@ -116,12 +118,12 @@ def planned(
     for step in pipeline.steps:
         rows = after(step, rows, tables.look_ups)
     rows = _written(pipeline, rows, _Targets(streams, tables.written))
-    _check_closed(rows)
+    check_closed(rows)
     schema = ROWS if pipeline.sink is None else f"{ROWS}, {SINK_COLUMNS}"
     return map_arrow(rows, whole_events, schema) if pipeline.explodes else rows
 
 
-def _check_closed(rows: DataFrame) -> None:
+def check_closed(rows: DataFrame) -> None:
     """No expression may hold a statement: whoever has not judged them finds out here."""
     if not rows._jdf.queryExecution().analyzed().subqueriesAll().isEmpty():  # noqa: SLF001 - no other way
         raise ValueError("there is a statement within an expression")
@@ -150,6 +152,7 @@ def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
             event_id=event_id(),
             event_time_ms=time_ms(header(EVENT_TIME)),
             accepted_at_ms=time_ms(header(ACCEPTED_AT)),
+            stored_ms=F.unix_millis("timestamp"),
             at=F.lit(0),
             count=F.lit(1),
         ),
@@ -169,7 +172,7 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
     """The events after one more step."""
     match step:
         case Where():
-            return _with_fate(rows, ~F.coalesce(F.expr(step.where), F.lit(False)), FILTERED)
+            rows = with_fate(rows, ~F.coalesce(F.expr(step.where), F.lit(False)), FILTERED)
         case Select():
             made = [alive(F.expr(text)).alias(name) for name, text in step.select.items()]
             return rows.select(*_kept(rows), *made)
@@ -184,6 +187,13 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
         case Key():
             key = F.expr(step.key).cast("string").cast("binary")
             return rows.withColumn(f"{OURS}out_key", alive(key))
+        case Dedupe():
+            # Whether it was seen before, who keeps that finds out.
+            seen = F.substring(F.sha2(F.expr(step.dedupe.key).cast("string"), 256), 1, 32)
+            return rows.withColumn(f"{OURS}seen", alive(seen))
+        case WindowStep():
+            pass
+    return rows
 
 
 def columns_of(rows: DataFrame) -> list[str]:
@@ -309,7 +319,7 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
     def either(passed: Column, dead: Column) -> Column:
         return F.when(is_passed, passed).when(is_dead, dead)
 
-    key, value, headers = ours("out_key"), ours("out_value"), _headers(pipeline, nth)
+    key, value, headers = ours("out_key"), ours("out_value"), headers_of(pipeline, nth)
     if pipeline.sink is not None and pipeline.keeps_events:
         key, value, headers = ours("key"), ours("raw"), ours("headers")
     if pipeline.to_database:
@@ -327,6 +337,8 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
         either(key, ours("key")).alias("key"),
         either(value, ours("value")).alias("value"),
         either(headers, ours("headers")).alias("headers"),
+        ours("stored_ms").alias("stored_ms"),
+        (ours("seen") if pipeline.dedupe else F.lit(None).cast("string")).alias("seen"),
         *(for_a_sink(pipeline, nth) if pipeline.sink is not None else ()),
     ]
 
@@ -341,7 +353,7 @@ def _topic(output: Output, targets: _Targets) -> str | None:
             return None
 
 
-def _headers(pipeline: Pipeline, nth: Column) -> Column:
+def headers_of(pipeline: Pipeline, nth: Column) -> Column:
     """What is known of an event that was made: in the order in which all are written."""
     place = (ours("topic"), ours("partition"), ours("offset"))
     event_id = made_id(pipeline, nth)
@@ -369,6 +381,6 @@ def _kept(rows: DataFrame) -> list[Column]:
     return [column(name) for name in rows.columns if name not in seen]
 
 
-def _with_fate(rows: DataFrame, is_so: Column, fate: str) -> DataFrame:
+def with_fate(rows: DataFrame, is_so: Column, fate: str) -> DataFrame:
     # What is decided is named once, so that Spark makes one projection of several such steps.
     return rows.withColumn(f"{OURS}fate", F.coalesce(ours("fate"), F.when(is_so, fate)))

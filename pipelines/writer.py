@@ -5,15 +5,17 @@ on Kafka takes nothing more of who had it before, be it frozen and come back (AD
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 
+from pipelines.windows.frontier import BrokerClock
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX, pipelines_writer
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.leases.member import LeaseMember
-from shared.runtime.kafka.only_writer import OvertakenError, Write, only_writer
+from shared.runtime.kafka.only_writer import OvertakenError, Row, Write, only_writer
 
 # Kafka answers within milliseconds; what a broker's restart takes longer is written the next time.
 _WITHIN_S = 10.0
@@ -31,8 +33,11 @@ class SlotLostError(OvertakenError):
 class SlotWriter:
     """The one writer of a slot, opened when it is first needed and anew after a failure."""
 
-    def __init__(self, bootstrap_servers: str, slot: int, is_ours: Callable[[], bool]) -> None:
+    def __init__(
+        self, bootstrap_servers: str, slot: int, is_ours: Callable[[], bool], clock: BrokerClock
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._clock = clock
         self._name = pipelines_writer(slot)
         # By the lease: who has lost it must not begin again, which would end who has it.
         self._is_ours = is_ours
@@ -46,7 +51,9 @@ class SlotWriter:
         async with self._writing, asyncio.timeout(_WITHIN_S):
             await self._opened()
 
-    async def store(self, rows: Iterable[RecordOut], reaches: Reaches) -> None:
+    async def store(
+        self, rows: Iterable[RecordOut], reaches: Reaches, more: Iterable[Row] = ()
+    ) -> None:
         """Returns when Kafka has all of it; else it may have all or nothing."""
         told = {
             group: {where: (reach.at, reach.word) for where, reach in position.items()}
@@ -56,10 +63,13 @@ class SlotWriter:
             try:
                 async with asyncio.timeout(_WITHIN_S):
                     write = await self._opened()
-                    await write([(r.topic, r.key, r.value, r.headers) for r in rows], told)
+                    given = ((r.topic, r.key, r.value, r.headers) for r in rows)
+                    reports = await write([*more, *given], told)
             except BaseException:
                 await self._close()
                 raise
+        if reports:
+            self._clock.heard(reports[-1].timestamp, time.monotonic())
 
     async def close(self) -> None:
         async with self._writing:
@@ -89,6 +99,8 @@ class SlotWriters:
         self._bootstrap_servers = bootstrap_servers
         self._member = member
         self._writers: dict[int, SlotWriter] = {}
+        # What time it is for the brokers, as they say of what was written.
+        self.clock = BrokerClock()
 
     def of(self, pipeline: str) -> SlotWriter:
         slot = self._member.slot_of(pipeline)
@@ -97,6 +109,7 @@ class SlotWriters:
                 self._bootstrap_servers,
                 slot,
                 lambda: slot in self._member.held and self._member.left_s > 0,
+                self.clock,
             )
         return self._writers[slot]
 

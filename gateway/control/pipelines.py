@@ -277,6 +277,7 @@ def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration
         except Problem as problem:
             raise Problem(problem.code, problem.detail, pointer=pointer_to(setting)) from None
     _check_shards(wanted, configuration)
+    _check_laid_by_key(wanted, configuration)
     others = (
         each
         for each in configuration.pipelines.values()
@@ -300,6 +301,16 @@ def _check_shards(wanted: Pipeline, configuration: Configuration) -> None:
         f"{stream.name} has {count} {what}, and this names {len(table.shards)} tables: there is"
         " one for each, in their order",
     )
+
+
+def _check_laid_by_key(pipeline: Pipeline, configuration: Configuration) -> None:
+    """What is written with what is kept is laid by its key."""
+    for nth, output in enumerate(pipeline.to if pipeline.kept_shape else ()):
+        stream = getattr(output, "stream", "")
+        known = configuration.streams.get(stream)
+        if known is not None and known.partitioning is not None:
+            wrong = f"{stream!r} is laid by shards: chain a pipeline without a window to it"
+            raise ConfigError(f"to.{nth}.stream", wrong)
 
 
 def _named(

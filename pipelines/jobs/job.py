@@ -5,7 +5,7 @@ All its pipelines share the job, each with a source of its own, as each is elsew
 
 import uuid
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from threading import Timer
@@ -21,13 +21,15 @@ from pipelines.jobs.blame import fault_of_an_event
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.outcomes import Made
-from pipelines.jobs.rows_to_kafka import write_rows
+from pipelines.jobs.rows_to_kafka import read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
-from pipelines.parts.whole_events import DEAD, NOT_PASSED
+from pipelines.parts.columns import ours
+from pipelines.parts.whole_events import DEAD, LATE, NOT_PASSED
 from pipelines.plan import planned
 from pipelines.settings import PipelinesSettings
 from pipelines.shards import Partitionings
 from pipelines.tables.look_ups import NO_TABLES, Tables
+from pipelines.windows.partials import events_of, lost_of, parts_of
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS, MINUTE_MS
@@ -50,8 +52,25 @@ _MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
 _SAID = "said"
 
 
+# What came back to the driver was more than it takes; of fewer events it is less.
+_TOO_MUCH = "spark.driver.maxResultSize"
+
+
+# What rests because its pipeline cannot work on it.
+STEP_FAILED = "step_failed"
+
+
 class JobFailedError(Exception):
     """Something of what it was given cannot be worked on; Kafka and Spark are well."""
+
+    def __init__(self, why: str, reason: str = STEP_FAILED) -> None:
+        super().__init__(why)
+        # Why the one event rests that is found at last.
+        self.reason = reason
+
+
+class TooMuchAtOnceError(Exception):
+    """Fewer events have to be worked on at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +84,8 @@ class Task:
     tables: Tables = NO_TABLES
     # Where its events go if that is not Kafka; such a task has a job of its own.
     sink: Sink | None = None
+    # Of one that counts: up to when all of its stream had been read.
+    frontier_ms: int = 0
 
     @property
     def plan_key(self) -> Hashable:
@@ -75,15 +96,11 @@ class Task:
 
 def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
     """In a thread of its own: returns when Kafka has all rows."""
-    context, servers = plans.spark.sparkContext, settings.bootstrap_servers
+    context = plans.spark.sparkContext
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     context.setLocalProperty("spark.scheduler.pool", name)
-    watched = [f"made-{task.pipeline.name}" for task in tasks]
     is_elsewhere = any(task.sink is not None for task in tasks)
     seconds_max = settings.sink_job_s_max if is_elsewhere else settings.job_s_max
-    taken = [_plan(plans, servers, task, name) for task, name in zip(tasks, watched, strict=True)]
-    # What was run once is run again only as a part of something new.
-    rows = reduce(DataFrame.union, (plan.rows for plan in taken)).where(F.lit(True))
     tag, late = f"hifi-{uuid.uuid4()}", False
 
     def give_up() -> None:
@@ -95,24 +112,59 @@ def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]
     context.addJobTag(tag)
     timer.start()
     try:
-        options = sink_options(servers, name=f"pipelines-{name}")
-        found = write_rows(rows, options, [*watched, _SAID] if is_elsewhere else watched)
+        made = _worked_on(plans, settings.bootstrap_servers, tasks, name)
     except (PySparkException, Py4JJavaError) as error:
         if late:
             too_long = f"it took longer than {seconds_max:g} s"
             raise (SinkAwayError if is_elsewhere else JobFailedError)(too_long) from error
+        if _TOO_MUCH in str(error):
+            raise TooMuchAtOnceError("what came of it is more than can be brought back") from error
         if (why := fault_of_an_event(str(error))) is not None:
             raise JobFailedError(why) from error
         raise
     finally:
         timer.cancel()
         context.removeJobTag(tag)
-    if is_elsewhere:
-        return [_made_elsewhere(tasks[0], *found)]
+    return [made[task] for task in tasks]
+
+
+def _worked_on(
+    plans: KeptPlans, servers: str, tasks: Sequence[Task], name: str
+) -> dict[Task, Made]:
+    options = sink_options(servers, name=f"pipelines-{name}")
+    made: dict[Task, Made] = {}
+    if plain := [task for task in tasks if not task.pipeline.kept_shape]:
+        made |= _written(plans, servers, plain, options)
+    for task in tasks:
+        if task.pipeline.window is not None:
+            made[task] = _counted(plans.spark, servers, task, options)
+        elif task.pipeline.dedupe is not None:
+            made[task] = _asked(plans.spark, servers, task)
+    return made
+
+
+def _written(
+    plans: KeptPlans, servers: str, tasks: Sequence[Task], options: Mapping[str, str]
+) -> dict[Task, Made]:
+    """What needs nothing of the events before: all of it is one job."""
+    watched = [f"made-{task.pipeline.name}" for task in tasks]
+    taken = [_plan(plans, servers, *each) for each in zip(tasks, watched, strict=True)]
+    # What was run once is run again only as a part of something new.
+    rows = reduce(DataFrame.union, (plan.rows for plan in taken)).where(F.lit(True))
+    if tasks[0].sink is not None:
+        # It has a job of its own.
+        return {tasks[0]: _made_elsewhere(tasks[0], *write_rows(rows, options, [*watched, _SAID]))}
+    found = write_rows(rows, options, watched)
     for task, plan in zip(tasks, taken, strict=True):
         if plan.relation is not None:
             plans.give_back(task.plan_key, plan)
-    return [_made(task, seen) for task, seen in zip(tasks, found, strict=True)]
+    return {task: _made(task, seen) for task, seen in zip(tasks, found, strict=True)}
+
+
+def _records(spark: SparkSession, servers: str, task: Task) -> DataFrame:
+    # By this name its consumers are kept for the next job; no group of it is ever joined.
+    options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
+    return spark.read.format("kafka").options(**options).load()
 
 
 def _plan(plans: KeptPlans, servers: str, task: Task, watched: str) -> KeptPlan:
@@ -128,16 +180,18 @@ def _plan(plans: KeptPlans, servers: str, task: Task, watched: str) -> KeptPlan:
 
 
 def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFrame:
-    # By this name its consumers are kept for the next job; no group of it is ever joined.
-    options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
-    records = spark.read.format("kafka").options(**options).load()
-    rows = planned(task.pipeline, records, task.streams, task.tables).observe(watched, *_figures())
-    letters = with_dead_letters(rows, task.pipeline, now_ms=_now_ms(spark))
+    records = _records(spark, servers, task)
+    rows = planned(task.pipeline, records, task.streams, task.tables).observe(
+        watched, *_figures(F.col)
+    )
+    return _to_be_written(rows, task)
+
+
+def _to_be_written(rows: DataFrame, task: Task) -> DataFrame:
+    letters = with_dead_letters(rows, task.pipeline, now_ms=_now_ms(rows.sparkSession))
     wanted = reduce(DataFrame.where, (F.col("outcome") != it for it in NOT_PASSED), letters)
     if task.sink is None:
-        # Where it says nothing, Kafka's producer goes by the key.
-        place = F.col("to_partition").alias("partition")
-        return wanted.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
+        return _for_kafka(wanted, task)
     # What it has had before is for a sink to know.
     is_dead = F.col("outcome") == DEAD
     headers = F.when(is_dead, labelled(task.share)).otherwise(F.col("headers"))
@@ -154,31 +208,79 @@ def _now_ms(spark: SparkSession) -> Column:
     return F.unix_millis(Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(now)))
 
 
-def _figures() -> list[Column]:
+def _for_kafka(letters: DataFrame, task: Task) -> DataFrame:
+    # Where it says nothing, Kafka's producer goes by the key.
+    place = F.col("to_partition").alias("partition")
+    return letters.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
+
+
+def _counted(spark: SparkSession, servers: str, task: Task, options: Mapping[str, str]) -> Made:
+    """What the events add to their windows; what is late or dead is written."""
+    records = _records(spark, servers, task)
+    events = events_of(
+        task.pipeline,
+        records,
+        frontier_ms=task.frontier_ms,
+        look_ups=task.tables.look_ups,
+    )
+    watched = events.observe("made", *_figures(ours), *_stored(task, ours))
+    found, (seen,) = read_rows(parts_of(task.pipeline, watched), ["made"])
+    made = _made(task, seen, found)
+    is_late_written = task.pipeline.late_to is not None and made.counts[LATE]
+    if made.dead or is_late_written:
+        lost = lost_of(task.pipeline, events)
+        lost = with_dead_letters(lost, task.pipeline, now_ms=_now_ms(spark))
+        write_rows(_for_kafka(lost, task), options, [])
+    return made
+
+
+def _asked(spark: SparkSession, servers: str, task: Task) -> Made:
+    """The rows of events of which is to be found out whether they have come before."""
+    records = _records(spark, servers, task)
+    rows = planned(task.pipeline, records, task.streams, task.tables)
+    watched = rows.observe("made", *_figures(F.col), *_stored(task, F.col))
+    letters = with_dead_letters(watched, task.pipeline, now_ms=_now_ms(spark))
+    wanted = letters.where(F.col("topic").isNotNull() | F.col("seen").isNotNull())
+    wanted = wanted.withColumn("minute_ms", _audited_minute(F.col))
+    found, (seen,) = read_rows(wanted, ["made"])
+    return _made(task, seen, found)
+
+
+def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
+    """Up to when each Kafka partition is read with these events."""
+    return [
+        F.max(F.when(column("partition") == where.partition, column("stored_ms"))).alias(
+            f"stored-{where.partition}"
+        )
+        for where in task.share.ranges
+    ]
+
+
+def _figures(column: Callable[[str], Column]) -> list[Column]:
     """What is counted on the way; the rows of an event have one outcome."""
-    outcome, is_first = F.col("outcome"), F.col("nth") == 0
-    place = F.struct("reason", "partition", "offset")
+    outcome, is_first = column("outcome"), column("nth") == 0
+    place = F.struct(*(column(name).alias(name) for name in ("reason", "partition", "offset")))
     return [
         F.count_if((outcome == PASSED) & is_first).alias(PASSED),
         *(
             # Exact, as a stream has no more minutes.
             F.histogram_numeric(
-                F.when((outcome == each) & is_first, _audited_minute()), F.lit(_MINUTES_MAX)
+                F.when((outcome == each) & is_first, _audited_minute(column)), F.lit(_MINUTES_MAX)
             ).alias(each)
             for each in NOT_PASSED
         ),
         F.collect_list(F.when((outcome == DEAD) & is_first, place)).alias(DEAD),
-        *(F.coalesce(F.min(time), F.lit(0)).alias(time) for time in _TIMES),
+        *(F.coalesce(F.min(column(time)), F.lit(0)).alias(time) for time in _TIMES),
         *(
-            F.histogram_numeric(F.when(is_first, F.col(time)), F.lit(_MOMENTS_MAX)).alias(many)
+            F.histogram_numeric(F.when(is_first, column(time)), F.lit(_MOMENTS_MAX)).alias(many)
             for time, many in zip(_TIMES, _MANY_TIMES, strict=True)
         ),
     ]
 
 
-def _audited_minute() -> Column:
+def _audited_minute(column: Callable[[str], Column]) -> Column:
     """As `audited_minute` says."""
-    event_ms, accepted_ms = map(F.col, _TIMES)
+    event_ms, accepted_ms = map(column, _TIMES)
     is_wild = ~(event_ms - accepted_ms).between(-LATE_MS_MAX, EARLY_MS_MAX)
     minute_ms = event_ms - F.pmod(event_ms, F.lit(MINUTE_MS))
     return F.when(is_wild, WILD).otherwise(minute_ms)
@@ -200,23 +302,29 @@ def labelled(share: PipelineShare) -> Column:
     return F.when(is_again, F.array_append(headers, label)).otherwise(headers)
 
 
-def _made(task: Task, seen: dict[str, Any]) -> Made:
+def _made(task: Task, seen: dict[str, Any], found: Sequence[Mapping[str, Any]] = ()) -> Made:
     topic = stream_topic(task.pipeline.source.stream)
     dead: dict[tuple[str, KafkaPartition], Offsets] = {}
     for event in seen[DEAD]:
         where = KafkaPartition(topic, event["partition"])
         offsets = dead.setdefault((event["reason"], where), Offsets())
         offsets.add(event["offset"], event["offset"] + 1)
-    return Made(
+    made = Made(
         seen[PASSED],
-        {what: _counted(seen[what]) for what in NOT_PASSED},
+        {what: _times(seen[what]) for what in NOT_PASSED},
         dead,
         *(seen[time] for time in _TIMES),
-        *(_counted(seen[many]) for many in _MANY_TIMES),
+        *(_times(seen[many]) for many in _MANY_TIMES),
     )
+    return replace(made, stored_ms=_stored_ms(task, seen), found=found)
 
 
-def _counted(histogram: Sequence[Mapping[str, float]] | None) -> dict[int, int]:
+def _stored_ms(task: Task, seen: Mapping[str, Any]) -> dict[KafkaPartition, int]:
+    told = {where: seen.get(f"stored-{where.partition}") for where in task.share.ranges}
+    return {where: at_ms for where, at_ms in told.items() if at_ms is not None}
+
+
+def _times(histogram: Sequence[Mapping[str, float]] | None) -> dict[int, int]:
     """How often each value came: what each task has seen is told by itself."""
     counts: Counter[int] = Counter()
     for each in histogram or ():

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from msgspec import structs
 
 from pipelines.book import PipelineShare
-from shared.event.record import KafkaPartition, RecordOut
+from shared.event.record import KafkaPartition, Position, RecordOut
 from shared.event.topics import RECEIPTS
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
@@ -34,6 +35,10 @@ class Made:
     accepted_ats: Mapping[int, int] = field(default_factory=dict)
     # What a sink has to tell besides.
     records: Sequence[RecordOut] = ()
+    # Up to which time of the broker's each Kafka partition was read.
+    stored_ms: Position = field(default_factory=dict)
+    # What is to be stored with the position: of windows what Spark has computed, of others rows.
+    found: Sequence[Mapping[str, Any]] = ()
 
     @property
     def counts(self) -> dict[str, int]:

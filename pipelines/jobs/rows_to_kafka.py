@@ -30,5 +30,17 @@ def write_rows(
     no_topic = getattr(getattr(jvm.scala, "None$"), "MODULE$")
     execution = rows._jdf.queryExecution()  # noqa: SLF001 - as above
     jvm.org.apache.spark.sql.kafka010.KafkaWriter.write(execution, parameters, no_topic)
+    return told_of(execution, observed)
+
+
+def read_rows(rows: DataFrame, observed: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """The rows themselves, and what was counted on the way."""
+    found = rows.toArrow().to_pylist()
+    execution = rows._jdf.queryExecution()  # noqa: SLF001 - as above
+    return found, told_of(execution, observed)
+
+
+def told_of(execution: Any, observed: Sequence[str]) -> list[dict[str, Any]]:
+    """What `observe` has counted while this was executed."""
     figures = execution.observedMetrics()
     return [json.loads(figures.apply(name).json()) for name in observed]

@@ -5,13 +5,14 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import structlog
 
 from pipelines.book import PipelineBook, PipelineShare, Planned
-from pipelines.jobs.job import JobFailedError, Task, run_job
+from pipelines.jobs.job import JobFailedError, Task, TooMuchAtOnceError, run_job
+from pipelines.jobs.kept_lanes import KeptLanes, Stored, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
 from pipelines.jobs.outcomes import Made, receipts
 from pipelines.jobs.poison import dead_letter
@@ -19,6 +20,7 @@ from pipelines.jobs.sink import SinkAwayError, SinkKind
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
+from pipelines.windows.change import KeptChange, TooManyChangedError, TooMuchKeptError
 from pipelines.writer import UNWRITTEN, SlotLostError, SlotWriters
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import lane_group
@@ -31,10 +33,20 @@ log = structlog.get_logger()
 
 # As much of what went wrong as anybody reads.
 _WORDS_MAX = 300
-# What rests because its pipeline cannot work on it.
-STEP_FAILED = "step_failed"
+# What rests because its pipeline has no room for what it would keep.
+TOO_MUCH_KEPT = "too_much_kept"
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is stored of a pipeline, all or none."""
+
+    reaches: Mapping[KafkaPartition, Reach]
+    rows: Sequence[RecordOut] = ()
+    # What it keeps, and the rows that come of it.
+    more: Sequence[Stored] = ()
 
 
 @dataclass
@@ -50,6 +62,7 @@ class JobRunner:
     sinks: Mapping[str, SinkKind]
     # Gets the pipeline, and why what it writes to does not take anything; empty: it does.
     told: Callable[[str, str], None] = lambda _, __: None
+    keepers: KeptLanes = field(default_factory=KeptLanes)
 
     def __post_init__(self) -> None:
         self._plans: KeptPlans | None = None
@@ -69,7 +82,7 @@ class JobRunner:
         try:
             work = [self._with_sink(task) for task in work]
             # Before anything is written: whoever goes on from here says what may be a repeat.
-            ready = await self._store(job, {task: ([], _until(task.share)) for task in work})
+            ready = await self._store(job, {task: Told(_until(task.share)) for task in work})
             if not ready:
                 return
             spark = await self.spark.get()
@@ -77,17 +90,11 @@ class JobRunner:
                 self._plans = KeptPlans(spark)
             found = await self.in_thread(run_job, self._plans, self.settings, ready)
             made = dict(zip(ready, found, strict=True))
-            rows = {
-                task: [*self._receipts(task.share, made[task], began_ms), *made[task].records]
-                for task in ready
-            }
-            stored = await self._store(
-                job, {task: (rows[task], _ends(task.share)) for task in ready}
-            )
-            took_s = time.monotonic() - began_s
-            self._done(job, {task: made[task] for task in stored}, took_s)
+            await self._store_made(job, made, began_s, began_ms)
         except JobFailedError as error:
             await self._cut(job, work, error, began_ms)
+        except TooMuchAtOnceError as error:
+            self._too_much(job, work, error)
         except Exception as error:  # noqa: BLE001 - it is told, and tried again
             self._held_up(job, work, error)
 
@@ -96,21 +103,67 @@ class JobRunner:
             return task
         return replace(task, sink=self.sinks[output.member].made(task.pipeline))
 
-    async def _store(
-        self,
-        job: Planned,
-        told: Mapping[Task, tuple[Sequence[RecordOut], Mapping[KafkaPartition, Reach]]],
-    ) -> list[Task]:
+    async def close_windows(self, job: Planned, task: Task) -> None:
+        """Write what is over since time has passed, without an event."""
+        try:
+            await self._store_made(job, {task: Made()}, time.monotonic(), now_ms())
+        except Exception as error:  # noqa: BLE001 - as above
+            self._held_up(job, [task], error)
+
+    async def _store_made(
+        self, job: Planned, made: dict[Task, Made], began_s: float, began_ms: int
+    ) -> None:
+        """What a job has come to: of each pipeline by itself."""
+        told, changes = {}, {}
+        for task in list(made):
+            share, change = task.share, None
+            if self.book.is_ours(share) and share.lane_id in self.keepers.by_lane:
+                try:
+                    change, made[task] = await self.in_thread(self._changed, task, made[task])
+                except TooMuchKeptError as error:
+                    failed = JobFailedError(str(error), TOO_MUCH_KEPT)
+                    await self._cut(_part(job, [task]), [task], failed, began_ms)
+                    continue
+                except TooManyChangedError as error:
+                    self._too_much(_part(job, [task]), [task], error)
+                    continue
+                changes[task] = change
+            more = (
+                stored_of(task.pipeline, change, made[task], task.tables.written) if change else ()
+            )
+            rows = self._receipts(share, made[task], began_ms) if share.ranges else []
+            rows += made[task].records
+            told[task] = Told(_ends(share), rows, list(more))
+        stored = await self._store(job, told)
+        for task in stored:
+            if (change := changes.get(task)) is not None and self.book.is_ours(task.share):
+                keeper = self.keepers.by_lane[task.share.lane_id]
+                keeper.is_done(change, task.share, made[task])
+                self.book.closes_at(task.share, keeper.kept.closes_at_ms)
+        took_s = time.monotonic() - began_s
+        self._done(job, {task: made[task] for task in stored}, took_s)
+
+    def _changed(self, task: Task, made: Made) -> tuple[KeptChange, Made]:
+        lane_id = task.share.lane_id
+        keeper, places = self.keepers.by_lane[lane_id], self.book.lanes[lane_id].reaches
+        room = self.keepers.room_of(lane_id)
+        return keeper.change(task.pipeline, task.share, made, list(places), room)
+
+    async def _store(self, job: Planned, told: Mapping[Task, Told]) -> list[Task]:
         """Gives those of which Kafka has it; the others are tried again, all of it."""
 
         async def store(task: Task) -> Exception | None:
-            rows, reaches = told[task]
+            it = told[task]
             if not self.book.is_ours(task.share):
                 return SlotLostError("it is not ours to say any more")
             lane = lane_group(task.share.lane_id)
+            writer = self.writers.of(task.pipeline.name)
             try:
-                await self.writers.of(task.pipeline.name).store(rows, {lane: reaches})
+                await writer.store(it.rows, {lane: it.reaches} if it.reaches else {}, it.more)
             except UNWRITTEN as error:
+                if it.more:
+                    # It may be stored and it may not: Kafka is asked, by whoever goes on.
+                    self.book.leave(task.share.lane_id)
                 return error
             return None
 
@@ -141,6 +194,12 @@ class JobRunner:
             self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
             self.metrics.came_to(name, what.counts)
 
+    def _too_much(self, job: Planned, work: Sequence[Task], error: Exception) -> None:
+        """It is tried with fewer events."""
+        self.book.too_much(job)
+        for task in work:
+            log.info("lane.too_much", lane=task.share.lane_id, why=short(error))
+
     def _held_up(self, job: Planned, work: Sequence[Task], error: Exception) -> None:
         again_s = self.book.held_up(_part(job, work), time.monotonic())
         for task in work:
@@ -170,13 +229,13 @@ class JobRunner:
         (task,), ((where, (at, _)),) = work, job.shares[0].ranges.items()
         try:
             letter = await dead_letter(
-                self.log, where, at, task.pipeline, reason=STEP_FAILED, why=short(error)
+                self.log, where, at, task.pipeline, reason=error.reason, why=short(error)
             )
-            dead = {(STEP_FAILED, where): Offsets.of([(at, at + 1)])} if letter else {}
+            dead = {(error.reason, where): Offsets.of([(at, at + 1)])} if letter else {}
             made = Made(dead=dead)
             rows = self._receipts(task.share, made, began_ms)
             rows += [letter] if letter else []
-            if await self._store(job, {task: (rows, _ends(task.share))}):
+            if await self._store(job, {task: Told(_ends(task.share), rows)}):
                 self._done(job, {task: made}, 0.0)
         except Exception as away:  # noqa: BLE001 - as above
             self._held_up(job, work, away)

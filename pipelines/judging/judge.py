@@ -11,7 +11,16 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, BinaryType, BooleanType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    MapType,
+    NumericType,
+    StructType,
+    TimestampType,
+)
 
 from pipelines.functions.faults import fault_of_a_function
 from pipelines.functions.granted import check_granted, signature_of
@@ -20,22 +29,17 @@ from pipelines.judging.expressions import ExpressionError, Scope, check_growth, 
 from pipelines.judging.growth import Growth, of_member, together
 from pipelines.judging.probes import probes_of
 from pipelines.judging.trees import Branch, TreeError, node_of
-from pipelines.judging.trial import came_of, differences, given_records, given_tables
+from pipelines.judging.trial import Came, came_of, differences, given_records, given_tables
 from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
 from pipelines.plan import RECORDS, after, columns_of, opened
+from pipelines.windows.partials import events_of, parts_of
 from shared.config.model import ConfigError
 from shared.config.outside.call import Call
-from shared.config.pipeline import (
-    FACTS,
-    Enrich,
-    Explode,
-    Key,
-    Pipeline,
-    Select,
-    Step,
-    Where,
-)
+from shared.config.pipeline import Enrich, Explode, Key, Pipeline, Select, Step, ToDead, Where
+from shared.config.steps.computed import Computed, computed
+from shared.config.steps.expression import FACTS
+from shared.config.steps.window import WINDOW_END, WINDOW_START, Dedupe, WindowOf, WindowStep
 from shared.event.record import RecordIn
 
 # The bytes of an event, to functions.
@@ -101,6 +105,9 @@ def typed(
     for nth, output in enumerate(pipeline.to):
         if output.when is not None:
             stage.condition(output.when, "to", nth, "when")
+    if pipeline.window is not None:
+        kinds = _window_kinds(session, pipeline)
+        steps[-1] = Typed(pipeline.steps[-1], tuple(kinds.items()))
     return steps
 
 
@@ -114,22 +121,52 @@ def _check_key(pipeline: Pipeline) -> None:
             raise UnfitError(wrong, "to", 0, "database", "key", nth)
 
 
+def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
+    """The members of a row of its windows; UnfitError if Spark cannot make them."""
+    assert pipeline.window is not None, "it is asked of those alone that count"
+    try:
+        events = events_of(
+            pipeline,
+            session.createDataFrame([], RECORDS),
+            frontier_ms=0,
+            look_ups=given_tables(pipeline).look_ups,
+        )
+        parts_of(pipeline, events).schema  # noqa: B018 - that Spark has looked at all of it
+    except PySparkException as error:
+        at = len(pipeline.steps) - 1
+        raise UnfitError(first_line(error), "steps", at, "window") from None
+    kinds = {field.name: field.dataType.simpleString() for field in events.schema.fields}
+    return {
+        **{name: kinds[name] for name in pipeline.window.by},
+        **dict.fromkeys((WINDOW_START, WINDOW_END), "timestamp"),
+        **{name: computed(text).aggregate for name, text in pipeline.window.compute.items()},
+    }
+
+
 def tried(session: SparkSession, pipeline: Pipeline) -> None:
     """Run the document's tests, and what else may come; UnfitError if that goes wrong."""
     groups = [given_records(pipeline, test, nth) for nth, test in enumerate(pipeline.tests)]
     probes = probes_of(pipeline, partition=len(groups))
+    # What is kept of the events of one test is not there for the next.
+    runs = (
+        [[*groups, probes]] if not pipeline.kept_shape else [[each] for each in [*groups, probes]]
+    )
+    came: list[list[Came]] = []
     try:
-        came = came_of(
-            session, pipeline, [record for group in (*groups, probes) for record in group]
-        )
+        for run in runs:
+            found = came_of(session, pipeline, [record for group in run for record in group])
+            came += [found] if pipeline.kept_shape else _by_group(found, len(run))
     except (PySparkException, Py4JJavaError) as error:
         raise _failed(
             session, pipeline, [*probes, *(r for g in groups for r in g)], error
         ) from None
     for nth, test in enumerate(pipeline.tests):
-        own = [row for row in came if row.origin.partition == nth]
-        if lines := differences(pipeline, test, own):
+        if lines := differences(pipeline, test, came[nth]):
             raise UnfitError("\n".join(["it does not come as expected:", *lines]), "tests", nth)
+
+
+def _by_group(came: Sequence[Came], count: int) -> list[list[Came]]:
+    return [[row for row in came if row.origin.partition == nth] for nth in range(count)]
 
 
 def _failed(
@@ -141,8 +178,8 @@ def _failed(
             if isinstance(step, Call) and why.startswith(f"{step.call}:"):
                 return UnfitError(f"it fails on an event: {why}", "steps", nth, step.member)
     for nth, _ in enumerate(pipeline.steps, start=1):
-        first = pipeline.to[0]
-        to = (first if first.when is None else replace(first, when=None),)
+        is_whole = nth == len(pipeline.steps) and pipeline.window is not None
+        to = pipeline.to if is_whole else (ToDead(True),)
         part = replace(pipeline, steps=pipeline.steps[:nth], to=to, match=None, tests=())
         try:
             came_of(session, part, records)
@@ -167,10 +204,8 @@ class _Stage:
         match step:
             case Where():
                 self.condition(step.where, *at)
-                return self.scope
             case Key():
                 self._value(step.key, *at)
-                return self.scope
             case Call():
                 return self.scope | self._called(step.call, *at)
             case Select():
@@ -191,6 +226,11 @@ class _Stage:
                 except ConfigError as error:
                     raise UnfitError(error.wrong, *at, "schema") from None
                 return self.scope | {step.enrich.into: of_member(step.enrich.into)}
+            case Dedupe():
+                self._value(step.dedupe.key, *at, "key")
+            case WindowStep():
+                self._window(step.window, *at)
+        return self.scope
 
     def _value(self, text: str, *at: str | int) -> None:
         kind, _ = self._judged(text, *at)
@@ -213,6 +253,49 @@ class _Stage:
                 wanted = f"{_named(field.dataType)}, and it is {_named(kind)}"
                 raise UnfitError(f"it reads {field.name!r} as {wanted}: CAST it before", *at)
         return {made: of_member(made) for made in returns.fieldNames()}
+
+    def _window(self, window: WindowOf, *at: str | int) -> None:
+        fields = {field.name: field.dataType for field in self.rows.schema.fields}
+        for nth, name in enumerate(window.by):
+            if name not in self.scope or name == FACTS:
+                there = ", ".join(each for each in self.scope if each != FACTS)
+                wrong = f"there is no column {name!r} here; there are: {there}"
+                raise UnfitError(wrong, *at, "by", nth)
+            if isinstance(fields[name], ArrayType | MapType | StructType):
+                wrong = f"{name} is {_named(fields[name])}, and a key is one value"
+                raise UnfitError(wrong, *at, "by", nth)
+        if window.time is not None:
+            kind, _ = self._judged(window.time, *at, "time")
+            if not isinstance(kind, TimestampType):
+                raise UnfitError(f"it is {_named(kind)}, and a time is a TIMESTAMP", *at, "time")
+        tops = set()
+        for name, text in window.compute.items():
+            where = (*at, "compute", name)
+            try:
+                what = computed(text)
+            except ConfigError as error:
+                raise UnfitError(error.wrong, *where) from None
+            if what.of:
+                self._aggregate(what, *where)
+            tops |= {what.of} if what.aggregate == "top" else set()
+            if len(tops) > 1:
+                raise UnfitError("one window has the top of one expression", *where)
+
+    def _aggregate(self, what: Computed, *at: str | int) -> None:
+        """Of what can be added, or compared, or written."""
+        kind, _ = self._judged(what.of, *at)
+        named = f"{what.aggregate}({what.of}) is of {_named(kind)}"
+        match what.aggregate:
+            case "sum" | "avg" if not isinstance(kind, NumericType):
+                raise UnfitError(f"{named}, and not of a number", *at)
+            case "count_if" if not isinstance(kind, BooleanType):
+                raise UnfitError(f"{named}, and must be of true or false", *at)
+            case "min" | "max" if isinstance(kind, ArrayType | MapType | StructType | BinaryType):
+                raise UnfitError(f"{named}, and not of one value", *at)
+            case _ if what.aggregate != "count":
+                self._check_type(kind, *at)
+            case _:
+                pass
 
     def condition(self, text: str, *at: str | int) -> None:
         kind, _ = self._judged(text, *at)

@@ -28,13 +28,15 @@ OPTIONS: Mapping[str, str] = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.variable.substitute": "false",
+    # What jobs bring back to the driver is in its heap; of fewer events it is less.
+    "spark.driver.maxResultSize": "64m",
 }
 # What plans are made of themselves (plan.py), and what the engine counts with.
 _OF_PLANS = frozenset(
     """
     ! and or not = == <=> < <= > >= + - * / % when
     map map_from_entries posexplode_outer timestamp_millis try_element_at try_validate_utf8
-    collect_list count_if histogram_numeric min
+    & collect_list collect_set count count_if explode histogram_numeric max min session_window sum
     """.split()  # noqa: SIM905 - a list of such words would be read by nobody
 )
 

@@ -3,26 +3,34 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipelines.parts.whole_events import DEAD
+from pipelines.parts.whole_events import DEAD, FILTERED, LATE
 from pipelines.plan import RECORDS, planned
 from pipelines.shards import NO_SHARDS, Partitionings
 from pipelines.tables.look_ups import GivenRows, Tables
+from pipelines.windows.kept import KeptWindows
+from pipelines.windows.partials import events_of, fates_of, partials_of, parts_of
+from pipelines.windows.seen import KeptKeys, seen_of
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_tests import PipelineTest
+from shared.config.steps.window import WINDOW_END, WINDOW_START
 from shared.config.table import Table
 from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
+from shared.event.table_row import window_key
 from shared.event.topics import stream_of, stream_topic, table_of
 from shared.proof.receipt import PASSED
 
 # When the events of tests happened, each a second after the one before: 2026-01-01T00:00:00Z.
 _TEST_TIME_MS = 1_767_225_600_000
+# When all windows are over.
+_FAR_MS = 10**16
 # As exact as numbers are after a few sums and products.
 _PART_OF_A_NUMBER = 1e-9
 
@@ -39,19 +47,28 @@ class Came:
     key: bytes | None
     value: bytes
 
+    @property
+    def is_of_an_event(self) -> bool:
+        """And not of a window, which several events make."""
+        return self.origin.partition >= 0
+
 
 def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> list[RecordIn]:
     """The events of a test, as the gateway would have stored them."""
     records = []
-    for nth, event in enumerate(test.given):
-        at_ms = _TEST_TIME_MS + nth * 1_000
+    times_ms = test.times_ms or [_TEST_TIME_MS + nth * 1_000 for nth, _ in enumerate(test.given)]
+    # They are stored in their order, none before it has happened.
+    stored_ms = list(accumulate(times_ms, max))
+    for nth, (event, time_ms, at_ms) in enumerate(
+        zip(test.given, times_ms, stored_ms, strict=True)
+    ):
         records.append(
             RecordIn(
                 Origin(stream_topic(pipeline.source.stream), partition, nth),
                 at_ms,
                 None,
                 json.dumps(event, ensure_ascii=False).encode(errors="replace"),
-                event_headers(event_id=str(nth), event_time_ms=at_ms, accepted_at_ms=at_ms),
+                event_headers(event_id=str(nth), event_time_ms=time_ms, accepted_at_ms=at_ms),
             )
         )
     return records
@@ -93,9 +110,53 @@ def came_of(
     if not given:
         return []
     known = given_tables(pipeline) if tables is None else tables
-    rows = planned(pipeline, session.createDataFrame(given, RECORDS), streams, known).collect()
+    records_read = session.createDataFrame(given, RECORDS)
+    if pipeline.window is not None:
+        return _counted(pipeline, records_read, known)
+    rows = planned(pipeline, records_read, streams, known).collect()
     topic = stream_topic(pipeline.source.stream)
-    return [_came(topic, row) for row in sorted(rows, key=lambda row: row[:3])]
+    came = [_came(topic, row) for row in sorted(rows, key=lambda row: row[:3])]
+    return came if pipeline.dedupe is None else _once(pipeline, rows, came)
+
+
+def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[Came]) -> list[Came]:
+    """Without those that came before: of these one row stays, which says so."""
+    assert pipeline.dedupe is not None, "it is asked of those alone that take events once"
+    kept = KeptKeys(pipeline.dedupe, pipeline.kept_shape)
+    repeats = kept.changed_by(seen_of(row.asDict() for row in rows), 0).repeats
+    found: dict[Origin, list[Came]] = {}
+    for row in came:
+        found.setdefault(row.origin, []).append(row)
+    once: list[Came] = []
+    for origin, own in found.items():
+        is_repeat = (origin.partition, origin.offset) in repeats
+        once += [replace(own[0], outcome=FILTERED, target=None)] if is_repeat else own
+    return once
+
+
+def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Came]:
+    """What comes to no window, and then the rows of all windows, as if all were over."""
+    topic = stream_topic(pipeline.source.stream)
+    events = events_of(pipeline, records, frontier_ms=0, look_ups=tables.look_ups)
+    assert pipeline.window is not None, "it is asked of those alone that count"
+    kept = KeptWindows(pipeline.window, pipeline.kept_shape)
+    found = parts_of(pipeline, events).toArrow().to_pylist()
+    rows = kept.changed_by(partials_of(pipeline, found), _FAR_MS).rows
+    others = fates_of(pipeline, events).collect()
+    came = [_came(topic, row) for row in sorted(others, key=lambda row: row[:2])]
+    return came + [
+        Came(
+            # No event's: it comes of several.
+            Origin(topic, -1, nth),
+            PASSED,
+            None,
+            name,
+            window_key(row.group, row.start_ms).encode(),
+            row.value,
+        )
+        for name in pipeline.targets
+        for nth, row in enumerate(rows)
+    ]
 
 
 def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[Came]) -> list[str]:
@@ -110,6 +171,8 @@ def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[Came]) ->
         lines += _unlike(f"to the {pipeline.sink.member}", test.expect, [*map(_read, events)])
     dead = [row for row in came if row.outcome == DEAD]
     lines += _unlike("in dead letters", test.dead, [_read(row.value) for row in dead])
+    late = [row for row in came if row.outcome == LATE]
+    lines += _unlike("too late", test.late, [_read(row.value) for row in late])
     if lines:
         lines += _fates(came)
     return lines
@@ -137,10 +200,21 @@ def _unlike(where: str, expected: Sequence[Any], came: Sequence[Any]) -> list[st
     lines = []
     for nth in range(max(len(expected), len(came))):
         wanted, got = expected[nth : nth + 1], came[nth : nth + 1]
-        if not (wanted and got and _is_same(wanted[0], got[0])):
+        if not (wanted and got and _is_same(wanted[0], _asked(got[0], wanted[0]))):
             lines += [f"{where}, event {nth + 1}:"]
             lines += [f"  - expected {_shown(wanted)}", f"  + came     {_shown(got)}"]
     return lines
+
+
+def _asked(came: Any, expected: Any) -> Any:
+    """Without when its window was, if that is not asked for."""
+    if not isinstance(came, dict) or not isinstance(expected, dict):
+        return came
+    return {
+        name: value
+        for name, value in came.items()
+        if name in expected or name not in {WINDOW_START, WINDOW_END}
+    }
 
 
 def _shown(events: Sequence[Any]) -> str:

@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from shared.config.pipeline import FACTS
+from shared.config.steps.expression import FACTS
 from shared.event.envelope import EVENT_ID
 
 # Ours begin so among the columns of a plan; no member that is read does.

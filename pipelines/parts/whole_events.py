@@ -13,8 +13,9 @@ DEAD = "dead"
 # The fate of an event without a value, for a database: it passes all steps as it is, and takes the
 # row of its key away.
 GONE = "gone"
-# Whose rows go nowhere.
-NOT_PASSED = (FILTERED,)
+LATE = "late"
+# Whose rows go nowhere; of late events, only if somebody wants them.
+NOT_PASSED = (FILTERED, LATE)
 
 
 def whole_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -32,7 +32,7 @@ _SENTENCES = {
 _KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
     f"[{member}]"
     for member in (
-        *("where", "select", "explode", "enrich", "call"),
+        *("where", "select", "explode", "enrich", "call", "window", "dedupe"),
         *("stream", "table", "dead", "archive", "database"),
     )
 }

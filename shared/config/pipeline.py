@@ -7,10 +7,9 @@ Whoever does not know a step, an output or a test refuses all of it: events woul
 
 import hashlib
 import json
-import re
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field, Tag, model_validator
+from pydantic import ConfigDict, Field, Tag, model_validator
 from pydantic.dataclasses import dataclass
 
 from shared.config.access import DEFAULT_TENANT
@@ -19,63 +18,24 @@ from shared.config.model import CONFIG, ConfigError, ConfigObject, by_member, on
 from shared.config.outside.call import Call
 from shared.config.outside.database import DatabaseTable
 from shared.config.pipeline_tests import PipelineTest
+from shared.config.steps.checks import check_outputs, check_steps
+from shared.config.steps.expression import NO_COLUMN, Columns, Expression, is_column
+from shared.config.steps.window import Dedupe, Keeping, OnceOf, WindowOf, WindowStep, shape_of
 from shared.config.values import Name, check
 from shared.event.topics import config_key, pipeline_lane
 
-# An expression that is longer is a program; Spark's parser takes it, and people do not.
-EXPRESSION_BYTES_MAX = 4096
 # Enough for a wide table's columns, with their types.
 SCHEMA_CHARS_MAX = 16_384
 # Each step is a projection of the plan that Spark optimises for each job.
 STEPS_MAX = 32
 OUTPUTS_MAX = 16
-COLUMNS_MAX = 200
 TESTS_MAX = 32
 # A document travels to every process through the config topic, under Kafka's limit for a record.
 DOCUMENT_BYTES_MAX = 262_144
-# What is known of an event besides its members stands in a column of this name.
-FACTS = "hifi"
 
 _PART = ConfigDict(**CONFIG, extra="forbid")
-_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 Match = Literal["first", "all"]
-
-
-_NO_COLUMN = (
-    "{!r} cannot name a column; use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit,"
-    f" and not {FACTS!r}"
-)
-
-
-def _is_column(name: str) -> bool:
-    return _COLUMN.fullmatch(name) is not None and name != FACTS
-
-
-def _check_columns(columns: Any) -> Any:
-    for name in columns if isinstance(columns, dict) else ():
-        if not _COLUMN.fullmatch(name):
-            raise ValueError(_NO_COLUMN.format(name))
-        if name == FACTS:
-            raise ValueError(f"{FACTS!r} is the column that holds what Hifi knows of an event")
-    return columns
-
-
-Expression: TypeAlias = Annotated[
-    str,
-    check(str.strip, "an expression is missing"),
-    check(
-        lambda text: len(text.encode(errors="replace")) <= EXPRESSION_BYTES_MAX,
-        f"an expression has at most {EXPRESSION_BYTES_MAX} bytes",
-    ),
-    Field(json_schema_extra={"maxLength": EXPRESSION_BYTES_MAX}),
-]
-_Columns: TypeAlias = Annotated[
-    dict[str, Expression],
-    Field(min_length=1, max_length=COLUMNS_MAX),
-    # Of the object, not of its keys: what a pointer shows is there.
-    BeforeValidator(_check_columns),
-]
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
@@ -99,7 +59,7 @@ class Select:
     """Makes the event anew, of these columns alone."""
 
     member: ClassVar[str] = "select"
-    select: _Columns
+    select: Columns
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
@@ -107,7 +67,7 @@ class Explode:
     """Makes an event of each element of a list; the element is a column of this name."""
 
     member: ClassVar[str] = "explode"
-    explode: Annotated[_Columns, Field(max_length=1)]
+    explode: Annotated[Columns, Field(max_length=1)]
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
@@ -130,7 +90,7 @@ class LookedUp:
     # The members of a row that are read, as with events.
     schema: Annotated[str, Field(min_length=1, max_length=SCHEMA_CHARS_MAX)]
     # The column that has them.
-    into: Annotated[str, Field(alias="as"), check(_is_column, _NO_COLUMN)]
+    into: Annotated[str, Field(alias="as"), check(is_column, NO_COLUMN)]
     # An event whose row is not there has null, or is a dead letter.
     missing: Literal["keep", "dead"] = "keep"
 
@@ -153,6 +113,8 @@ class ToStream:
     when: Expression | None = None
     # It may close a cycle of streams: events come again, keep their ids, and are not taken twice.
     repost: bool = False
+    # It has what comes too late for its window, as it came, and nothing else.
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
@@ -173,6 +135,8 @@ class ToDead:
     is_sink: ClassVar[bool] = False
     dead: Literal[True]
     when: Expression | None = None
+    # As of streams.
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
@@ -195,15 +159,20 @@ class ToDatabase:
     when: Expression | None = None
 
 
+_STEPS = (Where, Select, Explode, Enrich, Key, Call, WindowStep, Dedupe)
+_OUTPUTS = (ToStream, ToTable, ToDead, ToArchive, ToDatabase)
+
 Step: TypeAlias = Annotated[
     Annotated[Where, Tag("[where]")]
     | Annotated[Select, Tag("[select]")]
     | Annotated[Explode, Tag("[explode]")]
     | Annotated[Enrich, Tag("[enrich]")]
     | Annotated[Key, Tag("[key]")]
-    | Annotated[Call, Tag("[call]")],
-    by_member(Where, Select, Explode, Enrich, Key, Call),
-    one_of("step", Where, Select, Explode, Enrich, Key, Call),
+    | Annotated[Call, Tag("[call]")]
+    | Annotated[WindowStep, Tag("[window]")]
+    | Annotated[Dedupe, Tag("[dedupe]")],
+    by_member(*_STEPS),
+    one_of("step", *_STEPS),
 ]
 Output: TypeAlias = Annotated[
     Annotated[ToStream, Tag("[stream]")]
@@ -211,8 +180,8 @@ Output: TypeAlias = Annotated[
     | Annotated[ToDead, Tag("[dead]")]
     | Annotated[ToArchive, Tag("[archive]")]
     | Annotated[ToDatabase, Tag("[database]")],
-    by_member(ToStream, ToTable, ToDead, ToArchive, ToDatabase),
-    one_of("output", ToStream, ToTable, ToDead, ToArchive, ToDatabase),
+    by_member(*_OUTPUTS),
+    one_of("output", *_OUTPUTS),
 ]
 
 
@@ -264,7 +233,27 @@ class Pipeline(ConfigObject):
     @property
     def rewrites(self) -> bool:
         """Whether events are written anew; otherwise their bytes stay as they are."""
-        return any(isinstance(step, Select | Explode | Enrich) for step in self.steps)
+        return any(isinstance(step, Select | Explode | Enrich | WindowStep) for step in self.steps)
+
+    @property
+    def window(self) -> WindowOf | None:
+        """By which windows it counts, if it does."""
+        return next((step.window for step in self.steps if isinstance(step, WindowStep)), None)
+
+    @property
+    def dedupe(self) -> OnceOf | None:
+        return next((step.dedupe for step in self.steps if isinstance(step, Dedupe)), None)
+
+    @property
+    def kept_shape(self) -> str:
+        """What tells what it keeps of events from what another document would; empty: nothing."""
+        return shape_of(next((it for it in self.steps if isinstance(it, Keeping)), None))
+
+    @property
+    def late_to(self) -> ToStream | ToDead | None:
+        """Where what is late goes; without it, it is counted."""
+        streams_or_dead = (it for it in self.to if isinstance(it, ToStream | ToDead))
+        return next((output for output in streams_or_dead if output.late), None)
 
     @property
     def keeps_events(self) -> bool:
@@ -310,7 +299,7 @@ class Pipeline(ConfigObject):
         found = (
             each.stream if isinstance(each, ToStream) else each.table
             for each in self.to
-            if isinstance(each, ToStream | ToTable)
+            if isinstance(each, ToStream | ToTable) and not getattr(each, "late", False)
         )
         return [*dict.fromkeys(found)]
 
@@ -336,14 +325,14 @@ def _check_size(pipeline: Pipeline) -> None:
 def _check_steps(pipeline: Pipeline) -> None:
     explodes = [nth for nth, step in enumerate(pipeline.steps) if isinstance(step, Explode)]
     if len(explodes) > 1:
-        wrong = (
-            "one pipeline explodes once: put flatten(...) in the first, or chain two by a stream"
-        )
+        wrong = "it explodes once: put flatten(...) in the first, or chain two by a stream"
         raise ConfigError(f"steps.{explodes[1]}.explode", wrong)
+    check_steps(pipeline.steps)
 
 
 def _check_outputs(pipeline: Pipeline) -> None:
     outputs = pipeline.to
+    check_outputs(pipeline.steps, outputs)
     _check_sink(pipeline)
     if len(outputs) > 1 and pipeline.match is None and any(each.when for each in outputs):
         wrong = "of several outputs with a `when`, say first or all: who gets what several want"
@@ -392,6 +381,8 @@ def _check_tests(pipeline: Pipeline) -> None:
         if unknown := sorted(test.tables.keys() - pipeline.tables_from):
             wrong = f"it looks up in {sorted(pipeline.tables_from)} alone"
             raise ConfigError(f"tests.{nth}.tables.{unknown[0]}", wrong)
+        if test.times and len(test.times) != len(test.given):
+            raise ConfigError(f"tests.{nth}.times", "say when each of the given events happened")
         where = f"tests.{nth}.expect"
         if not isinstance(test.expect, dict):
             if test.expect and len(streams) != 1 and pipeline.sink is None:

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from shared.config.model import CONFIG
+from shared.config.steps.window import Moment, moment_ms
 from shared.config.values import Name
 
 GIVEN_MAX = 100
@@ -41,7 +42,15 @@ class PipelineTest:
     expect: Annotated[_Events | dict[Name, _Events], BeforeValidator(_check_expected)] = ()
     # Those given that end as dead letters.
     dead: _Events = ()
+    # Those that come too late for their windows.
+    late: _Events = ()
+    # When they happened, if that is not each a second after the one before.
+    times: Annotated[tuple[Moment, ...], Field(max_length=GIVEN_MAX, strict=False)] = ()
     # The rows that there are, of each table that is looked up in, by their keys.
     tables: Annotated[dict[Name, _Rows], Field(max_length=_TABLES_MAX)] = field(
         default_factory=dict
     )
+
+    @property
+    def times_ms(self) -> list[int]:
+        return [moment_ms(each) for each in self.times]

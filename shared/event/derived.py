@@ -32,6 +32,12 @@ def derived_id(pipeline: str, generation: int, origin: Origin, nth: int) -> str:
     return hashlib.sha256(named.encode()).hexdigest()
 
 
+def window_id(pipeline: str, generation: int, row: str, version: int) -> str:
+    """The id of what a pipeline writes of a window, by the key of its row and how often it has."""
+    named = f"{pipeline}/{generation}/{version}/{row}"
+    return hashlib.sha256(named.encode()).hexdigest()
+
+
 def via_of(raw: bytes | None) -> tuple[str, ...]:
     """The pipelines in a header."""
     return tuple(raw.decode(errors="replace").split(",")) if raw else ()

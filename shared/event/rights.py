@@ -14,6 +14,7 @@ from shared.event.topics import (
     AUDIT,
     CONFIG,
     DEAD,
+    KEPT_PREFIX,
     LANE_GROUP_PREFIX,
     LANES,
     LEASE_GROUP_PREFIX,
@@ -121,6 +122,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
     "pipelines": (
         _all_of(STREAM_PREFIX, "Read", "Write"),
         _all_of(TABLE_PREFIX, "Read", "Write"),
+        # What they keep is theirs alone.
+        _all_of(KEPT_PREFIX, "Read", "Write", "Create"),
         *_read(CONFIG),
         *_write(RECEIPTS, DEAD),
         *_both(PIPELINES),

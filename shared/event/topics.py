@@ -16,6 +16,8 @@ ConfigKind = Literal["stream", "destination", "pipeline", "table", "key", "tenan
 OURS = "hifi."
 STREAM_PREFIX = "hifi.stream."
 TABLE_PREFIX = "hifi.table."
+# What a pipeline keeps of events that it has read: windows that are open, keys that it has seen.
+KEPT_PREFIX = "hifi.kept."
 RETRY_PREFIX = "hifi.retry."
 # What was not tried when it was due waits beside its tier: it may be a crowd, which would stand
 # before the others' few.
@@ -235,6 +237,17 @@ def table_of(topic: str) -> str:
     if not topic.startswith(TABLE_PREFIX):
         return topic
     return topic.removeprefix(TABLE_PREFIX).partition(".")[0]
+
+
+def kept_topic(pipeline: str, generation: int = 1) -> str:
+    """The topic with what a pipeline keeps; no name of a pipeline has a dot."""
+    return KEPT_PREFIX + (pipeline if generation == 1 else f"{pipeline}.{generation}")
+
+
+def kept_spec(pipeline: str, generation: int = 1) -> TopicSpec:
+    """Read whole by whoever goes on with the pipeline: what was changed since goes soon."""
+    kept = {"segment.bytes": str(LANES_SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.2"}
+    return TopicSpec(kept_topic(pipeline, generation), 1, {**_COMPACTED, **kept})
 
 
 def table_spec(table: str, generation: int = 1, *, retention_ms: int | None = None) -> TopicSpec:

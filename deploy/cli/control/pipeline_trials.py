@@ -30,6 +30,7 @@ from shared.config.pipeline import (
     ToTable,
     Where,
 )
+from shared.config.steps.window import Dedupe, WindowStep
 from shared.config.table import Table
 from shared.event.record import RecordIn
 from shared.event.topics import stream_topic
@@ -133,11 +134,13 @@ def show_trial(
     came = came_of(session, pipeline, records, streams, tables)
     for row in came:
         out.print(harmless(_row(row)))
-    fates = {row.origin: row.outcome for row in came}
-    counts = Counter(fates.values())
+    fates = {row.origin: row.outcome for row in came if row.is_of_an_event}
+    # What was counted has no row of its own.
+    counts = Counter({"passed": len(records) - len(fates)}) + Counter(fates.values())
+    late = f" {counts['late']:,} late," if pipeline.window else ""
     talk.print(
         f"{len(records):,} events: {counts['passed']:,} passed, {counts['filtered']:,} filtered,"
-        f" {counts['dead']:,} dead. Nothing was written."
+        f"{late} {counts['dead']:,} dead. Nothing was written."
     )
 
 
@@ -156,33 +159,37 @@ def _line(typed_step: Typed) -> str:
         case Enrich(enrich=asked):
             kind = dict(typed_step.members)[asked.into]
             return f"enrich   {asked.into} {kind}  of {asked.table} by {asked.key}"
-        case Select():
-            return "select   " + ", ".join(f"{name} {kind}" for name, kind in typed_step.members)
+        case Dedupe(dedupe=once):
+            return f"dedupe   {once.key}  within {once.within}"
+        case (WindowStep() | Select()) as made:
+            members = ", ".join(f"{name} {kind}" for name, kind in typed_step.members)
+            return f"{made.member:9}{members}"
 
 
 def _outputs(pipeline: Pipeline) -> str:
-    parts = [
-        _target(output) + (f" when {output.when}" if output.when else "") for output in pipeline.to
-    ]
+    parts = [_target(output) for output in pipeline.to]
     return "to       " + (", else " if pipeline.takes_first else ", ").join(parts)
 
 
 def _target(output: Output) -> str:
     match output:
         case ToStream():
-            return output.stream
+            name, is_late = output.stream, output.late
         case ToTable():
-            return f"table {output.table}"
+            name, is_late = f"table {output.table}", False
         case ToDatabase():
-            return f"database {output.database.table}"
+            name, is_late = f"database {output.database.table}", False
         case ToDead():
-            return "dead letters"
+            name, is_late = "dead letters", output.late
         case ToArchive():
             return f"archive {output.archive}"
+    if is_late:
+        return f"{name} what is late"
+    return f"{name} when {output.when}" if output.when else name
 
 
 def _row(row: Came) -> str:
-    place = f"{row.origin.partition}:{row.origin.offset}"
+    place = f"{row.origin.partition}:{row.origin.offset}" if row.is_of_an_event else "window"
     where = row.target or row.outcome + (f" ({row.reason})" if row.reason else "")
     key = "" if row.key is None else f"  key={row.key.decode(errors='replace')}"
     text = row.value.decode(errors="replace")

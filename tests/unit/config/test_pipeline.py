@@ -15,7 +15,6 @@ from shared.config.cycles import cycle_through
 from shared.config.model import ConfigError
 from shared.config.pipeline import (
     DOCUMENT_BYTES_MAX,
-    EXPRESSION_BYTES_MAX,
     Enrich,
     Explode,
     Key,
@@ -29,6 +28,7 @@ from shared.config.pipeline import (
     Where,
 )
 from shared.config.pipeline_tests import EXPECTED_MAX
+from shared.config.steps.expression import EXPRESSION_BYTES_MAX
 
 DOCUMENT: dict[str, Any] = {
     "name": "sales",
@@ -99,9 +99,8 @@ def test_a_fingerprint_tells_any_two_documents_apart() -> None:
 
 NO_COLUMN = "cannot name a column; use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit"
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"steps": [{"window": {}}]}, "steps.0", "there is no step 'window'; there are: where, select"),
-    ({"steps": [{"window": {}}]}, "steps.0", "there is no step 'window'"),
-    ({"steps": [{"dedupe": {}}]}, "steps.0", "there is no step 'dedupe'"),
+    ({"steps": [{"merge": {}}]}, "steps.0", "there is no step 'merge'; there are: where, select"),
+    ({"steps": [{"dedupe": {}}]}, "steps.0.dedupe.key", "it is missing"),
     ({"steps": [{"call": "f"}]}, "steps.0.call", "'f' is not a function's name; it is PACKAGE."),
     ({"steps": [{"call": "F.f"}]}, "steps.0.call", "'F.f' is not a function's name"),
     ({"steps": [{"calls": "f.f"}]}, "steps.0", "there is no step 'calls'"),

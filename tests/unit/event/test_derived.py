@@ -1,6 +1,6 @@
 """Events that a pipeline makes: the same ids each time, and none goes round for ever."""
 
-from shared.event.derived import HOPS_MAX, derived_id, hop, via_of
+from shared.event.derived import HOPS_MAX, derived_id, hop, via_of, window_id
 from shared.event.record import Origin
 
 PLACE = Origin("hifi.stream.orders", 3, 1234)
@@ -10,6 +10,12 @@ def test_an_id_is_made_like_this() -> None:
     assert derived_id("sales", 1, PLACE, 0) == (
         "9fe28900677ec995b7a2c2f6341a1828fb7c2fc345e9ab48154914671ad3b62f"
     )
+
+
+def test_what_is_written_of_a_window_has_an_id_for_each_version() -> None:
+    ids = {window_id("sales", 1, "DE@2026", version) for version in (1, 2, 2)}
+    assert len(ids) == 2
+    assert window_id("sales", 2, "DE@2026", 1) not in ids
 
 
 def test_an_id_is_the_same_each_time_and_no_two_are_the_same() -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from shared.event import topics
 from shared.event.times import DAY_MS
+from shared.event.topics import kept_spec, kept_topic
 from shared.retry.schedule import RetrySchedule
 
 NAMES = {
@@ -180,3 +181,10 @@ def test_what_grows_with_the_traffic_has_as_many_partitions_as_are_set() -> None
 def test_a_cluster_that_does_not_tell_of_segments_keeps_them_for_kafkas_week() -> None:
     kept = {topics.DEAD: {"retention.ms": str(DAY_MS)}}
     assert topics.held_ms([], kept) == 8 * DAY_MS
+
+
+def test_what_a_pipeline_keeps_has_a_topic_for_each_generation() -> None:
+    assert kept_topic("sales") == "hifi.kept.sales"
+    spec = kept_spec("sales", 2)
+    assert (spec.name, spec.partition_count) == ("hifi.kept.sales.2", 1)
+    assert spec.settings["cleanup.policy"] == "compact"

@@ -10,9 +10,9 @@ import pytest
 
 from pipelines.book import PipelineBook, Planned
 from pipelines.jobs import runner as runner_module
-from pipelines.jobs.job import JobFailedError, Task
+from pipelines.jobs.job import STEP_FAILED, JobFailedError, Task
 from pipelines.jobs.outcomes import Made
-from pipelines.jobs.runner import STEP_FAILED, JobRunner
+from pipelines.jobs.runner import JobRunner
 from pipelines.metrics import PipelineMetrics
 from pipelines.settings import PipelinesSettings
 from pipelines.writer import Reaches
@@ -41,7 +41,7 @@ class KeptWriters:
     def of(self, pipeline: str) -> "KeptWriters":
         return KeptWriters(self.broken, self.said, pipeline)
 
-    async def store(self, rows: Iterable[RecordOut], reaches: Reaches) -> None:
+    async def store(self, rows: Iterable[RecordOut], reaches: Reaches, _: object = ()) -> None:
         if self._name in self.broken:
             raise TimeoutError("Kafka does not answer")
         self.said.append((self._name, list(rows), reaches))

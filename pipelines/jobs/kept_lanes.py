@@ -1,0 +1,147 @@
+"""Turns what Spark has found for a pipeline into what is stored: what it keeps, and its rows. Pure.
+
+All of it is stored in one transaction with the position and the receipts, so that what is kept is
+always that of the events before the position, and what was written is written once.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from pipelines.book import PipelineShare
+from pipelines.jobs.outcomes import Made
+from pipelines.windows.change import KeptChange, WindowRow
+from pipelines.windows.frontier import Frontier
+from pipelines.windows.kept import KeptWindows
+from pipelines.windows.partials import partials_of
+from pipelines.windows.seen import KeptKeys, seen_of
+from shared.config.pipeline import Pipeline, ToStream, ToTable
+from shared.config.table import Table
+from shared.event.derived import VIA, window_id
+from shared.event.envelope import event_headers
+from shared.event.record import Headers, KafkaPartition
+from shared.event.table_row import window_key
+from shared.event.topics import kept_topic, stream_topic
+from shared.proof.receipt import PASSED
+
+Kept = KeptWindows | KeptKeys
+# Topic, key, value and headers.
+Stored = tuple[str, bytes | None, bytes | None, Headers]
+_FILTERED = "filtered"
+
+
+def kept_for(pipeline: Pipeline) -> Kept | None:
+    """What it begins with; None if it keeps nothing."""
+    if pipeline.window is not None:
+        return KeptWindows(pipeline.window, pipeline.kept_shape)
+    if pipeline.dedupe is not None:
+        return KeptKeys(pipeline.dedupe, pipeline.kept_shape)
+    return None
+
+
+@dataclass(slots=True)
+class KeptLane:
+    """What one pipeline keeps, and how far all of its stream has been read."""
+
+    tenant: str
+    kept: Kept
+    frontier: Frontier = field(default_factory=Frontier)
+
+    def change(
+        self,
+        pipeline: Pipeline,
+        share: PipelineShare,
+        made: Made,
+        places: Collection[KafkaPartition],
+        room: int,
+    ) -> tuple[KeptChange, Made]:
+        """What a job changes, and what became of its events now that more is known of them."""
+        read = Frontier(dict(self.frontier.read_ms))
+        read.read(made.stored_ms)
+        read.read(share.read_until_ms)
+        until_ms = read.at_ms(places)
+        if isinstance(self.kept, KeptWindows):
+            found = list(partials_of(pipeline, made.found))
+            return self.kept.changed_by(found, until_ms, room=room), made
+        change = self.kept.changed_by(seen_of(made.found), until_ms, room=room)
+        return change, _without(made, change.repeats)
+
+    def is_done(self, change: KeptChange, share: PipelineShare, made: Made) -> None:
+        """It is stored."""
+        self.kept.apply(change)
+        self.frontier.read(made.stored_ms)
+        self.frontier.read(share.read_until_ms)
+
+
+# What all pipelines of a tenant may keep in one process, and those of all tenants; in bytes.
+_TENANT_MAX, _PROCESS_MAX = 128 * 1_048_576, 384 * 1_048_576
+
+
+@dataclass(slots=True)
+class KeptLanes:
+    """Those of the pipelines that this process runs, by their lanes."""
+
+    by_lane: dict[str, KeptLane] = field(default_factory=dict)
+
+    def room_of(self, lane_id: str) -> int:
+        """How many bytes more a pipeline may keep: its tenant has a part of what there is."""
+        tenant = self.by_lane[lane_id].tenant
+        tenants = {keeper.tenant for keeper in self.by_lane.values()}
+        used = sum(it.kept.size for it in self.by_lane.values() if it.tenant == tenant)
+        return min(_TENANT_MAX, _PROCESS_MAX // len(tenants)) - used
+
+
+def stored_of(
+    pipeline: Pipeline, change: KeptChange, made: Made, tables: Mapping[str, Table]
+) -> Iterator[Stored]:
+    """All that is written of a change, in its order."""
+    topic = kept_topic(pipeline.name, pipeline.generation)
+    for key, value in change.records:
+        yield topic, key, value, ()
+    for row in change.rows:
+        yield from _row(pipeline, row, tables)
+    if pipeline.dedupe is not None:
+        for event in made.found:
+            if event["topic"] is not None and _place(event) not in change.repeats:
+                headers = tuple((each["key"], each["value"]) for each in event["headers"])
+                yield event["topic"], event["key"], event["value"], headers
+
+
+def _row(pipeline: Pipeline, row: WindowRow, tables: Mapping[str, Table]) -> Iterator[Stored]:
+    name = window_key(row.group, row.start_ms)
+    key = name.encode()
+    for output in pipeline.to:
+        if isinstance(output, ToTable):
+            yield tables[output.table].topic, key, row.value, ()
+        elif isinstance(output, ToStream) and not output.late:
+            event_id = window_id(pipeline.name, pipeline.generation, name, row.version)
+            headers = event_headers(
+                event_id=event_id,
+                event_time_ms=row.event_time_ms,
+                accepted_at_ms=row.accepted_at_ms,
+            )
+            via = (VIA, pipeline.name.encode())
+            yield stream_topic(output.stream), key, row.value, (*headers, via)
+
+
+def _place(event: Mapping[str, int]) -> tuple[int, int]:
+    return event["partition"], event["offset"]
+
+
+def _without(made: Made, repeats: Collection[tuple[int, int]]) -> Made:
+    """Those that came before are filtered, whenever that was."""
+    again = [
+        event
+        for event in made.found
+        if event["nth"] == 0 and event["outcome"] == PASSED and _place(event) in repeats
+    ]
+    if not again:
+        return made
+    minutes = dict(made.not_passed.get(_FILTERED, {}))
+    for event in again:
+        minute = event["minute_ms"]
+        minutes[minute] = minutes.get(minute, 0) + 1
+    return replace(
+        made,
+        passed=made.passed - len(again),
+        not_passed={**made.not_passed, _FILTERED: minutes},
+    )

@@ -1,0 +1,1 @@
+"""Keeps what must be known of events that were read before: windows that are open, keys seen."""

@@ -1,0 +1,128 @@
+"""Keeps which keys a pipeline has seen of late, so that it takes each event once. Pure.
+
+The keys of a job are stored as one record, which is taken away when the last of them is forgotten.
+Times are those of the broker: nobody else's clock makes a key be forgotten too early or too late.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pipelines.windows.change import (
+    HEAD,
+    KeptChange,
+    Record,
+    TooMuchKeptError,
+    frontier_of,
+    head,
+)
+from shared.config.steps.window import OnceOf
+
+# What one pipeline may have seen, and be asked for.
+KEYS_MAX = 500_000
+# Of one record, some 50 bytes each.
+_KEYS_OF_A_RECORD = 10_000
+_COSTS = 150
+
+
+class SeenEvent(NamedTuple):
+    """An event that has come to where it is asked whether it has been there."""
+
+    stored_ms: int
+    partition: int
+    offset: int
+    # A hash of its key.
+    key: str
+
+
+def seen_of(rows: Iterable[Mapping[str, Any]]) -> list[SeenEvent]:
+    """The events among rows that have a key; one that is dead has not been there."""
+    return [
+        SeenEvent(row["stored_ms"], row["partition"], row["offset"], row["seen"])
+        for row in rows
+        if row["nth"] == 0 and row["seen"] is not None and row["outcome"] != "dead"
+    ]
+
+
+@dataclass(slots=True)
+class KeptKeys:
+    """Those of one pipeline, and when each was seen first."""
+
+    of: OnceOf
+    shape: str
+    frontier_ms: int = 0
+    _first_ms: dict[str, int] = field(default_factory=dict)
+    _records: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._first_ms)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self._records.values())) * _COSTS
+
+    @property
+    def closes_at_ms(self) -> int | None:
+        """How far all must have been read for the oldest record to have nothing to say."""
+        oldest = next(iter(self._records.values()), None)
+        return None if oldest is None else max(oldest.values()) + self.of.within_ms
+
+    def read(self, key: bytes, value: bytes | None) -> None:
+        """One more record, as it was stored."""
+        if key == HEAD:
+            self.frontier_ms = frontier_of(value)
+        elif value is None:
+            self._forget(int(key))
+        else:
+            self._enter(int(key), json.loads(value))
+
+    def changed_by(
+        self, found: Iterable[SeenEvent], frontier_ms: int, *, room: int = 2**62
+    ) -> KeptChange:
+        """Which of these events have come before, and what is known after them."""
+        frontier_ms = max(frontier_ms, self.frontier_ms)
+        new: dict[str, int] = {}
+        repeats = set()
+        for event in sorted(found):
+            first_ms = new.get(event.key, self._first_ms.get(event.key))
+            if first_ms is not None and event.stored_ms - first_ms < self.of.within_ms:
+                repeats.add((event.partition, event.offset))
+            else:
+                new[event.key] = event.stored_ms
+        is_full = len(self._first_ms) + len(new) > KEYS_MAX or len(new) * _COSTS > max(room, 0)
+        if new and is_full:
+            raise TooMuchKeptError(f"{len(self._first_ms):,} keys are known, and that is the most")
+        listed, at = list(new.items()), max(self._records, default=0) + 1
+        opened = {
+            at + nth: dict(listed[begin : begin + _KEYS_OF_A_RECORD])
+            for nth, begin in enumerate(range(0, len(listed), _KEYS_OF_A_RECORD))
+        }
+        until_ms = frontier_ms - self.of.within_ms
+        gone = [at for at, keys in self._records.items() if max(keys.values()) <= until_ms]
+        records: list[Record] = [
+            head(self.shape, frontier_ms),
+            *((b"%012d" % at, None) for at in gone),
+            *((b"%012d" % at, json.dumps(keys).encode()) for at, keys in opened.items()),
+        ]
+        return KeptChange(
+            frontier_ms, records, opened=opened, gone=frozenset(gone), repeats=frozenset(repeats)
+        )
+
+    def apply(self, change: KeptChange) -> None:
+        """It is stored."""
+        self.frontier_ms = change.frontier_ms
+        for at in change.gone:
+            self._forget(at)
+        for at, keys in change.opened.items():
+            self._enter(at, keys)
+
+    def _enter(self, at: int, keys: dict[str, int]) -> None:
+        self._records[at] = keys
+        self._first_ms.update(keys)
+
+    def _forget(self, at: int) -> None:
+        for key, first_ms in self._records.pop(at, {}).items():
+            # It may have been seen again since.
+            if self._first_ms.get(key) == first_ms:
+                del self._first_ms[key]

@@ -1,0 +1,1 @@
+"""What steps of pipelines can be told: expressions, windows, keys."""

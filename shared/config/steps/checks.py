@@ -1,0 +1,45 @@
+"""Checks what a pipeline that keeps something of its events can have besides."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.config.model import ConfigError
+from shared.config.steps.window import Keeping, WindowStep
+
+
+def check_steps(steps: Sequence[Any]) -> None:
+    """One step keeps something, and what comes of windows are rows."""
+    keeping = [nth for nth, step in enumerate(steps) if isinstance(step, Keeping)]
+    if len(keeping) > 1:
+        wrong = "one pipeline has one window or dedupe: chain two by a stream"
+        raise ConfigError(f"steps.{keeping[1]}.{steps[keeping[1]].member}", wrong)
+    if not keeping or not isinstance(steps[keeping[0]], WindowStep):
+        return
+    if keeping[0] + 1 < len(steps):
+        wrong = "what a window writes are rows: chain what is done with them by a stream"
+        raise ConfigError(f"steps.{keeping[0] + 1}", wrong)
+    explodes = [nth for nth, step in enumerate(steps) if step.member == "explode"]
+    if explodes:
+        raise ConfigError(f"steps.{explodes[0]}.explode", "chain the window by a stream")
+
+
+def check_outputs(steps: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Rows of windows go to all streams and tables; what is late, to one place."""
+    keeps = any(isinstance(step, Keeping) for step in steps)
+    counts = any(isinstance(step, WindowStep) for step in steps)
+    late_to = [nth for nth, each in enumerate(outputs) if getattr(each, "late", False)]
+    if late_to and not counts:
+        raise ConfigError(f"to.{late_to[0]}.late", "nothing is late where there is no window step")
+    if len(late_to) > 1:
+        raise ConfigError(f"to.{late_to[1]}.late", "what is late goes to one place")
+    for nth, output in enumerate(outputs):
+        if keeps and getattr(output, "is_sink", False):
+            raise ConfigError(f"to.{nth}.{output.member}", "chain it by a stream")
+        if not counts:
+            continue
+        if output.member == "dead" and not output.late:
+            raise ConfigError(f"to.{nth}.dead", "a row of a window is no event that could be dead")
+        if output.when is not None:
+            raise ConfigError(f"to.{nth}.when", "a window's rows go to all: chain by a stream")
+        if getattr(output, "repost", False):
+            raise ConfigError(f"to.{nth}.repost", "a row of a window is a new event")

@@ -1,0 +1,41 @@
+"""Reads what is computed of a window: one aggregate, of one expression."""
+
+import re
+from typing import NamedTuple
+
+from shared.config.model import ConfigError
+
+_CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+_TOP_MAX = 100
+AGGREGATE_NAMES = (
+    *("count", "count_if", "sum", "avg", "min", "max", "first", "last"),
+    *("approx_count_distinct", "collect_set", "top"),
+)
+
+
+class Computed(NamedTuple):
+    """An aggregate of an expression, or of the events; of `top`, how many values at most."""
+
+    aggregate: str
+    of: str
+    most: int = 0
+
+
+def computed(text: str) -> Computed:
+    """What such a text says; ConfigError if it is no aggregate."""
+    found = _CALL.fullmatch(text)
+    name = found[1].lower() if found else ""
+    if found is None or name not in AGGREGATE_NAMES:
+        there = ", ".join(AGGREGATE_NAMES)
+        raise ConfigError("", f"it is one aggregate, such as sum(price); there are: {there}")
+    of = found[2].strip()
+    if name == "count" and of == "*":
+        return Computed(name, "")
+    if name == "top":
+        of, _, count = of.rpartition(",")
+        if not count.strip().isdigit() or not 1 <= int(count) <= _TOP_MAX or not of.strip():
+            raise ConfigError("", f"it is top(what, how many), of 1 to {_TOP_MAX}: top(url, 5)")
+        return Computed(name, of.strip(), int(count))
+    if not of:
+        raise ConfigError("", f"{name} is of an expression: {name}(price)")
+    return Computed(name, of)

@@ -1,0 +1,52 @@
+"""The leaves of a pipeline's document: expressions, and columns that are named by people."""
+
+import re
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from shared.config.values import check
+
+# An expression that is longer is a program; Spark's parser takes it, and people do not.
+EXPRESSION_BYTES_MAX = 4096
+COLUMNS_MAX = 200
+# What is known of an event besides its members stands in a column of this name.
+FACTS = "hifi"
+
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+NO_COLUMN = (
+    "{!r} cannot name a column; use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit,"
+    f" and not {FACTS!r}"
+)
+
+
+def is_column(name: str) -> bool:
+    return _COLUMN.fullmatch(name) is not None and name != FACTS
+
+
+def _check_columns(columns: Any) -> Any:
+    for name in columns if isinstance(columns, dict) else ():
+        if not _COLUMN.fullmatch(name):
+            raise ValueError(NO_COLUMN.format(name))
+        if name == FACTS:
+            raise ValueError(f"{FACTS!r} is the column that holds what Hifi knows of an event")
+    return columns
+
+
+Expression: TypeAlias = Annotated[
+    str,
+    check(str.strip, "an expression is missing"),
+    check(
+        lambda text: len(text.encode(errors="replace")) <= EXPRESSION_BYTES_MAX,
+        f"an expression has at most {EXPRESSION_BYTES_MAX} bytes",
+    ),
+    Field(json_schema_extra={"maxLength": EXPRESSION_BYTES_MAX}),
+]
+Columns: TypeAlias = Annotated[
+    dict[str, Expression],
+    Field(min_length=1, max_length=COLUMNS_MAX),
+    # Of the object, not of its keys: what a pointer shows is there.
+    BeforeValidator(_check_columns),
+]

@@ -1,0 +1,47 @@
+"""Puts tables into a running Hifi, and reads their rows as they were written."""
+
+import asyncio
+import json
+from typing import Any
+
+from shared.config.pipeline import Pipeline
+from shared.config.table import Table
+from shared.event.topics import lane_group
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
+from tests.support.kafka_log import read_all
+
+
+def put_table(kafka: str, name: str, *, written_by: str) -> Table:
+    table = Table(name, written_by=written_by)
+
+    async def make() -> None:
+        async with topic_admin(kafka) as admin:
+            await admin.create_missing([table.spec])
+        await write_config(kafka, [table])
+
+    asyncio.run(make())
+    return table
+
+
+def history(kafka: str, table: Table) -> dict[str, list[Any]]:
+    """All that was ever written of each row, in its order."""
+    found: dict[str, list[Any]] = {}
+    for record in asyncio.run(read_all(kafka, table.topic)):
+        value = json.loads(record.value) if record.value else None
+        found.setdefault(record.key.decode(), []).append(value)
+    return found
+
+
+def is_under_way(kafka: str, pipeline: Pipeline) -> bool:
+    """Whether a job of it was begun, and has not been stored."""
+
+    async def read() -> bool:
+        positions = FencedPositions(kafka, lane_group(pipeline.lane_id))
+        try:
+            return any(reach.until > reach.at for reach in (await positions.read()).values())
+        finally:
+            await positions.close()
+
+    return asyncio.run(read())

@@ -1,0 +1,212 @@
+"""Windows are merged to what a recount of all their events has, however these came."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.windows import kept as kept_module
+from pipelines.windows.change import HEAD, KeptChange, TooManyChangedError, TooMuchKeptError
+from pipelines.windows.kept import KeptWindows, Partial, group_of
+from shared.config.steps.window import WindowOf
+
+MINUTE_MS = 60_000
+HOURLY = WindowOf(
+    compute={"n": "count(*)", "total": "sum(x)", "mean": "avg(x)", "least": "min(x)"},
+    every="1 minute",
+    late="2 minutes",
+    by=("k",),
+)
+FINAL = WindowOf(
+    compute={"n": "count(*)"}, every="1 minute", late="2 minutes", by=("k",), emit="final"
+)
+SESSIONS = WindowOf(compute={"n": "count(*)"}, session="1 minute", late="2 minutes", by=("k",))
+FAR_MS = 10**12
+
+# When an event happened, of which key it is, and what it says.
+Event = tuple[int, str, int]
+EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 20 * MINUTE_MS), st.sampled_from(["a", "b"]), st.integers(-99, 10**25)
+    ),
+    max_size=40,
+)
+JOBS = st.lists(EVENTS, min_size=1, max_size=6)
+
+
+def hourly(events: Sequence[Event]) -> list[Partial]:
+    """What Spark would make of these, in a job."""
+    groups: dict[tuple[int, str], list[Event]] = defaultdict(list)
+    for event in events:
+        groups[event[0] - event[0] % MINUTE_MS, event[1]].append(event)
+    return [
+        Partial(
+            start,
+            start + MINUTE_MS,
+            json.dumps({"k": key}),
+            max(event[0] for event in own),
+            0,
+            [
+                len(own),
+                str(sum(event[2] for event in own)),
+                [str(sum(event[2] for event in own)), len(own)],
+                str(min(event[2] for event in own)),
+            ],
+        )
+        for (start, key), own in groups.items()
+    ]
+
+
+def single(events: Sequence[Event]) -> list[Partial]:
+    """A session of each event."""
+    return [
+        Partial(at, at + MINUTE_MS, json.dumps({"k": key}), at, 0, [1]) for at, key, _ in events
+    ]
+
+
+def stored(kept: KeptWindows, change: KeptChange, log: dict[bytes, bytes | None]) -> KeptWindows:
+    """Whoever reads the records has what whoever wrote them has."""
+    kept.apply(change)
+    log |= dict(change.records)
+    again = KeptWindows(kept.of, kept.shape)
+    for key, value in log.items():
+        again.read(key, value)
+    assert again._windows == kept._windows
+    assert (again.frontier_ms, again.size) == (kept.frontier_ms, kept.size)
+    return again
+
+
+@given(JOBS)
+@settings(max_examples=60, deadline=None)
+def test_rows_grow_to_what_a_recount_has_and_whoever_reads_goes_on(jobs: list[list[Event]]) -> None:
+    kept = KeptWindows(HOURLY, "s")
+    log: dict[bytes, bytes | None] = {}
+    rows: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    for events in jobs:
+        change = kept.changed_by(hourly(events), 0)
+        for row in change.rows:
+            rows[row.group, row.start_ms].append(json.loads(row.value))
+        kept = stored(kept, change, log)
+    expected: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for at, key, number in (event for events in jobs for event in events):
+        expected[key, at - at % MINUTE_MS].append(number)
+    assert rows.keys() == expected.keys()
+    for group, versions in rows.items():
+        numbers, last = expected[group], versions[-1]
+        assert (last["n"], last["total"], last["least"]) == (
+            len(numbers),
+            sum(numbers),
+            min(numbers),
+        )
+        assert last["mean"] == pytest.approx(sum(numbers) / len(numbers))
+        assert all(one["n"] < other["n"] for one, other in pairwise(versions))
+    kept.apply(kept.changed_by([], FAR_MS))
+    assert (len(kept), kept.size, kept.closes_at_ms) == (0, 0, None)
+
+
+@given(JOBS)
+@settings(max_examples=60, deadline=None)
+def test_a_final_row_is_written_once_and_has_all(jobs: list[list[Event]]) -> None:
+    kept = KeptWindows(FINAL, "s")
+    log: dict[bytes, bytes | None] = {}
+    rows: dict[tuple[str, int], int] = {}
+    for nth, events in enumerate([*jobs, []]):
+        parts = [part._replace(parts=part.parts[:1]) for part in hourly(events)]
+        change = kept.changed_by(parts, FAR_MS if nth == len(jobs) else 0)
+        for row in change.rows:
+            assert (row.group, row.start_ms) not in rows
+            rows[row.group, row.start_ms] = json.loads(row.value)["n"]
+        kept = stored(kept, change, log)
+    assert sum(rows.values()) == sum(map(len, jobs))
+    assert len(kept) == 0
+
+
+def sessions_of(events: Sequence[Event]) -> list[tuple[str, int, int, int]]:
+    """What they are, counted at once."""
+    found = []
+    for key in ("a", "b"):
+        begun: list[int] = []
+        for at in [*sorted(at for at, of, _ in events if of == key), FAR_MS]:
+            if begun and at > begun[-1] + MINUTE_MS:
+                found.append((key, begun[0], begun[-1] + MINUTE_MS, len(begun)))
+                begun = []
+            begun.append(at)
+    return sorted(found)
+
+
+@given(JOBS)
+@settings(max_examples=100, deadline=None)
+def test_sessions_become_one_in_whatever_order_their_events_come(jobs: list[list[Event]]) -> None:
+    kept = KeptWindows(SESSIONS, "s")
+    log: dict[bytes, bytes | None] = {}
+    for events in jobs:
+        kept = stored(kept, kept.changed_by(single(events), 0), log)
+    rows = kept.changed_by([], FAR_MS).rows
+    found = [(it.group, it.start_ms, it.end_ms, json.loads(it.value)["n"]) for it in rows]
+    assert sorted(found) == sessions_of([event for events in jobs for event in events])
+
+
+def test_a_window_is_over_once_all_has_been_read_past_its_end_and_its_late_ones() -> None:
+    kept = KeptWindows(HOURLY, "s")
+    kept.apply(kept.changed_by(hourly([(5, "a", 1)]), 0))
+    assert kept.closes_at_ms == 3 * MINUTE_MS
+    assert not kept.changed_by([], 3 * MINUTE_MS - 1).gone
+    change = kept.changed_by([], 3 * MINUTE_MS)
+    assert (change.rows, [value for _, value in change.records[1:]]) == ([], [None])
+    # What is over by the time that it is stored is never kept.
+    assert not kept.changed_by(hourly([(7, "b", 1)]), FAR_MS).opened
+
+
+def test_time_never_goes_back() -> None:
+    kept = KeptWindows(HOURLY, "s")
+    kept.apply(kept.changed_by([], 900))
+    assert kept.changed_by([], 100).frontier_ms == 900
+
+
+def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptWindows(HOURLY, "s")
+    with pytest.raises(TooMuchKeptError, match="no more room"):
+        kept.changed_by(hourly([(1, "a", 1)]), 0, room=100)
+    monkeypatch.setattr(kept_module, "GROUPS_MAX", 1)
+    kept.apply(kept.changed_by(hourly([(1, "a", 1)]), 0))
+    with pytest.raises(TooMuchKeptError, match="1 windows are open"):
+        kept.changed_by(hourly([(1, "b", 1)]), 0)
+    assert kept.changed_by(hourly([(2, "a", 1)]), 0).opened, "what is open goes on"
+    monkeypatch.setattr(kept_module, "CHANGED_MAX", 1)
+    with pytest.raises(TooManyChangedError):
+        kept.changed_by(hourly([(1, "a", 1), (1, "b", 1)]), 0)
+
+
+def test_what_is_over_is_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "CLOSED_MAX", 2)
+    kept = KeptWindows(FINAL, "s")
+    parts = [Partial(n, n + 1, f'{{"k":"{n}"}}', n, 0, [1]) for n in range(5)]
+    kept.apply(kept.changed_by(parts, 0))
+    counts = []
+    while kept.closes_at_ms is not None:
+        change = kept.changed_by([], FAR_MS)
+        counts.append((len(change.rows), change.has_more))
+        kept.apply(change)
+    assert counts == [(2, True), (2, True), (1, False)]
+
+
+def test_a_row_is_called_by_its_values_and_no_two_are_called_the_same() -> None:
+    assert group_of("{}", []) == "all"
+    assert group_of('{"k":"DE","n":5}', ["k", "n"]) == "DE/5"
+    assert group_of('{"k":"a/b"}', ["k"]) == "a%2Fb"
+    assert group_of('{"n":5}', ["k", "n"]) == "/5"
+    assert group_of('{"k":"\\u0000\\u00e4"}', ["k"]) == "%00ä"
+    long, longer = (group_of(json.dumps({"k": "x" * n}), ["k"]) for n in (400, 401))
+    assert long != longer
+    assert len(long) < 100
+
+
+def test_the_head_says_of_what_it_is() -> None:
+    kept = KeptWindows(HOURLY, "shape")
+    (key, value), *_ = kept.changed_by([], 7).records
+    assert (key, json.loads(value or b"")) == (HEAD, {"shape": "shape", "frontier_ms": 7})
