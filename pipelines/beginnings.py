@@ -1,13 +1,139 @@
-"""Finds where a pipeline goes on, or begins, in the Kafka partitions of its stream."""
+"""Has pipelines begin, or go on where they are, in the Kafka partitions of their streams."""
 
-from collections.abc import Collection
-from typing import NamedTuple
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+import structlog
+
+from pipelines.book import Gathering, PipelineBook
+from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored
+from pipelines.jobs.kept_store import KeptLostError, read_kept
+from pipelines.jobs.sink import SinkKind
+from pipelines.settings import PipelinesSettings
+from pipelines.windows.change import head
+from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.destination import Start
+from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Position
-from shared.event.topics import lane_group
+from shared.event.topics import lane_group, stream_topic
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.log_client import LogClient
+
+log = structlog.get_logger()
+
+# Kafka forgets what a group without members has not committed for a week (its default).
+_TELL_AGAIN_S = 3_600.0
+# What cannot be read for want of Kafka is tried again so soon.
+_AGAIN_S = 1.0
+
+
+@dataclass
+class Entrance:
+    """Of the pipelines that one process runs."""
+
+    settings: PipelinesSettings
+    log: LogClient
+    book: PipelineBook
+    keepers: KeptLanes
+    writers: SlotWriters
+    sinks: Mapping[str, SinkKind]
+    # Of a pipeline's name, and of a lane's: things change while Kafka is asked.
+    is_ours: Callable[[str], bool]
+    is_running: Callable[[str], bool]
+    # Gets the pipeline that cannot go on, and why.
+    refuse: Callable[[Pipeline, str], None]
+    # When each position was told last.
+    _told_s: dict[str, float] = field(default_factory=dict)
+    # Those whose keeping is being read.
+    _reading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def entering(self, running: Mapping[str, Pipeline]) -> Iterator[Coroutine[Any, Any, None]]:
+        """What has to be done for those that are not entered yet.
+
+        What one keeps may take seconds to be read: nobody else waits for that.
+        """
+        for lane_id, pipeline in running.items():
+            if not self._missing(lane_id, pipeline):
+                continue
+            if not pipeline.kept_shape:
+                yield self._enter(lane_id, pipeline)
+            elif lane_id not in self._reading:
+                self._reading[lane_id] = asyncio.create_task(self._enter_beside(lane_id, pipeline))
+
+    def close(self) -> None:
+        for task in self._reading.values():
+            task.cancel()
+
+    async def tell_again(self, running: Mapping[str, Pipeline]) -> None:
+        """Of those that stand still, before Kafka forgets where they are."""
+        for lane_id, pipeline in running.items():
+            lane = self.book.lanes.get(lane_id)
+            is_old = time.monotonic() - self._told_s.get(lane_id, 0.0) > _TELL_AGAIN_S
+            if is_old and lane is not None and not lane.is_under_way:
+                self._told_s[lane_id] = time.monotonic()
+                position = {lane_group(lane_id): lane.reaches}
+                await self.writers.of(pipeline.name).store([], position)
+
+    def _missing(self, lane_id: str, pipeline: Pipeline) -> list[KafkaPartition]:
+        """Of the Kafka partitions of its stream, those in which it has not begun."""
+        known = self.book.lanes[lane_id].reaches if lane_id in self.book.lanes else {}
+        places = self.log.partitions(stream_topic(pipeline.source.stream))
+        return [where for where in places if where not in known]
+
+    async def _enter_beside(self, lane_id: str, pipeline: Pipeline) -> None:
+        try:
+            await self._enter(lane_id, pipeline)
+        except UNWRITTEN as error:
+            log.info("lane.not_started", lane=lane_id, error=repr(error))
+            await asyncio.sleep(_AGAIN_S)
+        finally:
+            del self._reading[lane_id]
+
+    async def _enter(self, lane_id: str, pipeline: Pipeline) -> None:
+        """Go on where its group says that it was, and what is new where its document says."""
+        missing = self._missing(lane_id, pipeline)
+        if not missing or not self.is_ours(pipeline.name):
+            return
+        writer = self.writers.of(pipeline.name)
+        # Whoever had it before has said his last word then.
+        await writer.begin()
+        servers = self.settings.bootstrap_servers
+        found, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
+        if not found:
+            return
+        kept = None
+        if lane_id not in self.book.lanes:
+            try:
+                kept = await read_kept(servers, pipeline, is_new=is_new)
+            except KeptLostError as lost:
+                self.refuse(pipeline, str(lost))
+                return
+        await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept))
+        # If it was lost meanwhile, and came again, others may have gone on with it.
+        if self.writers.of(pipeline.name) is writer and self.is_running(lane_id):
+            gathering, keeps = self._gathering(pipeline), kept is not None
+            self.book.enter(lane_id, pipeline.tenant, found, gathering, keeps=keeps)
+            if kept is not None:
+                self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
+                self.book.lanes[lane_id].closes_at_ms = kept.closes_at_ms
+            self._told_s[lane_id] = time.monotonic()
+            log.info("lane.started", lane=lane_id)
+
+    def _gathering(self, pipeline: Pipeline) -> Gathering | None:
+        if (output := pipeline.sink) is None:
+            return None
+        table, gathering = pipeline.to_database, self.sinks[output.member].gathering
+        return gathering if table is None else replace(gathering, rate_per_s=table.rate_per_s)
+
+
+def _begun(pipeline: Pipeline, kept: Kept | None) -> list[Stored]:
+    """Says with its first position of which window it is what it keeps from now on."""
+    if kept is None or pipeline.kept_spec is None:
+        return []
+    return [(pipeline.kept_spec.name, *head(kept.shape, kept.frontier_ms), ())]
 
 
 class Begun(NamedTuple):

@@ -61,6 +61,8 @@ class PipelineLane:
     events_max: int
     # Of one that writes to a sink: ranges that are not done yet are done again as they were.
     gathering: Gathering | None = None
+    # What it keeps of events is put together for it alone: others' rows must not wait for that.
+    keeps: bool = False
     reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
     # Until it has shown that it is well: what a new one cannot do must hold up nobody.
     is_apart: bool = True
@@ -144,12 +146,14 @@ class PipelineBook:
         tenant: str,
         reaches: Mapping[KafkaPartition, Reach],
         gathering: Gathering | None = None,
+        *,
+        keeps: bool = False,
     ) -> None:
         """Go on with one, or with more Kafka partitions of it, from where it is."""
         if lane_id not in self.lanes:
             self._lives += 1
             most = self.events_max if gathering is None else gathering.most
-            self.lanes[lane_id] = PipelineLane(lane_id, tenant, self._lives, most, gathering)
+            self.lanes[lane_id] = PipelineLane(lane_id, tenant, self._lives, most, gathering, keeps)
         lane = self.lanes[lane_id]
         lane.reaches = {**reaches, **lane.reaches}
 
@@ -274,7 +278,7 @@ class PipelineBook:
 
     def _goes_alone(self, lane: PipelineLane) -> bool:
         most = max(self.news(lane.id).values())
-        return lane.is_apart or bool(lane.cut_to) or most > SHARED_EVENTS_MAX
+        return lane.keeps or lane.is_apart or bool(lane.cut_to) or most > SHARED_EVENTS_MAX
 
     def _elsewhere(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
         """Those that begin now: who has just failed leaves half of the places to the others."""

@@ -7,20 +7,20 @@ and the position are stored together, by the one writer of the pipeline's slot (
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from pipelines.beginnings import begins
-from pipelines.book import Gathering, PipelineBook, PipelineShare, Planned
+from pipelines.beginnings import Entrance
+from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.documents import Documents
 from pipelines.functions.granted import calls_of, granted
 from pipelines.jobs.job import Task
-from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored
-from pipelines.jobs.kept_store import KeptLostError, read_kept
+from pipelines.jobs.kept_lanes import KeptLanes
+from pipelines.jobs.kept_store import ForgottenTopics
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
 from pipelines.judging.judge import judge
@@ -30,15 +30,12 @@ from pipelines.settings import PipelinesSettings
 from pipelines.shards import partitionings
 from pipelines.tables.known import KnownTables
 from pipelines.tables.look_ups import NO_TABLES, Tables
-from pipelines.windows.change import head
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.pipeline import Pipeline
 from shared.config.steps.window import Keeping
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import (
     PIPELINES,
-    kept_topic,
-    lane_group,
     lease_group,
     pipeline_of,
     stream_topic,
@@ -54,8 +51,6 @@ log = structlog.get_logger()
 # Nothing is looked for while nothing runs.
 _IDLE_LOOK_S = 0.5
 _SHOW_S = 1.0
-# Kafka forgets what a group without members has not committed for a week (its default).
-_TELL_AGAIN_S = 3_600.0
 # What cannot be judged, or entered, for want of Spark or Kafka is tried again so soon.
 _AGAIN_S = 1.0
 
@@ -105,15 +100,28 @@ class PipelineLoop:
             self._say,
             self.keepers,
         )
-        # With the slots of the pipelines that each is of.
-        self._jobs: dict[asyncio.Task[None], frozenset[int]] = {}
+        self.entrance = Entrance(
+            settings,
+            self.log,
+            self.book,
+            self.keepers,
+            self.writers,
+            self.sinks,
+            is_ours=lambda name: self._slot_if_ours(name) is not None,
+            is_running=lambda lane_id: lane_id in self.documents.by_lane(),
+            refuse=self._refuse,
+        )
+        self.forgotten = ForgottenTopics(
+            settings.bootstrap_servers, lambda name: self._slot_if_ours(name) is not None
+        )
+        # With the names of the pipelines that each is of.
+        self._jobs: dict[asyncio.Task[None], frozenset[str]] = {}
         self._beside: set[asyncio.Task[None]] = set()
         # Told to give them up: nothing new is planned for them. Of these, what others may have.
         self._leaving: frozenset[int] = frozenset()
         self._gone: frozenset[int] = frozenset()
         self._look_s = self._show_s = 0.0
-        # When each position was told last; since when each pipeline has news and does not go on.
-        self._told_s: dict[str, float] = {}
+        # Since when each pipeline has news and does not go on.
         self._behind_s: dict[str, float] = {}
         self._wake = asyncio.Event()
 
@@ -140,7 +148,7 @@ class PipelineLoop:
     async def finish(self, slots: frozenset[int]) -> None:
         """Bring what is under way to its end, and begin nothing more."""
         self._leaving |= slots
-        if jobs := [job for job, theirs in self._jobs.items() if theirs & slots]:
+        if jobs := [job for job, names in self._jobs.items() if slots & self._slots_of(names)]:
             await asyncio.wait(jobs)
         await self.writers.close(slots)
         self.drop(slots)
@@ -167,8 +175,17 @@ class PipelineLoop:
             await asyncio.wait(self._jobs, timeout=self.settings.change_drain_s)
         for task in self._beside:
             task.cancel()
+        self.entrance.close()
         await self.writers.close()
         self.runner.close()
+
+    @property
+    def _busy(self) -> set[str]:
+        """The pipelines that have something under way."""
+        return set().union(*self._jobs.values())
+
+    def _slots_of(self, names: Iterable[str]) -> frozenset[int]:
+        return frozenset(map(self.member.slot_of, names))
 
     def _slot_if_ours(self, pipeline: str) -> int | None:
         slot = self.member.slot_of(pipeline)
@@ -259,47 +276,15 @@ class PipelineLoop:
                 for lane_id, where in self.book.see_ends(ends, asked_ms):
                     await self._go_on_without(lane_id, where)
             # Each comes to its end: what is asked again while it is under way is said twice.
-            entering = [*map(self._enter, running.items()), self._tell_states()]
+            entering = [*self.entrance.entering(running), self._tell_states()]
             for error in await asyncio.gather(*entering, return_exceptions=True):
                 if error is not None:
                     raise error
-            await self._tell_again()
+            await self.entrance.tell_again(running)
+            await self.forgotten.forget_gone(self.config.configuration, busy=self._busy)
         except UNWRITTEN as error:
             log.info("service.kafka_away", error=repr(error))
             self._look_s = time.monotonic() + _AGAIN_S
-
-    async def _enter(self, one: tuple[str, Pipeline]) -> None:
-        """Go on where its group says that it was, and what is new where its document says."""
-        lane_id, pipeline = one
-        topic = stream_topic(pipeline.source.stream)
-        known = self.book.lanes[lane_id].reaches if lane_id in self.book.lanes else {}
-        missing = [where for where in self.log.partitions(topic) if where not in known]
-        if not missing or self._slot_if_ours(pipeline.name) is None:
-            return
-        writer = self.writers.of(pipeline.name)
-        # Whoever had it before has said his last word then.
-        await writer.begin()
-        servers = self.settings.bootstrap_servers
-        found, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
-        if not found:
-            return
-        kept = None
-        if lane_id not in self.book.lanes:
-            try:
-                kept = await read_kept(servers, pipeline, is_new=is_new)
-            except KeptLostError as lost:
-                self._refuse(pipeline, str(lost))
-                return
-        await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept))
-        # If it was lost meanwhile, and came again, others may have gone on with it.
-        is_same = self.writers.of(pipeline.name) is writer
-        if is_same and lane_id in self.documents.by_lane():
-            self.book.enter(lane_id, pipeline.tenant, found, self._gathering(pipeline))
-            if kept is not None:
-                self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
-                self.book.lanes[lane_id].closes_at_ms = kept.closes_at_ms
-            self._told_s[lane_id] = time.monotonic()
-            log.info("lane.started", lane=lane_id)
 
     def _refuse(self, pipeline: Pipeline, why: str) -> None:
         """It cannot go on with what there is."""
@@ -312,12 +297,6 @@ class PipelineLoop:
 
     def _say(self, pipeline: str, why: str) -> None:
         self.documents.held_up(pipeline, why, now_ms=now_ms())
-
-    def _gathering(self, pipeline: Pipeline) -> Gathering | None:
-        if (output := pipeline.sink) is None:
-            return None
-        table, gathering = pipeline.to_database, self.sinks[output.member].gathering
-        return gathering if table is None else replace(gathering, rate_per_s=table.rate_per_s)
 
     async def _go_on_without(self, lane_id: str, where: KafkaPartition) -> None:
         """Kafka has lost the end of a log: what comes there from now on is new."""
@@ -334,16 +313,6 @@ class PipelineLoop:
                 await self.writers.of(name).store([row], {})
                 if self.documents.states.get(name) == state:
                     self.documents.untold.discard(name)
-
-    async def _tell_again(self) -> None:
-        """Of those that stand still, before Kafka forgets where they are."""
-        for lane_id, pipeline in self.documents.by_lane().items():
-            lane = self.book.lanes.get(lane_id)
-            is_old = time.monotonic() - self._told_s.get(lane_id, 0.0) > _TELL_AGAIN_S
-            if is_old and lane is not None and not lane.is_under_way:
-                self._told_s[lane_id] = time.monotonic()
-                position = {lane_group(lane_id): lane.reaches}
-                await self.writers.of(pipeline.name).store([], position)
 
     def _start_jobs(self) -> None:
         running = self.documents.by_lane()
@@ -362,9 +331,8 @@ class PipelineLoop:
                 self._task(running[share.lane_id], share, tables[share.lane_id] or NO_TABLES)
                 for share in job.shares
             ]
-            slots = frozenset(self.member.slot_of(one.pipeline.name) for one in work)
             task = asyncio.create_task(self._run(job, work))
-            self._jobs[task] = slots
+            self._jobs[task] = frozenset(one.pipeline.name for one in work)
             task.add_done_callback(self._jobs.pop)
 
     def _task(self, pipeline: Pipeline, share: PipelineShare, tables: Tables) -> Task:
@@ -407,11 +375,3 @@ class PipelineLoop:
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
-
-
-def _begun(pipeline: Pipeline, kept: Kept | None) -> list[Stored]:
-    """Says with its first position of which window it is what it keeps from now on."""
-    if kept is None:
-        return []
-    topic = kept_topic(pipeline.name, pipeline.generation)
-    return [(topic, *head(kept.shape, kept.frontier_ms), ())]

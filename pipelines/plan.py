@@ -175,22 +175,22 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
             rows = with_fate(rows, ~F.coalesce(F.expr(step.where), F.lit(False)), FILTERED)
         case Select():
             made = [alive(F.expr(text)).alias(name) for name, text in step.select.items()]
-            return rows.select(*_kept(rows), *made)
+            rows = rows.select(*_kept(rows), *made)
         case Explode():
             ((name, text),) = step.explode.items()
-            return _exploded(rows, name, F.expr(text))
+            rows = _exploded(rows, name, F.expr(text))
         case Enrich():
-            return enriched(rows, step.enrich, look_ups[step.enrich.table])
+            rows = enriched(rows, step.enrich, look_ups[step.enrich.table])
         case Call():
             given = {"value": ours("value")} | {each: column(each) for each in columns_of(rows)}
-            return with_answers(rows, step.call, given, alive, into=f"{OURS}answers")
+            rows = with_answers(rows, step.call, given, alive, into=f"{OURS}answers")
         case Key():
             key = F.expr(step.key).cast("string").cast("binary")
-            return rows.withColumn(f"{OURS}out_key", alive(key))
+            rows = rows.withColumn(f"{OURS}out_key", alive(key))
         case Dedupe():
             # Whether it was seen before, who keeps that finds out.
             seen = F.substring(F.sha2(F.expr(step.dedupe.key).cast("string"), 256), 1, 32)
-            return rows.withColumn(f"{OURS}seen", alive(seen))
+            rows = rows.withColumn(f"{OURS}seen", alive(seen))
         case WindowStep():
             pass
     return rows

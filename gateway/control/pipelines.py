@@ -6,6 +6,7 @@ Spark, within seconds: GET says what has been found.
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -109,7 +110,7 @@ async def show_pipeline(
     openapi_extra=also(
         *("bad_pipeline", "unknown_stream", "unknown_table", "table_in_use"),
         *("pipeline_in_use", "bound_reached"),
-        *("target_forbidden", "secrets_off", "secret_changed"),
+        *("target_forbidden", "secrets_off", "secret_changed", "too_few_brokers"),
     ),
 )
 async def put_pipeline(
@@ -137,10 +138,13 @@ async def put_pipeline(
             owner = config_key("pipeline", pipeline).decode()
             document = sealed_document(document, before=before, owner=owner, box=plane.box)
             wanted = strictly(Pipeline.of(document), before)
+            wanted = _goes_on(wanted, known)
             _check_wanted(wanted, caller, plane.configuration)
         except ConfigError as error:
             pointer = pointer_to(error.setting) if error.setting else ""
             raise Problem("bad_pipeline", f"{error}.", pointer=pointer) from error
+        if wanted.kept_spec is not None:
+            await plane.store.make_own(wanted.kept_spec)
         return wanted
 
     key = config_key("pipeline", pipeline)
@@ -171,6 +175,7 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
             newest.generation,
             now_ms(),
             starts_late=newest.starts_late,
+            keeps=bool(newest.kept_shape),
         )
 
     await plane.change(item.config_key, edit, when=when)
@@ -267,6 +272,19 @@ def _keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) ->
     if stream is not None and given is not None and given != stream:
         wrong = f"it is {stream!r} for good, as it goes on where it was: make another pipeline"
         raise ConfigError("from.stream", wrong)
+
+
+def _goes_on(wanted: Pipeline, known: Pipeline | RemovedPipeline | None) -> Pipeline:
+    """What is kept of events is always of those that were read: it cannot begin in their midst."""
+    if isinstance(known, Pipeline) and known.kept_shape and not wanted.kept_shape:
+        wrong = (
+            "it has a window or dedupe for good: make another pipeline, or remove this one first"
+        )
+        raise ConfigError("steps", wrong)
+    if isinstance(known, RemovedPipeline) and (known.keeps or wanted.kept_shape):
+        # What it kept is gone.
+        return replace(wanted, generation=known.generation + 1)
+    return wanted
 
 
 def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration) -> None:

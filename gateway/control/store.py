@@ -10,7 +10,6 @@ from typing import Protocol, TypeAlias
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineStates, with_state
-from shared.config.table import Table
 from shared.event.record import KafkaPartition
 from shared.event.topic_safety import Copies
 from shared.event.topics import (
@@ -19,6 +18,7 @@ from shared.event.topics import (
     DEAD,
     PIPELINES,
     RECEIPTS,
+    TopicSpec,
     held_ms,
     retry_topics,
     stream_spec,
@@ -63,11 +63,11 @@ class ControlStore(Protocol):
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
 
-    async def make_table(self, table: Table) -> None:
-        """Make the topic of a table if it is not there; Problem when it is not afterwards."""
+    async def make_own(self, spec: TopicSpec) -> None:
+        """Make the topic of a table or a pipeline; Problem when it is not there afterwards."""
 
-    async def drop_table(self, table: Table) -> None:
-        """Have Kafka delete the topic of a table, if it is there."""
+    async def drop_own(self, topic: str) -> None:
+        """Have Kafka delete such a topic, if it is there."""
 
     async def is_empty(self, stream: str) -> bool:
         """Whether no event lies in the stream, as of now."""
@@ -162,16 +162,16 @@ class KafkaControlStore:
             if state.partition_count < stream.partition_count:
                 await admin.grow(name, stream.partition_count)
 
-    async def make_table(self, table: Table) -> None:
+    async def make_own(self, spec: TopicSpec) -> None:
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             try:
-                await admin.create_missing([table.spec], self._copies)
+                await admin.create_missing([spec], self._copies)
             except TooFewBrokersError as error:
                 raise Problem("too_few_brokers", str(error)) from error
 
-    async def drop_table(self, table: Table) -> None:
+    async def drop_own(self, topic: str) -> None:
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
-            await admin.delete([table.topic])
+            await admin.delete([topic])
 
     async def is_empty(self, stream: str) -> bool:
         async with _in_time(), open_reader(self._bootstrap_servers) as reader:

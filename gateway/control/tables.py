@@ -25,7 +25,7 @@ from gateway.problems import Problem
 from shared.config.configuration import Configuration, RemovedTable
 from shared.config.model import ConfigError
 from shared.config.table import Table
-from shared.event.topics import config_key
+from shared.event.topics import config_key, table_topic
 from shared.runtime.clock import now_ms
 
 log = structlog.get_logger()
@@ -86,7 +86,7 @@ async def put_table(
         _check_writer(wanted, plane.configuration)
         more = wanted.bytes_max - (before.bytes_max if before else 0)
         plane.check_bounds(caller.tenant, {"tables": int(known is None), "table_bytes": more})
-        await plane.store.make_table(wanted)
+        await plane.store.make_own(wanted.spec)
         return wanted
 
     key = config_key("table", table)
@@ -111,7 +111,7 @@ async def delete_table(table: PathName, caller: Admin, plane: Plane, when: When)
         await plane.change(item.config_key, edit, when=when)
         log.info("table.removed", table=table, tenant=caller.tenant)
     # If Kafka does not answer any more, whoever repeats the request deletes what is left.
-    await plane.store.drop_table(Table(item.name, generation=item.generation))
+    await plane.store.drop_own(table_topic(item.name, item.generation))
 
 
 def pipelines_with(table: str, configuration: Configuration) -> list[str]:

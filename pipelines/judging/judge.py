@@ -36,7 +36,17 @@ from pipelines.plan import RECORDS, after, columns_of, opened
 from pipelines.windows.partials import events_of, parts_of
 from shared.config.model import ConfigError
 from shared.config.outside.call import Call
-from shared.config.pipeline import Enrich, Explode, Key, Pipeline, Select, Step, ToDead, Where
+from shared.config.pipeline import (
+    Enrich,
+    Explode,
+    Key,
+    LookedUp,
+    Pipeline,
+    Select,
+    Step,
+    ToDead,
+    Where,
+)
 from shared.config.steps.computed import Computed, computed
 from shared.config.steps.expression import FACTS
 from shared.config.steps.window import WINDOW_END, WINDOW_START, Dedupe, WindowOf, WindowStep
@@ -220,12 +230,7 @@ class _Stage:
                 self._check_type(kind, *at, name)
                 return self.scope | {name: growth}
             case Enrich():
-                self._value(step.enrich.key, *at, "key")
-                try:
-                    members_of(step.enrich.schema)
-                except ConfigError as error:
-                    raise UnfitError(error.wrong, *at, "schema") from None
-                return self.scope | {step.enrich.into: of_member(step.enrich.into)}
+                return self.scope | self._looked_up(step.enrich, *at)
             case Dedupe():
                 self._value(step.dedupe.key, *at, "key")
             case WindowStep():
@@ -236,6 +241,14 @@ class _Stage:
         kind, _ = self._judged(text, *at)
         if isinstance(kind, ArrayType | MapType | StructType):
             raise UnfitError(f"it is {_named(kind)}, and a key is one value", *at)
+
+    def _looked_up(self, asked: LookedUp, *at: str | int) -> dict[str, Growth]:
+        self._value(asked.key, *at, "key")
+        try:
+            members_of(asked.schema)
+        except ConfigError as error:
+            raise UnfitError(error.wrong, *at, "schema") from None
+        return {asked.into: of_member(asked.into)}
 
     def _called(self, name: str, *at: str | int) -> dict[str, Growth]:
         """What a function adds: as much as it likes, for which its operator answers."""

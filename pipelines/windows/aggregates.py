@@ -50,10 +50,10 @@ def merged(name: str, one: Part, other: Part) -> Part:
 
 
 def _sum(one: Part, other: Part) -> Part:
-    """Of numbers that are exact, as texts; and of others."""
-    if isinstance(one, str):
+    """Of numbers that are exact, as texts; and of others, which a step may have made of them."""
+    if isinstance(one, str) and isinstance(other, str):
         return format(_EXACT.add(Decimal(one), Decimal(other)), "f")
-    return one + other
+    return float(one) + float(other)
 
 
 def _number(part: Part) -> str:
@@ -67,8 +67,10 @@ def _mean(part: Part) -> str:
     return _number(float(total) / count) if count and total is not None else "null"
 
 
-def _value(text: str) -> Any:
-    return json.loads(text, parse_float=Decimal)
+def _value(text: str) -> tuple[bool, Any]:
+    """By which values are compared; what was a number may be a text since a step was changed."""
+    value = json.loads(text, parse_float=Decimal)
+    return isinstance(value, str), value
 
 
 def _set(one: Part, other: Part) -> Part:

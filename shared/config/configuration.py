@@ -128,6 +128,8 @@ class RemovedPipeline(ConfigObject):
     generation: int
     removed_at_ms: int
     starts_late: bool = False
+    # Whether it kept something of the events that it has read, which is gone.
+    keeps: bool = False
 
     @property
     def config_key(self) -> bytes:

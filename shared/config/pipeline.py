@@ -22,7 +22,7 @@ from shared.config.steps.checks import check_outputs, check_steps
 from shared.config.steps.expression import NO_COLUMN, Columns, Expression, is_column
 from shared.config.steps.window import Dedupe, Keeping, OnceOf, WindowOf, WindowStep, shape_of
 from shared.config.values import Name, check
-from shared.event.topics import config_key, pipeline_lane
+from shared.event.topics import TopicSpec, config_key, kept_spec, pipeline_lane
 
 # Enough for a wide table's columns, with their types.
 SCHEMA_CHARS_MAX = 16_384
@@ -219,7 +219,7 @@ class Pipeline(ConfigObject):
     @property
     def lane_id(self) -> str:
         """What it is to its stream, as a destination's id is: of another stream it is another."""
-        return pipeline_lane(self.source.stream, self.name)
+        return pipeline_lane(self.source.stream, self.name, self.generation)
 
     @property
     def takes_first(self) -> bool:
@@ -248,6 +248,11 @@ class Pipeline(ConfigObject):
     def kept_shape(self) -> str:
         """What tells what it keeps of events from what another document would; empty: nothing."""
         return shape_of(next((it for it in self.steps if isinstance(it, Keeping)), None))
+
+    @property
+    def kept_spec(self) -> TopicSpec | None:
+        """The topic with what it keeps; None: it keeps nothing."""
+        return kept_spec(self.name, self.generation) if self.kept_shape else None
 
     @property
     def late_to(self) -> ToStream | ToDead | None:

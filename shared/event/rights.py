@@ -85,6 +85,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(STREAM_PREFIX, "Read", "Write", "Create", "Alter", "DescribeConfigs"),
         # And those of tables, which it takes away as well: their rows are owed to nobody.
         _all_of(TABLE_PREFIX, "Read", "Write", "Create", "Delete"),
+        # What pipelines keep there is none of its business.
+        _all_of(KEPT_PREFIX, "Create"),
         # A dead letter that is sent again goes on where it would have gone.
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
         # Keys that were used and shares of quotas are told to the other gateways.
@@ -122,8 +124,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
     "pipelines": (
         _all_of(STREAM_PREFIX, "Read", "Write"),
         _all_of(TABLE_PREFIX, "Read", "Write"),
-        # What they keep is theirs alone.
-        _all_of(KEPT_PREFIX, "Read", "Write", "Create"),
+        # What they keep is theirs alone, and to take away once a pipeline is gone.
+        _all_of(KEPT_PREFIX, "Read", "Write", "Delete"),
         *_read(CONFIG),
         *_write(RECEIPTS, DEAD),
         *_both(PIPELINES),

@@ -182,15 +182,18 @@ def lane_group(destination: str) -> str:
     return LANE_GROUP_PREFIX + name.replace("/", ".")
 
 
-def pipeline_lane(stream: str, pipeline: str) -> str:
-    """What a pipeline is to the stream that it reads; no destination is called so."""
-    return destination_id(stream, _PIPELINE + pipeline)
+def pipeline_lane(stream: str, pipeline: str, generation: int = 1) -> str:
+    """What a pipeline is to the stream that it reads; no destination is called so.
+
+    What is built anew reads it anew, and so is another.
+    """
+    return destination_id(stream, _PIPELINE + _of_generation(pipeline, generation))
 
 
 def pipeline_of(lane: str) -> str | None:
-    """The pipeline whose lane it is, if it is one's."""
+    """The pipeline whose lane it is, if it is one's, of whatever generation."""
     _, name = stream_and_name(lane)
-    return name.removeprefix(_PIPELINE) if is_pipelines(name) else None
+    return name.removeprefix(_PIPELINE).partition(".")[0] if is_pipelines(name) else None
 
 
 def is_pipelines(name: str) -> bool:
@@ -227,9 +230,14 @@ def stream_spec(stream: str, *, partition_count: int = STREAM_PARTITIONS) -> Top
     return TopicSpec(stream_topic(stream), partition_count, _log(STREAM_RETENTION_MS))
 
 
+def _of_generation(name: str, generation: int) -> str:
+    """No name of a table or of a pipeline has a dot."""
+    return name if generation == 1 else f"{name}.{generation}"
+
+
 def table_topic(table: str, generation: int = 1) -> str:
-    """The topic with a table's rows; no name of a table has a dot."""
-    return TABLE_PREFIX + (table if generation == 1 else f"{table}.{generation}")
+    """The topic with a table's rows."""
+    return TABLE_PREFIX + _of_generation(table, generation)
 
 
 def table_of(topic: str) -> str:
@@ -240,8 +248,16 @@ def table_of(topic: str) -> str:
 
 
 def kept_topic(pipeline: str, generation: int = 1) -> str:
-    """The topic with what a pipeline keeps; no name of a pipeline has a dot."""
-    return KEPT_PREFIX + (pipeline if generation == 1 else f"{pipeline}.{generation}")
+    """The topic with what a pipeline keeps."""
+    return KEPT_PREFIX + _of_generation(pipeline, generation)
+
+
+def pipeline_of_kept(topic: str) -> tuple[str, int]:
+    """Which pipeline keeps something there, and of which generation it is; 0: of none."""
+    name, _, generation = topic.removeprefix(KEPT_PREFIX).partition(".")
+    if generation and not generation.isdecimal():
+        return name, 0
+    return name, int(generation or 1)
 
 
 def kept_spec(pipeline: str, generation: int = 1) -> TopicSpec:

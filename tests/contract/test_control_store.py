@@ -361,12 +361,12 @@ def test_no_topic_is_made_with_fewer_copies_than_there_are_to_be(kafka: Any) -> 
     asyncio.run(run())
 
 
-def test_the_topic_of_a_table_is_made_once_and_deleted(opened: Opened) -> None:
+def test_a_topic_of_our_own_is_made_once_and_deleted(opened: Opened) -> None:
     async def test(ground: Ground) -> None:
         table = Table(f"control-{uuid.uuid4().hex}")
         for _ in range(2):
-            await ground.store.make_table(table)
+            await ground.store.make_own(table.spec)
         for _ in range(2):
-            await ground.store.drop_table(table)
+            await ground.store.drop_own(table.topic)
 
     on(opened, test)

@@ -33,11 +33,10 @@ from gateway.server import api_config
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState, PipelineStates
-from shared.config.table import Table
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.times import DAY_MS
-from shared.event.topics import DEAD, REQUESTS, stream_topic
+from shared.event.topics import DEAD, REQUESTS, TopicSpec, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
 from shared.proof.trail import Trail
@@ -98,18 +97,18 @@ class FakeStore:
             log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
             self.publisher.logs.setdefault(stream_topic(stream.name), log)
 
-    async def make_table(self, table: Table) -> None:
+    async def make_own(self, spec: TopicSpec) -> None:
         if self.problem is not None:
             raise self.problem
-        self.topics.setdefault(table.topic, 1)
+        self.topics.setdefault(spec.name, 1)
         if isinstance(self.publisher, FakePublisher):
             log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
-            self.publisher.logs.setdefault(table.topic, log)
+            self.publisher.logs.setdefault(spec.name, log)
 
-    async def drop_table(self, table: Table) -> None:
+    async def drop_own(self, topic: str) -> None:
         if self.problem is not None:
             raise self.problem
-        self.topics.pop(table.topic, None)
+        self.topics.pop(topic, None)
 
     async def is_empty(self, stream: str) -> bool:
         logs = self.publisher.logs if isinstance(self.publisher, FakePublisher) else {}

@@ -4,9 +4,11 @@ import asyncio
 import json
 from typing import Any
 
+from shared.config.configuration import RemovedPipeline
 from shared.config.pipeline import Pipeline
 from shared.config.table import Table
 from shared.event.topics import lane_group
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
@@ -23,6 +25,29 @@ def put_table(kafka: str, name: str, *, written_by: str) -> Table:
 
     asyncio.run(make())
     return table
+
+
+def remove(kafka: str, pipeline: Pipeline) -> None:
+    """As the gateway does."""
+    gone = RemovedPipeline(
+        pipeline.name,
+        pipeline.tenant,
+        pipeline.source.stream,
+        pipeline.generation,
+        now_ms(),
+        keeps=bool(pipeline.kept_shape),
+    )
+    asyncio.run(write_config(kafka, [gone]))
+
+
+def topics(kafka: str) -> set[str]:
+    """The names of all that there are."""
+
+    async def names() -> set[str]:
+        async with topic_admin(kafka) as admin:
+            return await admin.names()
+
+    return asyncio.run(names())
 
 
 def history(kafka: str, table: Table) -> dict[str, list[Any]]:

@@ -147,10 +147,8 @@ def show_trial(
 def _line(typed_step: Typed) -> str:
     """A step, and what an event has after it."""
     match typed_step.step:
-        case Where(where=text):
-            return f"where    {text}"
-        case Key(key=text):
-            return f"key      {text}"
+        case Where(where=text) | Key(key=text):
+            return f"{typed_step.step.member:9}{text}"
         case Call(call=name):
             return f"call     {name}: " + ", ".join(map(" ".join, typed_step.members))
         case Explode():

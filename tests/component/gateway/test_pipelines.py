@@ -7,9 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, Tenant, new_text, secret_from
 from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline, Stream
+from shared.config.partitioning import Partitioning
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState
 from shared.config.table import Table
@@ -110,7 +112,7 @@ def test_columns_come_back_in_the_order_in_which_they_were_sent(
     ("changed", "pointer"),
     [
         ({"steps": [{"where": "ok"}, {"wher": "x"}]}, "/steps/1"),
-        ({"steps": [{"window": {"every": "1 minute"}}]}, "/steps/0"),
+        ({"steps": [{"window": {"every": "1 minute"}}]}, "/steps/0/window/compute"),
         ({"steps": [{"where": "ok", "where2": "x"}]}, "/steps/0/where2"),
         ({"steps": [{"select": {"a b": "x"}}]}, "/steps/0/select"),
         ({"to": [{"nowhere": "t"}]}, "/to/0"),
@@ -296,3 +298,42 @@ def test_a_pipeline_names_tables_of_its_own_tenant_and_writes_those_that_are_its
     assert (taken.status_code, taken.json()["pointer"]) == (400, "/written_by")
     # A key that is for some streams alone neither sees nor changes it.
     assert code(gateway.client.get(PATH, headers=as_key("some")))[:2] == (403, "scope_missing")
+
+
+WINDOW = {"window": {"every": "1 minute", "compute": {"n": "count(*)"}}}
+KEPT = {"steps": [WINDOW], "to": [{"stream": "eu"}], "match": None}
+
+
+def test_what_keeps_something_has_a_topic_for_it_and_begins_anew_when_it_is_made_again(
+    gateway: RunningGateway,
+) -> None:
+    topics = gateway.store.topics
+    put(gateway)
+    assert "hifi.kept.sales" not in topics
+    assert put(gateway, **KEPT).status_code == 200
+    assert "hifi.kept.sales" in topics
+    # What it keeps is of all events before: it cannot stop to keep it for a while.
+    assert code(put(gateway)) == (422, "bad_pipeline", "/steps")
+    gateway.client.delete(PATH)
+    again = put(gateway)
+    assert (again.status_code, again.json()["generation"]) == (201, 2)
+    gateway.client.delete(PATH)
+    assert put(gateway, **KEPT).json()["generation"] == 3
+    assert "hifi.kept.sales.3" in topics
+
+
+def test_what_is_kept_has_as_many_copies_as_all_else_or_there_is_no_pipeline(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    gateway.store.problem = Problem("too_few_brokers", "start those that are down")
+    assert code(put(gateway, **KEPT))[:2] == (503, "too_few_brokers")
+    assert config.configuration.pipelines == {}
+
+
+def test_rows_of_windows_go_to_no_stream_of_shards(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    laid = Stream("eu", partition_count=2, partitioning=Partitioning("/tenant", ("a", "b")))
+    streams = {**config.configuration.streams, "eu": laid}
+    config.configuration = replace(config.configuration, streams=streams)
+    assert code(put(gateway, **KEPT)) == (422, "bad_pipeline", "/to/0/stream")

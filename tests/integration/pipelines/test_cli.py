@@ -90,7 +90,7 @@ def test_a_test_that_comes_otherwise_is_told_and_nothing_else(
             "sales.yaml:5: steps.0.where: the function 'rand'",
         ),
         ("price DOUBLE", "price DUBEL", "sales.yaml:3: schema: it cannot be read"),
-        ("- key: tag", "- window: tag", "sales.yaml:8: steps.3: there is no step 'window'"),
+        ("- key: tag", "- merge: tag", "sales.yaml:8: steps.3: there is no step 'merge'"),
     ],
 )
 def test_check_tells_what_is_wrong_in_which_line(

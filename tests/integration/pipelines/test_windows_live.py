@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shared.event.times import rfc3339
+from shared.event.topics import kept_topic
 from tests.support.pipeline_runs import (
     START_S,
     document,
@@ -17,7 +18,7 @@ from tests.support.pipeline_runs import (
     written,
 )
 from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.window_runs import history, is_under_way, put_table
+from tests.support.window_runs import history, is_under_way, put_table, remove, topics
 
 pytestmark = pytest.mark.integration
 
@@ -128,6 +129,9 @@ def test_what_nobody_adds_to_any_more_is_over_by_the_brokers_clock(hifi: Running
     )
     rows = written(hifi.kafka, "sittings-over")
     assert sorted((row.value["who"], row.value["n"]) for row in rows) == [("a", 2), ("b", 1)]
+    remove(hifi.kafka, pipeline)
+    kept = kept_topic(pipeline.name)
+    wait_until(lambda: kept not in topics(hifi.kafka), what="what it kept goes with it")
 
 
 def test_an_event_that_comes_again_is_filtered_and_what_comes_too_late_is_kept(

@@ -49,6 +49,9 @@ def test_what_is_kept_is_told_apart_by_what_it_depends_on() -> None:
     one = windowed(every="1 hour")
     same = document({"where": "true"}, {"window": {"compute": COMPUTE, "every": "60 minutes"}})
     assert one.kept_shape == same.kept_shape
+    assert document().kept_spec is None
+    assert one.kept_spec is not None
+    assert one.kept_spec.name == f"hifi.kept.{one.name}"
     others = [windowed(every="1 day"), windowed(every="1 hour", by=["a"]), document(DEDUPE)]
     assert len({one.kept_shape, *(other.kept_shape for other in others)}) == 4
     assert document(DEDUPE).window is None

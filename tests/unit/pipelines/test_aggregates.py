@@ -114,3 +114,10 @@ def test_different_values_are_counted_to_within_some_percent(count: int) -> None
     parts = [packed(set(seen[at::3])) for at in range(3)]
     found = come_to("approx_count_distinct", [*parts, parts[0]])
     assert math.isclose(found, count, rel_tol=0.1, abs_tol=1)
+
+
+def test_values_of_two_kinds_are_put_together_all_the_same() -> None:
+    """A step may be changed so that what was a number is a text, or another number."""
+    assert come_to("sum", ["5", 1.5]) == 6.5
+    assert come_to("min", ['"a"', "5"]) == 5
+    assert come_to("max", ['"a"', "5"]) == "a"

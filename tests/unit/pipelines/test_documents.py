@@ -1,5 +1,6 @@
 """Which documents run: the last one that was not refused, until its successor has been judged."""
 
+from dataclasses import replace
 from typing import Any
 
 from pipelines.documents import Documents
@@ -68,7 +69,8 @@ def test_a_pipeline_that_reads_another_stream_is_another_lane_and_no_destination
     assert FIRST.lane_id == "s/pipeline:p"
     assert document(stream="other").lane_id == "other/pipeline:p"
     assert lane_group(FIRST.lane_id) == "hifi.lane.s.pipeline:p"
-    assert pipeline_of("s/pipeline:p") == "p"
+    assert replace(FIRST, generation=2).lane_id == "s/pipeline:p.2"
+    assert pipeline_of("s/pipeline:p") == pipeline_of("s/pipeline:p.2") == "p"
     assert pipeline_of("s/p") is None
 
 

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.windows import kept as kept_module
-from pipelines.windows.change import HEAD, KeptChange, TooManyChangedError, TooMuchKeptError
+from pipelines.windows.change import (
+    HEAD,
+    KeptChange,
+    TooManyChangedError,
+    TooMuchKeptError,
+    shape_of_head,
+)
 from pipelines.windows.kept import KeptWindows, Partial, group_of
 from shared.config.steps.window import WindowOf
 
@@ -210,3 +216,24 @@ def test_the_head_says_of_what_it_is() -> None:
     kept = KeptWindows(HOURLY, "shape")
     (key, value), *_ = kept.changed_by([], 7).records
     assert (key, json.loads(value or b"")) == (HEAD, {"shape": "shape", "frontier_ms": 7})
+    assert (shape_of_head(value), shape_of_head(None)) == ("shape", "")
+
+
+def test_a_session_that_went_on_is_over_when_it_is_and_not_when_it_would_have_been() -> None:
+    kept = KeptWindows(SESSIONS, "s")
+    for at in (0, 50_000, 100_000):
+        kept.apply(kept.changed_by(single([(at, "b", 1), (0, "a", 1)]), 0))
+    rows = kept.changed_by([], FAR_MS).rows
+    assert [(row.group, row.end_ms) for row in rows] == [("a", MINUTE_MS), ("b", 160_000)]
+
+
+def test_what_is_not_there_is_null_and_what_is_not_kept_is_forgotten_in_vain() -> None:
+    of = WindowOf(compute={"least": "min(x)", "most": "top(x, 1)"}, every="1 minute")
+    kept = KeptWindows(of, "s")
+    parts: list[Any] = [None, {"v": {"7": 2, "8": 1}, "cut": True}]
+    (row,) = kept.changed_by([Partial(0, MINUTE_MS, "{}", 0, 0, parts)], 0).rows
+    written = json.loads(row.value)
+    assert (row.group, written["least"], written["most_cut"]) == ("all", None, True)
+    assert written["most"] == [{"value": 7, "count": 2}]
+    kept.read(b"5 {}", None)
+    assert len(kept) == 0
