@@ -106,7 +106,7 @@ bench-status: .venv/.bench-synced ## how soon `hifi status` answers on a million
 bench-pipelines: .venv/.bench-synced ## pipelines beside Spark that only reads, through one Kafka partition, and idle
 	@$(BIN)/python -u -m benchmarks.pipelines $(ARGS)
 
-bench-archive: .venv/.bench-synced ## how fast a stream is kept in a store, and put back
+bench-archive: .venv/.bench-synced ## how fast a stream is kept in a store, and put back; what delivery keeps meanwhile; rows of databases
 	@$(BIN)/python -u -m benchmarks.archive $(ARGS)
 
 bench-retrier: .venv/.bench-synced ## a million waiting events, half of their destinations dead: lateness, memory, rewrites

@@ -57,7 +57,7 @@ def rates(  # noqa: PLR0917 - what is measured
         for nth in range(rounds + 1):
             to = Destination(stream=stream, name=f"sink-{nth}", url=sink.url("counting"))
             limit = _read(spark, servers, stream, event_count)
-            found.append((limit, _deliver(sink, driver, to, event_count)))
+            found.append((limit, delivered_per_s(sink, driver, to, event_count)))
         return found[1:]
 
 
@@ -69,8 +69,8 @@ def _read(spark: SparkSession, servers: str, stream: str, event_count: int) -> f
     return event_count / (time.monotonic() - begun_s)
 
 
-def _deliver(sink: LagSink, driver: Driver, to: Destination, event_count: int) -> float:
-    """Wait until all has come; the destination is new, and everything before it."""
+def delivered_per_s(sink: LagSink, driver: Driver, to: Destination, event_count: int) -> float:
+    """Events per second; the destination is new, and everything before it."""
     sink.counted()
     driver.set_up([to])
     until_s = time.monotonic() + _TIMEOUT_S

@@ -1,9 +1,12 @@
-"""Starts the Spark workers of pipelines: of several events, of functions, and of sinks."""
+"""Starts the Spark workers of pipelines: of several events, of functions, of sinks."""
 
 from shared.runtime.spark.worker_daemon import run_daemon
 
 if __name__ == "__main__":
     run_daemon(
-        *("pipelines.plan", "pipelines.archive.sink", "pipelines.databases.sink"),
+        "pipelines.plan",
+        "pipelines.jobs.tee",
+        "pipelines.archive.sink",
+        "pipelines.databases.sink",
         service="pipelines",
     )

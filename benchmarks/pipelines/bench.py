@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -97,13 +98,21 @@ class Runner:
 
     def drain(self, pipeline: Pipeline, count: int) -> float:
         """Events per second, from its first job to its last; the pipeline is new."""
+        with self.draining(pipeline, count) as draining:
+            pass
+        return draining.per_s
+
+    @contextmanager
+    def draining(self, pipeline: Pipeline, count: int) -> Iterator["Draining"]:
+        """The same, of which something else is done meanwhile; `is_over` is asked until it is."""
         self.put(pipeline)
         self.wait_until_up(pipeline)
-        began_s = time.monotonic()
-        wait(lambda: self.events_read(pipeline) >= count)
-        rate = count / (time.monotonic() - began_s)
+        draining = Draining(self, pipeline, count)
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(wait, draining.look)
+            yield draining
+            looking.result()
         self.take_away(pipeline)
-        return rate
 
     def wait_until_up(self, pipeline: Pipeline) -> None:
         wait(lambda: self.figure("hifi_pipelines_lane_up", pipeline.name) > 0)
@@ -120,6 +129,33 @@ class Runner:
         time.sleep(for_s)
         after_s, _ = used_by(self.pid)
         return (after_s - before_s) / for_s, proportional_mb(self.pid)
+
+
+@dataclass
+class Draining:
+    """A pipeline on its way through a backlog."""
+
+    runner: Runner
+    pipeline: Pipeline
+    count: int
+    _began_s: float = field(default_factory=time.monotonic)
+    _took_s: float | None = None
+
+    def look(self) -> bool:
+        """Whether it is over; when that was is noted."""
+        is_over = self.runner.events_read(self.pipeline) >= self.count
+        if is_over and self._took_s is None:
+            self._took_s = time.monotonic() - self._began_s
+        return is_over
+
+    @property
+    def is_over(self) -> bool:
+        return self._took_s is not None
+
+    @property
+    def per_s(self) -> float:
+        assert self._took_s is not None, "it is over"
+        return self.count / self._took_s
 
 
 _MEMBERS = "id STRING, made_ns BIGINT, pad STRING"

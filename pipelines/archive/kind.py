@@ -41,6 +41,6 @@ def archive_sink(pipeline: Pipeline, stores: dict[str, Store], folders: Path | N
         store,
         ArchiveId(pipeline.tenant, pipeline.source.stream, pipeline.name),
         pipeline.fingerprint,
-        not pipeline.steps,
+        pipeline.is_tee,
         folders,
     )

@@ -23,6 +23,7 @@ from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
+from pipelines.jobs.tee import run_tee
 from pipelines.parts.columns import ours
 from pipelines.parts.whole_events import DEAD, LATE, NOT_PASSED
 from pipelines.plan import planned
@@ -131,6 +132,9 @@ def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]
 def _worked_on(
     plans: KeptPlans, servers: str, tasks: Sequence[Task], name: str
 ) -> dict[Task, Made]:
+    if (sink := tasks[0].sink) is not None and tasks[0].pipeline.is_tee:
+        # It has a job of its own.
+        return {tasks[0]: run_tee(plans.tees, servers, sink, tasks[0].share.ranges, pool=name)}
     options = sink_options(servers, name=f"pipelines-{name}")
     made: dict[Task, Made] = {}
     if plain := [task for task in tasks if not task.pipeline.kept_shape]:

@@ -7,13 +7,16 @@ fields of its relation that are meant to stay as they are: they are set by refle
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.jobs.tee import TeeEnd, tee
 from shared.event.record import Ranges
 from shared.runtime.kafka.spark_options import starting_offsets
+from shared.runtime.spark.task_jobs import TaskJobs
 
 # Of 40 kB each in the JVM; a process seldom has more pipelines that are busy.
 _PLANS_MAX = 200
@@ -57,6 +60,11 @@ class KeptPlans:
         self.spark = spark
         self._plans: OrderedDict[Hashable, KeptPlan] = OrderedDict()
         self._lock = Lock()
+
+    @cached_property
+    def tees(self) -> TaskJobs[TeeEnd]:
+        """Of what needs no plan."""
+        return TaskJobs(self.spark.sparkContext, tee)
 
     def take(self, key: Hashable) -> KeptPlan | None:
         with self._lock:

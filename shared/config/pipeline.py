@@ -257,8 +257,7 @@ class Pipeline(ConfigObject):
     @property
     def late_to(self) -> ToStream | ToDead | None:
         """Where what is late goes; without it, it is counted."""
-        streams_or_dead = (it for it in self.to if isinstance(it, ToStream | ToDead))
-        return next((output for output in streams_or_dead if output.late), None)
+        return next((it for it in self.to if isinstance(it, ToStream | ToDead) and it.late), None)
 
     @property
     def keeps_events(self) -> bool:
@@ -269,6 +268,11 @@ class Pipeline(ConfigObject):
     def sink(self) -> Output | None:
         """The one output that is elsewhere than in Kafka (ADR 0084)."""
         return next((output for output in self.to if output.is_sink), None)
+
+    @property
+    def is_tee(self) -> bool:
+        """Whether all events go to an archive, as they come: nothing of it looks at them."""
+        return isinstance(self.sink, ToArchive) and not (self.steps or self.schema)
 
     @property
     def to_database(self) -> DatabaseTable | None:

@@ -166,8 +166,8 @@ def open_stream_record(record: RecordIn) -> Envelope:
         key=record.key,
         stream=stream_of(origin.topic),
         event_id=event_id_of(headers.get(EVENT_ID), origin),
-        event_time_ms=_whole(headers.get(EVENT_TIME), otherwise=record.timestamp_ms),
-        accepted_at_ms=_whole(headers.get(ACCEPTED_AT), otherwise=record.timestamp_ms),
+        event_time_ms=time_of(headers.get(EVENT_TIME), otherwise=record.timestamp_ms),
+        accepted_at_ms=time_of(headers.get(ACCEPTED_AT), otherwise=record.timestamp_ms),
         traceparent=trace_of(headers.get(TRACEPARENT)),
     )
 
@@ -390,7 +390,7 @@ def _text(raw: bytes | None) -> str:
     return "" if raw is None else raw.decode(errors="replace")
 
 
-def _whole(raw: bytes | None, *, otherwise: int) -> int:
+def time_of(raw: bytes | None, *, otherwise: int) -> int:
     try:
         return otherwise if raw is None else _integer(raw)
     except ValueError:

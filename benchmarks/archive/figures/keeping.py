@@ -5,18 +5,15 @@ it is restored into another stream. Kafka and Spark share the machine.
 """
 
 import asyncio
-import os
 import time
 
+from benchmarks.archive.kept import archive_of, folder_store
 from benchmarks.paced import write_all
 from benchmarks.pipelines.bench import Bench, count_of, make_streams
 from deploy.cli.archive.restoring import Restore, Restoring, found
-from shared.config.outside.store import Store
-from shared.config.pipeline import Pipeline
 from shared.proof.archived import ArchiveId
 from shared.runtime.archive.reading import listed
-from shared.runtime.archive.stores import FOLDERS_VARIABLE, STORES_VARIABLE, OpenStore
-from shared.runtime.secret_box import SecretBox
+from shared.runtime.archive.stores import OpenStore
 
 _EVENTS = 400_000
 _RESTORED = 100_000
@@ -27,19 +24,14 @@ _WARM_UP_ROUNDS = 1
 def measure(bench: Bench) -> dict[str, float]:
     """The median of the rounds but the first; what is not there once is an error."""
     servers, count = bench.servers, bench.count(_EVENTS)
-    bench.folder.mkdir(parents=True, exist_ok=True)
-    folder = bench.folder / "kept"
-    stores = bench.folder / "stores.toml"
-    stores.write_text(f'[archive]\nurl = "file://{folder}"\n')
-    os.environ |= {STORES_VARIABLE: str(stores), FOLDERS_VARIABLE: str(folder)}
-    bucket = OpenStore(Store("archive", f"file://{folder}"), SecretBox.of(""), folders=folder)
+    bucket = folder_store(bench)
     make_streams(servers, ["kept", "again"])
     write_all(servers, "kept", count=count)
     rates, errors, largest_mb = [], 0, 0.0
     with bench.running(ARCHIVE_EVERY_S="0") as runner:
         for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
             name = f"kept-{nth}"
-            rates.append(runner.drain(_archive(name), count))
+            rates.append(runner.drain(archive_of("kept", name), count))
             objects = listed(bucket, ArchiveId("default", "kept", name)).objects
             errors += abs(sum(each.count for each in objects) - count)
             largest_mb = max(largest_mb, *(each.size / 1_048_576 for each in objects))
@@ -52,10 +44,6 @@ def measure(bench: Bench) -> dict[str, float]:
         "largest_object_mb": round(largest_mb, 1),
         "errors": errors,
     }
-
-
-def _archive(name: str) -> Pipeline:
-    return Pipeline.of({"name": name, "from": {"stream": "kept"}, "to": [{"archive": "archive"}]})
 
 
 def _restore(servers: str, bucket: OpenStore, archive: str, count: int) -> float:

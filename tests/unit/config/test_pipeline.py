@@ -324,3 +324,10 @@ def test_what_an_archive_should_get_is_a_list() -> None:
     assert archived(tests=[{"given": [{"n": 1}], "expect": [{"n": 1}]}]).tests
     with pytest.raises(ConfigError, match="alone"):
         archived(tests=[{"given": [{"n": 1}], "expect": {"t": [{"n": 1}]}}])
+
+
+def test_what_looks_at_no_event_is_a_tee() -> None:
+    assert archived().is_tee
+    assert not archived(schema="n INT").is_tee, "what cannot be read is not in it"
+    assert not archived(schema="n INT", steps=[{"where": "n > 1"}]).is_tee
+    assert not archived(to=[{"stream": "t"}]).is_tee

@@ -1,0 +1,23 @@
+"""A store for figures about archives, and archives in it."""
+
+import os
+
+from benchmarks.pipelines.bench import Bench
+from shared.config.outside.store import Store
+from shared.config.pipeline import Pipeline
+from shared.runtime.archive.stores import FOLDERS_VARIABLE, STORES_VARIABLE, OpenStore
+from shared.runtime.secret_box import SecretBox
+
+
+def folder_store(bench: Bench) -> OpenStore:
+    """The store `archive`, a folder; a pipelines process that is started from here knows it."""
+    bench.folder.mkdir(parents=True, exist_ok=True)
+    folder, stores = bench.folder / "kept", bench.folder / "stores.toml"
+    stores.write_text(f'[archive]\nurl = "file://{folder}"\n')
+    os.environ |= {STORES_VARIABLE: str(stores), FOLDERS_VARIABLE: str(folder)}
+    return OpenStore(Store("archive", f"file://{folder}"), SecretBox.of(""), folders=folder)
+
+
+def archive_of(stream: str, name: str) -> Pipeline:
+    """One that keeps all of a stream there."""
+    return Pipeline.of({"name": name, "from": {"stream": stream}, "to": [{"archive": "archive"}]})
