@@ -20,6 +20,9 @@ pytest_plugins = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=30, help="how often the long form kills each")
+    parser.addoption(
+        "--events", type=int, default=1_000_000, help="how many the long form of archives keeps"
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

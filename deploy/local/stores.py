@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from deploy.local.stack_settings import FOLDERS, STORES, StackSettings
 from shared.config.outside.store import ALL_TENANTS
 from shared.runtime.archive.stores import FOLDERS_VARIABLE, STORES_VARIABLE, read_stores
 from shared.runtime.files.whole_file import write_whole
+from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 # What pipelines call it.
 STORE = "archive"
@@ -32,3 +34,33 @@ def write_stores(settings: StackSettings, environ: Mapping[str, str]) -> dict[st
     read_stores(path)
     write_whole(folders, f"{folder or settings.folder}\n".encode())
     return {STORES_VARIABLE: str(path), FOLDERS_VARIABLE: str(folder or settings.folder)}
+
+
+class Resealed(NamedTuple):
+    """What has become of the secrets of a file."""
+
+    sealed_anew: int
+    already_newest: int
+    # The owners of those that no key opens.
+    not_opened: list[str]
+
+
+def reseal(path: Path, box: SecretBox) -> Resealed:
+    """Seal each store's secret anew with the newest key; all else in the file stays as it is."""
+    text, anew, newest = path.read_text(), 0, 0
+    not_opened = []
+    for store in read_stores(path).values():
+        if (sealed := store.secret_key) is None:
+            continue
+        if box.is_newest(sealed):
+            newest += 1
+            continue
+        try:
+            secret = box.unseal(sealed, owner=store.owner)
+        except SecretUnavailableError:
+            not_opened.append(store.owner)
+            continue
+        text, anew = text.replace(sealed, box.seal(secret, owner=store.owner)), anew + 1
+    if anew:
+        write_whole(path, text.encode(), mode=path.stat().st_mode & 0o777)
+    return Resealed(anew, newest, not_opened)

@@ -11,7 +11,8 @@ import pytest
 from shared.config.outside.store import Store
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
 from shared.runtime.secret_box import SecretBox
-from tests.support.object_server import ObjectServer
+from tests.support.bucket_faults import Manner, faulty_bucket
+from tests.support.object_server import SECRET_KEY, ObjectServer
 
 pytestmark = pytest.mark.integration
 
@@ -69,6 +70,32 @@ def test_nobody_at_the_address_is_told(object_server: ObjectServer) -> None:
     store = replace(object_server.store(), endpoint="http://127.0.0.1:9")
     with pytest.raises(StoreAwayError, match="the store backup"):
         object_server.bucket(store).put_new("a", b"1")
+
+
+@pytest.mark.parametrize("manner", ["away", "full", "denied"])
+def test_a_bucket_that_takes_nothing_is_told_and_goes_on_by_itself(
+    object_server: ObjectServer, manner: Manner
+) -> None:
+    with faulty_bucket(object_server.endpoint) as faulty:
+        store = replace(object_server.store(), endpoint=faulty.endpoint)
+        bucket = object_server.bucket(store)
+        assert bucket.put_new("before", b"1")
+        faulty.manner = manner
+        with pytest.raises(StoreAwayError, match="the store backup") as told:
+            bucket.put_new("a", b"1")
+        assert SECRET_KEY not in str(told.value)
+        faulty.manner = "well"
+        assert bucket.get("a") is None, "nothing of it is there"
+        assert bucket.put_new("a", b"2")
+        assert not bucket.put_new("before", b"2")
+
+
+def test_a_slow_bucket_has_it_whole_once_it_has_said_so(object_server: ObjectServer) -> None:
+    with faulty_bucket(object_server.endpoint) as faulty:
+        store = replace(object_server.store(), endpoint=faulty.endpoint)
+        faulty.manner = "slow"
+        assert object_server.bucket(store).put_new("a", b"1" * 1_000_000)
+        assert object_server.bucket(store).get("a") == b"1" * 1_000_000
 
 
 def test_a_secret_that_was_sealed_for_another_store_opens_nothing(

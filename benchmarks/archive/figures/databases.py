@@ -3,8 +3,10 @@
 (a) A pipelines process brings a backlog of 200,000 events of 500 bytes in 4 Kafka partitions into
 one table of a Postgres. (b) Two writers bring batches of 500 rows to eight shards, with the
 writer that pipelines have: spread, each batch has rows of all of them, and so a transaction with
-each; static, each batch has rows of one. Interleaved, five rounds. Postgres waits for its disk, and
-shares the machine with Kafka and Spark.
+each; static, each batch has rows of one. Interleaved, five rounds; then with 100 and with 1,000
+rows. Postgres waits for its disk, and shares the machine with Kafka and Spark.
+
+500 rows are what 0.2 s, for which pipelines gather, have of 2,500 events/s in a Kafka partition.
 """
 
 import os
@@ -29,7 +31,7 @@ _EVENTS = 200_000
 _ROUNDS = 5
 _SHARDS = 8
 _WRITERS = 2
-_BATCH = 500
+_BATCH, _OTHER_BATCHES = 500, (100, 1_000)
 # Of each writer in a round.
 _BATCHES = 48
 _TARGET = Target("rows", ("id", "n", "note"), key=("id",))
@@ -44,16 +46,26 @@ def measure(bench: Bench) -> dict[str, float]:
         for name in _DATABASES:
             postgres.run(f"CREATE DATABASE {name}", database="postgres")
             postgres.run(_TABLE, database=name)
-        rounds = [_round(postgres, nth, bench.count(_BATCHES)) for nth in range(_ROUNDS + 1)][1:]
+        batches = bench.count(_BATCHES)
+        by_rows = {
+            rows: [_round(postgres, nth, batches, rows) for nth in range(_ROUNDS + 1)][1:]
+            for rows in (_BATCH, *_OTHER_BATCHES)
+        }
         written = sum(int(str(_count(postgres, name))) for name in _DATABASES)
-    expected = (_ROUNDS + 1) * 2 * _WRITERS * bench.count(_BATCHES) * _BATCH
+    expected = (_ROUNDS + 1) * 2 * _WRITERS * batches * sum(by_rows)
+    rounds = by_rows[_BATCH]
     return {
         "db_rows_per_s": round(rows_per_s),
-        "static_gain": round(statistics.median(it["static"] / it["spread"] for it in rounds), 2),
+        "static_gain": _gain(rounds),
+        **{f"static_gain_{rows}": _gain(by_rows[rows]) for rows in _OTHER_BATCHES},
         "static_rows_per_s": round(statistics.median(it["static"] for it in rounds)),
         "spread_rows_per_s": round(statistics.median(it["spread"] for it in rounds)),
         "errors": missing + abs(written - expected),
     }
+
+
+def _gain(rounds: Sequence[dict[str, float]]) -> float:
+    return round(statistics.median(it["static"] / it["spread"] for it in rounds), 2)
 
 
 def _through_a_pipeline(bench: Bench, postgres: PostgresProcess) -> tuple[float, int]:
@@ -87,17 +99,17 @@ def _count(postgres: PostgresProcess, database: str) -> object:
     return postgres.rows("SELECT count(*) FROM rows", database)[0][0]
 
 
-def _round(postgres: PostgresProcess, nth: int, batches: int) -> dict[str, float]:
+def _round(postgres: PostgresProcess, nth: int, batches: int, rows: int) -> dict[str, float]:
     """Rows per second of both ways, of which each begins with tables as large as the other's."""
     ways = {"spread": _spread, "static": _static}
     found = {}
     for way, of in ways.items() if nth % 2 else reversed(ways.items()):
         # As Spark's workers are, which share no interpreter either.
         with ProcessPoolExecutor(_WRITERS, get_context("spawn")) as writers:
-            work = partial(_write_all, postgres.port, f"{way}-{nth}", batches, of)
+            work = partial(_write_all, postgres.port, f"{way}-{rows}-{nth}", batches, rows, of)
             spans = list(writers.map(work, range(_WRITERS)))
         took_s = max(ended_s for _, ended_s in spans) - min(began_s for began_s, _ in spans)
-        found[way] = _WRITERS * batches * _BATCH / took_s
+        found[way] = _WRITERS * batches * rows / took_s
     return found
 
 
@@ -113,11 +125,16 @@ def _static(writer: int, batch: int) -> Sequence[int]:
     return [mine[batch % len(mine)]]
 
 
-def _write_all(
-    port: int, name: str, batches: int, of: Callable[[int, int], Sequence[int]], writer: int
+def _write_all(  # noqa: PLR0917 - what two processes are told
+    port: int,
+    name: str,
+    batches: int,
+    rows: int,
+    of: Callable[[int, int], Sequence[int]],
+    writer: int,
 ) -> tuple[float, float]:
     """From when until when it wrote."""
-    given = [list(_changes(name, writer, batch)) for batch in range(batches)]
+    given = [list(_changes(name, writer, batch, rows)) for batch in range(batches)]
     with ExitStack() as held:
         tables = [held.enter_context(closing(_open(port, shard))) for shard in _DATABASES]
         places = [PositionOf(name, f"rows-{shard}", writer) for shard in range(_SHARDS)]
@@ -126,7 +143,7 @@ def _write_all(
         ]
         began_s = time.monotonic()
         for batch, changes in enumerate(given):
-            shards, end = of(writer, batch), (batch + 1) * _BATCH
+            shards, end = of(writer, batch), (batch + 1) * rows
             for nth, shard in enumerate(shards):
                 tables[shard].start(places[shard], reached[shard], end)
                 tables[shard].write(changes[nth :: len(shards)])
@@ -140,8 +157,8 @@ def _open(port: int, database: str) -> PostgresTable:
     return PostgresTable(server, _TARGET)
 
 
-def _changes(name: str, writer: int, batch: int) -> Iterable[RowChange]:
-    for nth in range(_BATCH):
-        offset = batch * _BATCH + nth
+def _changes(name: str, writer: int, batch: int, rows: int) -> Iterable[RowChange]:
+    for nth in range(rows):
+        offset = batch * rows + nth
         key = f"{name}/{writer}/{offset}"
         yield RowChange(offset, (key,), (key, str(offset), "DE"))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from deploy.cli import options
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.stack_settings import FOLDERS, STORES
 from shared.config.access import DEFAULT_TENANT
@@ -20,28 +21,6 @@ from shared.runtime.archive.stores import (
 )
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, UsageError
-
-StoreName = Annotated[
-    str | None, typer.Option("--store", help="The store; else the only one there is.")
-]
-ArchiveName = Annotated[
-    str | None,
-    typer.Option("--archive", help="The archive's pipeline; else the stream's only one."),
-]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose stream it is.")]
-StoresFile = Annotated[
-    Path | None,
-    typer.Option("--stores", envvar=STORES_VARIABLE, help="The file of stores; else that of DATA."),
-]
-Folders = Annotated[
-    Path | None,
-    typer.Option(envvar=FOLDERS_VARIABLE, help="Below which folder stores may be; else DATA's."),
-]
-SecretKeys = Annotated[
-    str | None,
-    typer.Option("--secret-keys", envvar=VARIABLE, help="Open secrets; else those of DATA."),
-]
-TENANT = DEFAULT_TENANT
 
 
 class StoreError(OperatorError):
@@ -88,3 +67,34 @@ class ArchiveChoice:
                 f"Name one archive of {stream} with --archive; in {name} there are: {there}."
             )
         return bucket, ArchiveId(self.tenant, stream, chosen)
+
+
+def archive_choice(  # noqa: PLR0917 - typer makes an option of each
+    store: Annotated[
+        str | None, typer.Option("--store", help="The store; else the only one there is.")
+    ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option("--archive", help="The archive's pipeline; else the stream's only one."),
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose stream it is.")] = DEFAULT_TENANT,
+    stores: Annotated[
+        Path | None,
+        typer.Option(
+            "--stores", envvar=STORES_VARIABLE, help="The file of stores; else that of DATA."
+        ),
+    ] = None,
+    folders: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=FOLDERS_VARIABLE, help="Below which folder stores may be; else DATA's."
+        ),
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--secret-keys", envvar=VARIABLE, help="Open secrets; else those of DATA."),
+    ] = None,
+    data: options.Data = options.DATA_DEFAULT,
+) -> ArchiveChoice:
+    """Makes one of the options that all commands about archives have."""
+    return ArchiveChoice(data, stores, folders, store, archive, tenant, keys)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.archive import places
+from deploy.cli.archive.places import ArchiveChoice, archive_choice
 from deploy.cli.archive.restoring import Found, Restore, Restoring, default_id, found
 from deploy.cli.control.dead import time_ms
 from deploy.cli.printing import talk
@@ -21,7 +21,9 @@ from shared.runtime.setup_error import UsageError
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-def restore_(  # noqa: PLR0917 - typer makes an option of each
+@options.made_of(place=archive_choice)
+def restore_(
+    *,
     stream: Annotated[str, typer.Option(help="The stream that was archived.")],
     since: Annotated[
         str | None, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h.")
@@ -39,14 +41,8 @@ def restore_(  # noqa: PLR0917 - typer makes an option of each
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many there are.")
     ] = False,
-    store: places.StoreName = None,
-    archive: places.ArchiveName = None,
-    tenant: places.Tenant = places.TENANT,
-    stores: places.StoresFile = None,
-    folders: places.Folders = None,
-    keys: places.SecretKeys = None,
-    data: options.Data = options.DATA_DEFAULT,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
+    place: ArchiveChoice,
 ) -> None:
     """Put the events of an archive back: same Kafka partition, key, headers, id and order.
 
@@ -55,7 +51,6 @@ def restore_(  # noqa: PLR0917 - typer makes an option of each
 
     hifi restore --stream orders --from 2026-11-21T10:00Z --to-stream orders-again --dry-run
     """
-    place = places.ArchiveChoice(data, stores, folders, store, archive, tenant, keys)
     bucket, archive_id = place.open(stream)
     from_ms, to_ms = time_ms("--from", since), time_ms("--to", to)
     wanted = Restore(restore_id or "", archive_id, to_stream or stream, from_ms, to_ms, rate)

@@ -7,7 +7,7 @@ one into the same stream ends any earlier one; the same again goes on where that
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,15 @@ from shared.proof.archived import Archived, ArchiveId, Laid, laid
 from shared.runtime.archive.files import read_object, rows_of
 from shared.runtime.archive.reading import Damage, fetched, listed
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.only_writer import only_writer
 
 # Of one transaction: enough that its cost is shared by many, and quick enough for Kafka's 10 s.
 _EVENTS, _BYTES = 2_000, 4_194_304
+
+# Until it knows who keeps positions.
+_NEW_KAFKA_S, _AGAIN_S = 30.0, 0.2
 
 Row = tuple[str, bytes | None, bytes | None, Headers, int]
 
@@ -123,11 +127,7 @@ class Restoring:
         )
         async with writer as write:
             # From now on nobody else's restore into this stream writes anything.
-            positions = FencedPositions(self.bootstrap_servers, group)
-            try:
-                known = await positions.read()
-            finally:
-                await positions.close()
+            known = await self._known(group)
             self._next = {where.partition: reach.at for where, reach in known.items()}
             began_s, sent = time.monotonic(), 0
             chunks = self._chunks(topic)
@@ -144,6 +144,21 @@ class Restoring:
                     ahead_s = sent / wanted.rate_per_s - (time.monotonic() - began_s)
                     await asyncio.sleep(max(0.0, ahead_s))
                 yield self.done
+
+    async def _known(self, group: str) -> Mapping[KafkaPartition, Reach]:
+        """How far it is; a Kafka that is new makes the place of positions when it is asked."""
+        positions = FencedPositions(self.bootstrap_servers, group)
+        until_s = time.monotonic() + _NEW_KAFKA_S
+        try:
+            while True:
+                try:
+                    return await positions.read()
+                except AWAY:
+                    if time.monotonic() > until_s:
+                        raise
+                    await asyncio.sleep(_AGAIN_S)
+        finally:
+            await positions.close()
 
     def _chunks(self, topic: str) -> Iterator[tuple[list[Row], dict[int, int]]]:
         """Some rows each, and from where on those of each Kafka partition are missing then."""

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.archive import places
-from deploy.cli.archive.places import StoreError
+from deploy.cli.archive.places import ArchiveChoice, StoreError, archive_choice
 from deploy.cli.control.dead import time_ms
 from deploy.cli.events.minute_ids import broken_link, minute_ids, statements_of
 from deploy.cli.events.verify import minute_text, read_public_key
@@ -32,7 +31,9 @@ _INCOMPLETE, _UNTRUSTED = 3, 4
 _COLUMNS = ("event_id", "event_time_ms", "accepted_at_ms")
 
 
-def verify(  # noqa: PLR0917 - typer makes an option of each
+@options.made_of(place=archive_choice)
+def verify(
+    *,
     stream: Annotated[str, typer.Option(help="The stream.")],
     since: Annotated[
         str | None, typer.Option("--from", help="Events since: 2026-11-21T10:00Z, or 2h.")
@@ -42,14 +43,8 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
         Path | None,
         typer.Option(help="Hifi's public key, a file; by default that of `hifi up`'s data folder."),
     ] = None,
-    store: places.StoreName = None,
-    archive: places.ArchiveName = None,
-    tenant: places.Tenant = places.TENANT,
-    stores: places.StoresFile = None,
-    folders: places.Folders = None,
-    keys: places.SecretKeys = None,
-    data: options.Data = options.DATA_DEFAULT,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
+    place: ArchiveChoice,
 ) -> None:
     """Check an archive, object by object and minute by minute, against what Hifi has signed.
 
@@ -58,9 +53,7 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
 
     hifi archive verify --stream orders --from 2h
     """
-    bucket, archive_id = places.ArchiveChoice(
-        data, stores, folders, store, archive, tenant, keys
-    ).open(stream)
+    bucket, archive_id = place.open(stream)
     from_ms, to_ms = time_ms("--from", since), time_ms("--to", to)
     try:
         kept = kept_in(bucket, archive_id, from_ms=from_ms, to_ms=to_ms)
@@ -70,7 +63,7 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
         more = f" ({each.detail})" if each.detail else ""
         out.print(f"{each.kind}: {each.path}{more}")
     said = asyncio.run(_statements(kafka, stream))
-    if problem := distrust(said, read_public_key(public_key or data / "observe" / PUBLIC)):
+    if problem := distrust(said, read_public_key(public_key or place.data / "observe" / PUBLIC)):
         talk.print(f"hifi: {problem}", style="bold red")
         raise typer.Exit(_UNTRUSTED)
     minutes = kept.to_check(said, from_ms=from_ms, to_ms=to_ms)

@@ -1,14 +1,19 @@
 """`hifi secrets`: makes keys and signing secrets, and seals what is kept with the newest key."""
 
 import os
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from deploy.cli import options
 from deploy.cli.printing import out, print_json, talk
+from deploy.local.secret_keys import VARIABLE, secret_keys
+from deploy.local.stores import reseal
 from shared.config.signing import signing_secret
+from shared.runtime.archive.stores import STORES_VARIABLE
 from shared.runtime.control_client import ControlClient
-from shared.runtime.secret_box import new_key
+from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(name="secrets", no_args_is_help=True)
@@ -36,16 +41,33 @@ def new_signing_secret() -> None:
 
 
 @options.control_command(app)
-def rotate(*, as_json: options.AsJson = False, client: ControlClient) -> None:
+def rotate(
+    *,
+    stores: Annotated[
+        Path | None,
+        typer.Option(envvar=STORES_VARIABLE, help="A file of stores: its secrets as well."),
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--secret-keys", envvar=VARIABLE, help="Those of the stores; else DATA's."),
+    ] = None,
+    data: options.Data = options.DATA_DEFAULT,
+    as_json: options.AsJson = False,
+    client: ControlClient,
+) -> None:
     """Seal every secret anew with the first of HIFI_SECRET_KEYS, so that the others can go.
 
-    1. Put a new key in front: HIFI_SECRET_KEYS=NEW,OLD for gateway, delivery and retrier.
+    1. Put a new key in front: HIFI_SECRET_KEYS=NEW,OLD for gateway, delivery, retrier, pipelines.
 
-    2. hifi secrets rotate
+    2. hifi secrets rotate; where a file names stores, with --stores FILE.
 
     3. Take the old key away: HIFI_SECRET_KEYS=NEW.
     """
     done = client.call("POST", "secrets:rotate")
+    if stores is not None:
+        box = SecretBox.of(secret_keys(data, {VARIABLE: keys} if keys else {}))
+        for name, found in reseal(stores, box)._asdict().items():
+            done[name] += found
     if as_json:
         print_json(done)
     else:

@@ -9,11 +9,13 @@ from typer.testing import CliRunner, Result
 
 from deploy.cli.archive import verify as verify_module
 from deploy.cli.commands import app
+from deploy.local.stores import reseal
 from observe.audit.signing import Signer
 from shared.event.times import minute_of
 from shared.proof.archived import Archived
 from shared.proof.merkle import merkle_root
 from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
+from shared.runtime.archive.stores import read_stores
 from shared.runtime.secret_box import SecretBox, new_key
 from tests.support.archive_made import AT_MS, kept, row, sink_of
 
@@ -153,3 +155,21 @@ def test_a_secret_is_sealed_for_its_store_alone(tmp_path: Path) -> None:
     sealed = ended.stdout.strip().splitlines()[-1]
     assert SecretBox.of(keys).unseal(sealed, owner="store:backup") == "hush"
     assert "hush" not in ended.output
+
+
+def test_secrets_of_stores_are_sealed_anew_and_all_else_of_their_file_stays(tmp_path: Path) -> None:
+    old, new = new_key(), new_key()
+    sealed = SecretBox.of(old).seal("hush", owner="store:backup")
+    lost = SecretBox.of(new_key()).seal("gone", owner="store:lost")
+    lines = '# Ours.\n[{name}]\nurl = "s3://b/{name}"\nsecret_key = "{sealed}" # mine\n'
+    path = tmp_path / "stores.toml"
+    both = lines.format(name="backup", sealed=sealed) + lines.format(name="lost", sealed=lost)
+    path.write_text(both)
+    path.chmod(0o600)
+    assert reseal(path, SecretBox.of(f"{new},{old}")) == (1, 0, ["store:lost"])
+    now = read_stores(path)["backup"].secret_key
+    assert now is not None
+    assert SecretBox.of(new).unseal(now, owner="store:backup") == "hush"
+    assert path.read_text() == both.replace(sealed, now)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert reseal(path, SecretBox.of(new)) == (0, 1, ["store:lost"])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -11,6 +12,7 @@ from deploy.local.cluster import Cluster
 from shared.config.credentials import Bearer, secrets_of
 from shared.config.destination import Destination
 from shared.event.topics import fixed_specs
+from shared.runtime.archive.stores import read_stores
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.secret_box import SecretBox, new_key
@@ -44,10 +46,11 @@ def servers(kafka: Cluster) -> Iterator[str]:
     asyncio.run(write_records(kafka.bootstrap_servers, gone))
 
 
-def rotate(servers: str, keys: str) -> Result:
+def rotate(servers: str, keys: str, *more: str) -> Result:
     """With a gateway that has these keys."""
     with running(servers, HIFI_SECRET_KEYS=keys) as gateway:
-        return CliRunner().invoke(app, ["secrets", "rotate", "--gateway", gateway.url])
+        told = ["--gateway", gateway.url, "--secret-keys", keys, *more]
+        return CliRunner().invoke(app, ["secrets", "rotate", *told])
 
 
 def stored(servers: str) -> dict[str, Destination]:
@@ -55,11 +58,16 @@ def stored(servers: str) -> dict[str, Destination]:
     return {each.name: each for each in found.values() if each.stream == "rotating"}
 
 
-def test_after_a_rotation_the_newest_key_opens_everything(servers: str) -> None:
+def test_after_a_rotation_the_newest_key_opens_everything(servers: str, tmp_path: Path) -> None:
     before = stored(servers)
-    result = rotate(servers, f"{NEW},{OLD}")
+    sealed, stores = SecretBox([OLD]).seal("t0ken", owner="store:backup"), tmp_path / "stores.toml"
+    stores.write_text(f'[backup]\nurl = "s3://b"\nsecret_key = "{sealed}"\n')
+    result = rotate(servers, f"{NEW},{OLD}", "--stores", str(stores))
     assert result.exit_code == 0, result.output
-    assert "1 sealed anew, 1 were already" in result.stderr
+    assert "2 sealed anew, 1 were already" in result.stderr
+    anew = read_stores(stores)["backup"].secret_key
+    assert anew is not None
+    assert SecretBox([NEW]).unseal(anew, owner="store:backup") == "t0ken"
     after = stored(servers)
     newest = SecretBox([NEW])
     for destination in after.values():

@@ -1,4 +1,8 @@
-"""A stream is kept in a store, through kills, and comes back as it was."""
+"""A stream is kept in a store, through kills, and comes back as it was.
+
+A million events and as many kills as --kills says: `make test-long ARGS="-k million --kills=20"`;
+fewer with --events.
+"""
 
 import asyncio
 from itertools import pairwise
@@ -33,14 +37,21 @@ from tests.support.stack_fixtures import RunningHifi, wait_until
 pytestmark = pytest.mark.integration
 
 
+def test_what_was_kept_through_kills_comes_back_as_it_was(hifi: RunningHifi) -> None:
+    _keep_through_kills(hifi, "kept-twice", kills=2, per_round=8_000)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(3_000)
-@pytest.mark.parametrize(
-    ("kills", "per_round"), [(2, 8_000), pytest.param(20, 50_000, marks=pytest.mark.long)]
-)
-def test_what_was_kept_through_kills_comes_back_as_it_was(
-    hifi: RunningHifi, kills: int, per_round: int
+def test_a_million_events_kept_through_many_kills_come_back_as_they_were(
+    hifi: RunningHifi, request: pytest.FixtureRequest
 ) -> None:
-    source = f"kept{kills}"
+    kills = request.config.getoption("--kills")
+    per_round = request.config.getoption("--events") // kills
+    _keep_through_kills(hifi, "kept-many", kills=kills, per_round=per_round)
+
+
+def _keep_through_kills(hifi: RunningHifi, source: str, *, kills: int, per_round: int) -> None:
     pipeline = document(f"{source}-archive", source, to=[{"archive": "archive"}])
     put(hifi.kafka, pipeline)
     asyncio.run(make_streams(hifi.kafka, [f"{source}-again"]))
