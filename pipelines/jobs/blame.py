@@ -25,7 +25,12 @@ def fault_of_an_event(says: str) -> str | None:
     """What went wrong with it, by the words of the job's error; None if it was none's fault."""
     if (why := fault_of_a_function(says)) is not None:
         return why
-    if _OF_OTHERS.search(says):
+    if is_fault_of_others(says):
         return None
     lines = (line.strip() for line in says.splitlines())
     return next((line for line in lines if _OF_AN_EVENT.search(line)), None)
+
+
+def is_fault_of_others(says: str) -> bool:
+    """Whether it was Kafka, Spark or the machine: then it says nothing of what was to be done."""
+    return fault_of_a_function(says) is None and _OF_OTHERS.search(says) is not None

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from pipelines.functions.faults import fault_of_a_function
 from pipelines.functions.granted import check_granted, signature_of
 from pipelines.functions.installed import NoFunctionError
+from pipelines.jobs.blame import is_fault_of_others
 from pipelines.judging.expressions import ExpressionError, Scope, check_growth, judged
 from pipelines.judging.growth import Growth, of_member, together
 from pipelines.judging.probes import probes_of
@@ -51,6 +52,7 @@ from shared.config.steps.computed import Computed, computed
 from shared.config.steps.expression import FACTS
 from shared.config.steps.window import WINDOW_END, WINDOW_START, Dedupe, WindowOf, WindowStep
 from shared.event.record import RecordIn
+from shared.runtime.setup_error import OperatorError
 
 # The bytes of an event, to functions.
 _VALUE = "value"
@@ -71,6 +73,10 @@ class UnfitError(Exception):
     def __init__(self, why: str, *path: str | int) -> None:
         super().__init__(why)
         self.refusal = Refusal(why, "".join(f"/{part}" for part in path))
+
+
+class NotTriedError(OperatorError):
+    """Nobody knows whether a pipeline can be run; it may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,10 @@ def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
 
 
 def tried(session: SparkSession, pipeline: Pipeline) -> None:
-    """Run the document's tests, and what else may come; UnfitError if that goes wrong."""
+    """Run the document's tests, and what else may come; UnfitError if that goes wrong.
+
+    NotTriedError if it is Spark or the machine that does: that says nothing of the document.
+    """
     groups = [given_records(pipeline, test, nth) for nth, test in enumerate(pipeline.tests)]
     probes = probes_of(pipeline, partition=len(groups))
     # What is kept of the events of one test is not there for the next.
@@ -167,6 +176,8 @@ def tried(session: SparkSession, pipeline: Pipeline) -> None:
             found = came_of(session, pipeline, [record for group in run for record in group])
             came += [found] if pipeline.kept_shape else _by_group(found, len(run))
     except (PySparkException, Py4JJavaError) as error:
+        if is_fault_of_others(str(error)):
+            raise NotTriedError(f"Spark could not try it: {first_line(error)}.") from error
         raise _failed(
             session, pipeline, [*probes, *(r for g in groups for r in g)], error
         ) from None

@@ -19,6 +19,7 @@ from shared.runtime.archive.stores import read_stores
 from shared.runtime.secret_box import SecretBox, new_key
 from tests.support.archive_made import AT_MS, kept, row, sink_of
 
+_PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
 # Four objects, of two minutes.
 OFFSETS = (10, 11)
 
@@ -98,6 +99,11 @@ def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[Archived]) 
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 0, ended.output
     assert ended.stdout.startswith("complete\n")
+    # As the page shows it.
+    shown = "complete\n3 objects, 1 signed minute, 3 events.\n"
+    assert f"$ hifi archive verify --stream orders\n{shown}" in _PAGE.read_text()
+    told = "complete 2 objects, 1 signed minute, 4 events."
+    assert " ".join(ended.output.split()) == told
 
 
 @pytest.mark.parametrize("harm", [_flip, _remove, _swap, _remove_all_of_it])

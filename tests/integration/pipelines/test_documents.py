@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipelines.judging import judge as judge_module
 from pipelines.judging.allowed import FUNCTIONS
-from pipelines.judging.judge import Refusal, judge
+from pipelines.judging.judge import NotTriedError, Refusal, judge
 from shared.config.pipeline import Pipeline
 from tests.support.trial_spark import a_pipeline
 
@@ -18,7 +20,10 @@ DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "pipelines.md").read_text()
 EXAMPLES = [
     example
-    for page in (PAGE, (DOCS / "tables.md").read_text(), (DOCS / "database.md").read_text())
+    for page in (
+        PAGE,
+        *((DOCS / f"{it}.md").read_text() for it in ("tables", "database", "archive")),
+    )
     for example in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 ]
 
@@ -40,6 +45,17 @@ def test_the_docs_list_the_functions_there_are() -> None:
     listed = re.search(r"^Functions: (.*?)\n\n", PAGE, re.MULTILINE | re.DOTALL)
     assert listed is not None
     assert set(re.findall(r"`(\w+)`", listed[1])) == FUNCTIONS.keys()
+
+
+def test_what_the_machine_does_is_no_fault_of_the_document(
+    locked_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise PySparkException("Job aborted: java.io.IOException: No space left on device")
+
+    monkeypatch.setattr(judge_module, "came_of", fail)
+    with pytest.raises(NotTriedError, match="No space left"):
+        judge(locked_spark, a_pipeline())
 
 
 TOLD: list[tuple[dict[str, Any], str, str]] = [

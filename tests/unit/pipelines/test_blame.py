@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.functions.faults import fault_of_a_function
-from pipelines.jobs.blame import fault_of_an_event
+from pipelines.jobs.blame import fault_of_an_event, is_fault_of_others
 
 FRAME = "\tat org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory.hasNext(X.scala:1)"
 
@@ -38,6 +38,8 @@ def test_what_an_expression_throws_is_the_events(cause: str) -> None:
 )
 def test_what_kafka_or_the_cluster_does_is_no_events_fault(says: str) -> None:
     assert fault_of_an_event(says) is None
+    # Of the last nobody knows.
+    assert is_fault_of_others(says) == (says != "An error occurred while calling o123.write")
 
 
 def test_what_a_function_throws_is_the_events_whatever_it_says() -> None:
@@ -47,6 +49,7 @@ def test_what_a_function_throws_is_the_events_whatever_it_says() -> None:
         f"pipelines.functions.calls.FunctionFailedError: {why}\n{FRAME}\njava.io.EOFException"
     )
     assert fault_of_an_event(says) == why
+    assert not is_fault_of_others(says)
     assert fault_of_a_function("java.io.EOFException") is None
 
 
