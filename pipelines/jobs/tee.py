@@ -36,6 +36,11 @@ _AGAIN_S = 0.2
 # Where processors are short, a task rests so many times as long as it had to wait for one, and at
 # most so many times as long as it had one.
 _REST = 5
+# It would be a hole that nobody has been told of.
+_GONE = (
+    "{place}, has nothing at {at} any more, which is not kept yet: keep what is there under another"
+    " name"
+)
 # So many at a time are made columns of.
 _ROWS_MAX = 10_000
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -171,6 +176,8 @@ async def _next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
                 if answer.error is None:
                     why = "nothing comes"
                     continue
+                if answer.is_gone:
+                    raise SinkAwayError(_GONE.format(place=_named(where), at=at))
                 why = repr(answer.error)
                 if not answer.is_moved:
                     break
@@ -179,7 +186,11 @@ async def _next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
         except AWAY as error:
             why = repr(error)
             await asyncio.sleep(_AGAIN_S)
-    raise KafkaUnavailableError(f"{where.topic}, Kafka partition {where.partition}, at {at}: {why}")
+    raise KafkaUnavailableError(f"{_named(where)}, at {at}: {why}")
+
+
+def _named(where: KafkaPartition) -> str:
+    return f"{where.topic}, Kafka partition {where.partition}"
 
 
 def columns_of(where: KafkaPartition, records: Sequence[Any]) -> pa.RecordBatch:
