@@ -17,13 +17,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.book import PipelineShare
-from pipelines.jobs.blame import fault_of_an_event
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
+from pipelines.parts.blame import fault_of_an_event
 from pipelines.parts.columns import ours
 from pipelines.parts.whole_events import DEAD, LATE, NOT_PASSED
 from pipelines.plan import planned

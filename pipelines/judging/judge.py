@@ -25,7 +25,6 @@ from pyspark.sql.types import (
 from pipelines.functions.faults import fault_of_a_function
 from pipelines.functions.granted import check_granted, signature_of
 from pipelines.functions.installed import NoFunctionError
-from pipelines.jobs.blame import is_fault_of_others
 from pipelines.judging.expressions import ExpressionError, Scope, check_growth, judged
 from pipelines.judging.growth import Growth, of_member, together
 from pipelines.judging.probes import probes_of
@@ -33,6 +32,7 @@ from pipelines.judging.trees import Branch, TreeError, node_of
 from pipelines.judging.trial import Came, came_of, differences, given_records, given_tables
 from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
+from pipelines.parts.blame import is_fault_of_others
 from pipelines.plan import RECORDS, after, columns_of, opened
 from pipelines.windows.partials import events_of, parts_of
 from shared.config.model import ConfigError

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.functions.faults import fault_of_a_function
-from pipelines.jobs.blame import fault_of_an_event, is_fault_of_others
+from pipelines.parts.blame import fault_of_an_event, is_fault_of_others
 
 FRAME = "\tat org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory.hasNext(X.scala:1)"
 
