@@ -16,7 +16,6 @@ from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
 from gateway.control import dead_letters as dead_letter_routes
 from gateway.control import destinations, keys, pipelines, streams, tables
-from gateway.control import receipts as receipt_routes
 from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
@@ -26,6 +25,8 @@ from gateway.fleet.quota import Quotas
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
+from gateway.lookup import receipts as receipt_routes
+from gateway.lookup import stream_events
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
@@ -35,6 +36,7 @@ from gateway.settings import Settings
 from gateway.tables.rows import Rows
 from shared.config.model import ConfigError, config_error
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -74,6 +76,7 @@ def create_app(
         resolver=Resolver(),
         box=settings.secret_box,
         schemas=schemas,
+        stream_pages=StreamPages(settings.bootstrap_servers),
     )
     ingest = Ingest(
         settings=settings,
@@ -113,7 +116,10 @@ async def describe(request: Request) -> Response:
 
 _ROUTES = [
     route
-    for each in (streams, destinations, pipelines, tables, keys, dead_letter_routes, receipt_routes)
+    for each in (
+        *(streams, destinations, pipelines, tables, keys),
+        *(dead_letter_routes, receipt_routes, stream_events),
+    )
     for route in each.router.routes
 ] + _about.routes
 _REFUSALS = (

@@ -45,7 +45,9 @@ _VARIANTS = "89ab"
 _CHANCE_BYTES = 10
 # The kernel is asked for so many at once: each time costs as much as reading an event.
 _IDS_AT_ONCE = 256
-_ALLOW = ((b"allow", b"POST, OPTIONS"),)
+# To look at events is for the others.
+_LOOKS = frozenset({"GET", "HEAD"})
+_ALLOW = {"beacon": ((b"allow", b"POST, OPTIONS"),), "events": ((b"allow", b"GET, POST, OPTIONS"),)}
 # How long a browser may remember the answer to a preflight; Chromium keeps none longer.
 _MAX_AGE_S = 7_200
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9\-, ]{1,1000}")
@@ -60,7 +62,7 @@ _CREDENTIALS = {"beacon": ((b"access-control-allow-credentials", b"true"),), "ev
 
 
 class EventPaths:
-    """POST /v1/streams/{stream}/events and .../beacon; every other path goes to `others`."""
+    """POST /v1/streams/{stream}/events and .../beacon; everything else goes to `others`."""
 
     def __init__(
         self, others: ASGIApp, *, ingest: Ingest, rows: Rows, callers: Callers, metrics: Metrics
@@ -86,6 +88,8 @@ class EventPaths:
         echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise=request_id)
         more = ((b"x-request-id", echoed.encode()),)
         match = _PATH.fullmatch(scope["path"])
+        if match is not None and match[2] == "events" and scope["method"] in _LOOKS:
+            match = None
         if match is None and (asked := row_request(scope, receive, headers, request_id)):
             await self._serve_rows(asked, send, more)
             return
@@ -198,7 +202,7 @@ class EventPaths:
                     return self._preflight(arrival, what)
                 case _:
                     detail = "Events are sent with POST."
-                    problem = Problem("method_not_allowed", detail, headers=_ALLOW)
+                    problem = Problem("method_not_allowed", detail, headers=_ALLOW[what])
                     return problem_answer(problem, arrival.request_id)
         except Problem as problem:
             return problem_answer(problem, arrival.request_id)
@@ -210,7 +214,7 @@ class EventPaths:
     def _preflight(self, arrival: Arrival, what: str) -> Answer:
         origin = arrival.headers.get(b"origin")
         if not origin or not self._callers.allowed_origin(origin, arrival.stream):
-            return Answer(HTTPStatus.NO_CONTENT, b"", (*_ALLOW, _VARY))
+            return Answer(HTTPStatus.NO_CONTENT, b"", (*_ALLOW[what], _VARY))
         asked = arrival.headers.get(b"access-control-request-headers", "")
         names = asked if _HEADER_NAMES.fullmatch(asked) else ""
         headers = (

@@ -23,7 +23,7 @@ from shared.runtime.files.one_owner import own_folder
 from shared.runtime.health import Health
 from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.event_search import EventSearch
+from shared.runtime.kafka.lookup.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.logs import configure_logs

@@ -52,6 +52,14 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.events.send:send",
             "Send events to a stream, and wait until each is stored.",
         ),
+        "events": (
+            "deploy.cli.events.stream_events:app",
+            "Events of a stream, by the gateway: list, get, tail.",
+        ),
+        "listen": (
+            "deploy.cli.events.listen:listen",
+            "Send the events of a stream to a receiver that you are developing, until Ctrl-C.",
+        ),
         "tail": (
             "deploy.cli.events.tail:tail",
             "Print records as they come: time, Kafka partition and offset, facts, key, value.",

@@ -29,12 +29,12 @@ from gateway.control.requests import (
 )
 from gateway.problems import Problem
 from shared.config.access import DEFAULT_TENANT
+from shared.event.payload import payload_of
 from shared.retry.dead_letter import (
     DeadLetterFilter,
     Letter,
     Place,
     export_line,
-    payload_of,
     story_of,
 )
 from shared.runtime.kafka.only_writer import OvertakenError
@@ -273,7 +273,7 @@ async def _page(
         answer = Response(b"".join(map(export_line, page.letters)), media_type=_NDJSON)
     else:
         listed = [
-            _shown(letter, marked) | (payload_of(letter) if with_payload else {})
+            _shown(letter, marked) | (payload_of(letter.value) if with_payload else {})
             for letter in page.letters
         ]
         answer = as_json({"dead_letters": listed, "next": str(page.next) if page.next else None})

@@ -11,7 +11,7 @@ from gateway.problems import Problem
 from shared.event.record import Origin
 from shared.proof.acked import AckedRequest
 from shared.proof.trail import Trail
-from shared.runtime.kafka.event_search import (
+from shared.runtime.kafka.lookup.event_search import (
     SEARCH_S_MAX,
     MadeEvents,
     find_made,

@@ -26,6 +26,7 @@ from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
 from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.settings import Settings
+from gateway.watchers import Watchers
 from shared.config.access import Scope
 from shared.config.configuration import (
     REMOVED_KEPT_MS,
@@ -38,6 +39,7 @@ from shared.event.times import rfc3339
 from shared.event.topics import NAME_PATTERN
 from shared.retry.dead_letter import Age, Place
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
@@ -47,6 +49,8 @@ _BODIES_AT_ONCE = 4
 # Re-drives wait most of their 20 s for their rate, so more of them go beside each other than lists;
 # who comes as the next waits for as long as one takes, and a little.
 _REDRIVES_AT_ONCE, _REDRIVE_WAIT_S = 4, 25.0
+# Each has a connection of its own to Kafka.
+_WAITING_OF_A_TENANT, _WAITING_MAX = 8, 64
 
 
 Configured = TypeVar("Configured", bound=ConfigObject)
@@ -96,9 +100,13 @@ class ControlPlane:
     resolver: Resolver
     box: SecretBox
     schemas: SchemaChecks
+    stream_pages: StreamPages
     # Each takes connections of its own to Kafka, and memory for a page.
     search_turns: SearchTurns = field(default_factory=SearchTurns)
     letters_turns: SearchTurns = field(default_factory=SearchTurns)
+    event_turns: SearchTurns = field(default_factory=SearchTurns)
+    # Who waits for events that are still to come.
+    waiting: Watchers = field(default_factory=partial(Watchers, _WAITING_OF_A_TENANT, _WAITING_MAX))
     redrive_turns: SearchTurns = field(
         default_factory=partial(SearchTurns, _REDRIVES_AT_ONCE, wait_s=_REDRIVE_WAIT_S)
     )

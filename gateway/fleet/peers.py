@@ -11,7 +11,7 @@ from gateway.idempotency import ENTRY_BYTES
 from gateway.publish.publisher import Publisher
 from gateway.settings import Settings
 from shared.event.topics import REQUESTS, REQUESTS_RETENTION_MS, SHARES
-from shared.runtime.kafka.event_search import find_stored
+from shared.runtime.kafka.lookup.event_search import find_stored
 from shared.runtime.kafka.tail import Tail
 
 # Of each key there is a claim and how it ended.

@@ -69,7 +69,8 @@ def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
         routes=list(routes),
         separate_input_output_schemas=False,
     )
-    whole["paths"] |= event_paths() | row_paths()
+    for path, operations in (event_paths() | row_paths()).items():
+        whole["paths"].setdefault(path, {}).update(operations)
     schemas = whole["components"]["schemas"]
     schemas |= EVENT_SCHEMAS | ROW_SCHEMAS | {"Problem": _PROBLEM_SCHEMA}
     _show_as_views_do(schemas)

@@ -16,7 +16,7 @@ from shared.runtime.http_server import PlainProtocol
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-# Said in the state of a request that is answered for as long as its client stays.
+# Said in the state of a request whose answer is for somebody who stays.
 WATCHES = "watches"
 # How much of a body may wait before its reader has come: what uvloop reads at a time.
 _HIGH_WATER_BYTES = 262_144
@@ -89,7 +89,7 @@ class DeadlineProtocol(PlainProtocol):
         if cycle is None or cycle.response_complete or cycle.more_body or self.scheme == "https":
             return False
         if cycle.scope["state"].get(WATCHES):
-            # Its answer has no end: it has left.
+            # Its answer has no end, or is waited for: it has left.
             return False
         cycle.keep_alive = False
         return True

@@ -29,7 +29,8 @@ from gateway.settings import Settings
 from gateway.tables.row_answers import AsOf, one_row, some_rows
 from gateway.tables.row_bodies import RowReader
 from gateway.tables.row_queries import RowQuery, read_row_query
-from gateway.tables.watching import Watch, Watchers
+from gateway.tables.watching import Watch
+from gateway.watchers import Watchers
 from shared.config.table import Table
 from shared.runtime.clock import now_ms
 from shared.runtime.tables.copy import ClosedError, DamagedError, Row, RowPage

@@ -5,16 +5,16 @@ goes on where it was (`Last-Event-ID`), and hears of each row that has changed s
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.types import Receive, Send
 
 from gateway.problems import Problem
 from gateway.tables.row_answers import AsOf, told, told_row
 from gateway.tables.row_queries import RowQuery
+from gateway.watchers import Watchers, client_left
 from shared.config.table import Table
 from shared.runtime.clock import now_ms
 from shared.runtime.tables.copy import ClosedError, DamagedError
@@ -24,32 +24,6 @@ from shared.runtime.tables.folders import OpenCopy, TableCopies
 _LOOK_S = 0.2
 # Proxies close what is silent for half a minute; and who may watch no more hears no more then.
 _QUIET_S = 5.0
-_WATCHERS_MAX, _OF_A_TENANT_MAX = 500, 50
-
-
-@dataclass(slots=True)
-class Watchers:
-    """All who watch tables by this process."""
-
-    # Set when the process ends: who watches comes again elsewhere.
-    are_leaving: bool = False
-    _count: Counter[str] = field(default_factory=Counter)
-
-    def enter(self, tenant: str) -> None:
-        """Take one in, or refuse."""
-        if self._count[tenant] >= _OF_A_TENANT_MAX or self._count.total() >= _WATCHERS_MAX:
-            raise Problem(
-                "too_many_watchers",
-                f"This gateway has as many who watch as it may: {_OF_A_TENANT_MAX} of a tenant,"
-                f" {_WATCHERS_MAX} in all.",
-                headers=((b"retry-after", b"5"),),
-            )
-        self._count[tenant] += 1
-
-    def leave(self, tenant: str) -> None:
-        self._count[tenant] -= 1
-        if not self._count[tenant]:
-            del self._count[tenant]
 
 
 @dataclass(slots=True)
@@ -70,7 +44,7 @@ class Watch:
     async def run(self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         """Until they leave, the table or their right is gone, or this process ends."""
         self.watchers.enter(self.table.tenant)
-        leaving = asyncio.ensure_future(_gone(receive))
+        leaving = asyncio.ensure_future(client_left(receive))
         try:
             start = {"type": "http.response.start", "status": 200}
             kind = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
@@ -143,8 +117,3 @@ class Watch:
         if copy is None:
             return AsOf(0, 0, at_ms)
         return AsOf.of(copy.copy.extent(), heard_ms=copy.heard.at_ms, now_ms=at_ms)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -19,7 +19,7 @@ from shared.config.access import ApiKey
 from shared.config.destination import Destination
 from shared.event.topics import destination_id
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.kafka.event_search import SearchResult
+from shared.runtime.kafka.lookup.event_search import SearchResult
 
 # 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
 _LOOK_S = 0.05
@@ -29,7 +29,7 @@ _DIGITS_MAX = 15
 
 
 class EventFinder(Protocol):
-    """Looks for events by their id; shared.runtime.kafka.event_search in a running process."""
+    """Looks for events by their id; in a running process shared.runtime.kafka.lookup."""
 
     async def find(
         self, stream: str, event_id: str, *, before_ms: int | None = None

@@ -4,7 +4,6 @@ A dead letter stays where it is when it is sent again: a mark beside it says so,
 it a second time finds the mark. The event keeps its id and its bytes; its history begins anew.
 """
 
-import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from shared.event.envelope import (
     Malformed,
     open_retry_record,
 )
+from shared.event.payload import payload_of
 from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import REDRIVEN, pipeline_of, stream_and_name
 from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
@@ -196,14 +196,6 @@ def story_of(letter: Letter) -> dict[str, Any]:
     }
 
 
-def payload_of(letter: Letter) -> dict[str, Any]:
-    """The event itself: as JSON if it is that, else as CloudEvents writes bytes."""
-    try:
-        return {"data": json.loads(letter.value.decode(), parse_constant=_refuse)}
-    except (ValueError, RecursionError):
-        return {"data_base64": base64.b64encode(letter.value).decode()}
-
-
 def export_line(letter: Letter) -> bytes:
     """One line of NDJSON with Event Grid's names; the event's own bytes stand in it as they are."""
     fields: dict[str, Any] = {
@@ -214,7 +206,7 @@ def export_line(letter: Letter) -> bytes:
         "deadLetterTime": _iso(letter.dead_at_ms),
         **_delivery_of(letter.opened),
     }
-    payload = payload_of(letter)
+    payload = payload_of(letter.value)
     if "data" not in payload:
         return json.dumps({**fields, **payload}).encode() + b"\n"
     # Outside of its strings JSON may hold line breaks; within them it cannot.
@@ -284,11 +276,6 @@ def _delivery_of(opened: Envelope | Malformed) -> Mapping[str, Any]:
         "publishTime": _iso(opened.accepted_at_ms),
         "lastDeliveryAttemptTime": _iso(history.last_attempt_at_ms),
     }
-
-
-def _refuse(constant: str) -> None:
-    """What only Python takes for JSON."""
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _iso(at_ms: int | None) -> str | None:

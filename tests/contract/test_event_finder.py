@@ -14,7 +14,7 @@ from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.proof.trail import Trail
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.event_search import EventSearch, FoundEvent, SearchResult
+from shared.runtime.kafka.lookup.event_search import EventSearch, FoundEvent, SearchResult
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.contract.conftest import Gap
 from tests.support.console_fixtures import GivenEvents

@@ -40,7 +40,7 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Letter
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.event_search import FoundEvent, SearchResult
+from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 from tests.support.browser import MISSING, Browser, chromium
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (

@@ -45,7 +45,7 @@ from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
 from shared.runtime.clock import now_ms
 from shared.runtime.http_server import HttpServer
-from shared.runtime.kafka.event_search import MadeEvents
+from shared.runtime.kafka.lookup.event_search import MadeEvents
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from shared.runtime.tables.folders import TableCopies

@@ -18,7 +18,7 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Kept
 from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.kafka.event_search import FoundEvent, SearchResult
+from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 
 log = structlog.get_logger()
 

@@ -23,8 +23,8 @@ from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka import event_search
-from shared.runtime.kafka.event_search import find_request
+from shared.runtime.kafka.lookup import event_search
+from shared.runtime.kafka.lookup.event_search import find_request
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.broker_faults import frozen
 from tests.support.config_records import write_config

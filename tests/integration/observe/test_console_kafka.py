@@ -18,7 +18,7 @@ from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.event_search import EventSearch, SearchResult
+from shared.runtime.kafka.lookup.event_search import EventSearch, SearchResult
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError

@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.control.whereabouts import At, counts_of, whereabouts
+from gateway.lookup.whereabouts import At, counts_of, whereabouts
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn
 from shared.proof.outcome_sets import OutcomeSets

@@ -24,7 +24,7 @@ from gateway.control.requests import (
     also,
     as_json,
 )
-from gateway.control.whereabouts import At, ByDestination, ShownWhereabouts, counts_of, whereabouts
+from gateway.lookup.whereabouts import At, ByDestination, ShownWhereabouts, counts_of, whereabouts
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
@@ -37,7 +37,7 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import Place
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.event_search import SEARCH_S_MAX
+from shared.runtime.kafka.lookup.event_search import SEARCH_S_MAX
 
 router = APIRouter()
 

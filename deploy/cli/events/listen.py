@@ -1,0 +1,85 @@
+"""`hifi listen`: sends the events of a stream on to somebody's own machine, as they come."""
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import httpx
+import typer
+
+from deploy.cli import options
+from deploy.cli.events.stream_events import Stream, StreamEvent, follow
+from deploy.cli.printing import harmless, talk
+from shared.runtime.control_client import ControlClient
+from shared.runtime.setup_error import UsageError
+
+_BATCH_DEFAULT, _BATCH_MAX = 100, 1_000
+_TIMEOUT_S = 30.0
+# Until who is developing has started it again.
+_AGAIN_S = 1.0
+
+
+@options.made_of(client=options.control_client)
+def listen(
+    stream: Stream,
+    *,
+    forward_to: Annotated[
+        str, typer.Option("--forward-to", metavar="URL", help="Where to POST them.")
+    ],
+    batch: Annotated[
+        int, typer.Option(help="Events in one request at most.", min=1, max=_BATCH_MAX)
+    ] = _BATCH_DEFAULT,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Since then, not only what comes.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Only those with this ordering key.")] = None,
+    contains: Annotated[str | None, typer.Option(help="Only those that contain this text.")] = None,
+    client: ControlClient,
+) -> None:
+    """Send the events of a stream to a receiver that you are developing, until Ctrl-C.
+
+    They come as from a destination, but are not signed, and nothing is kept of how they fared: what
+    it refuses is said, and not sent again. While it is not there, they wait.
+
+        hifi listen orders --forward-to http://127.0.0.1:3000/hooks
+    """
+    with contextlib.suppress(KeyboardInterrupt), httpx.Client(timeout=_TIMEOUT_S) as receiver:
+        for events in follow(client, stream, since=since, key=key, contains=contains):
+            for first in range(0, len(events), batch):
+                _forward(receiver, forward_to, stream, events[first : first + batch])
+
+
+def _forward(receiver: httpx.Client, url: str, stream: str, events: Sequence[StreamEvent]) -> None:
+    places = f"{stream} {events[0].place} {events[-1].place} {len(events)}"
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": f"msg_{hashlib.sha256(places.encode()).hexdigest()[:24]}",
+        "hifi-stream": stream,
+        "hifi-events": str(len(events)),
+        "hifi-attempt": "1",
+    }
+    body = b"[" + b",".join(event.value for event in events) + b"]"
+    is_away = False
+    while True:
+        begun_s = time.monotonic()
+        sent_at = {"webhook-timestamp": str(int(time.time()))}
+        try:
+            answer = receiver.post(url, content=body, headers=headers | sent_at)
+            break
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise UsageError(f"--forward-to {url} is no address to POST to: {error}.") from error
+        except httpx.HTTPError as error:
+            if not is_away:
+                talk.print(f"{url} does not answer ({error or type(error).__name__}): they wait.")
+            is_away = True
+            time.sleep(_AGAIN_S)
+    took_ms = (time.monotonic() - begun_s) * 1000
+    what = f"{len(events)} events" if len(events) > 1 else harmless(events[0].id)
+    talk.print(
+        f"{answer.status_code}  {what}  {took_ms:.0f} ms",
+        style="green" if answer.is_success else "red",
+    )
+    if not answer.is_success:
+        talk.print(f"    {harmless(answer.text[:500])}")

@@ -1,0 +1,179 @@
+"""`hifi events`: shows the events of a stream through the gateway, as a tenant may see them."""
+
+import base64
+import contextlib
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from deploy.cli import options
+from deploy.cli.printing import harmless, out, reader_may_leave, talk
+from shared.runtime.control_client import ControlClient
+from shared.runtime.setup_error import NotFoundError
+
+app = typer.Typer(name="events", no_args_is_help=True)
+
+_COUNT_DEFAULT, _PAGE_MAX = 20, 1_000
+# As long as the gateway keeps a question open.
+_WAIT_S = 20
+# A line stays a line; --json shows everything.
+_VALUE_CHARS_MAX = 2_000
+
+Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
+Key = Annotated[str | None, typer.Option(help="Only those with this ordering key.")]
+Contains = Annotated[str | None, typer.Option(help="Only those that contain this text.")]
+
+
+class StreamEvent(msgspec.Struct, omit_defaults=True):
+    """An event as the gateway shows it."""
+
+    place: str
+    id: str
+    key: str | None
+    stored_at_ms: int
+    accepted_at_ms: int
+    event_time_ms: int
+    data: msgspec.Raw = msgspec.Raw()
+    # If it is no JSON.
+    data_base64: str = ""
+
+    @property
+    def value(self) -> bytes:
+        """Byte by byte as it was sent."""
+        return base64.b64decode(self.data_base64) or bytes(self.data)
+
+    def line(self) -> str:
+        """For people: time, place, id, key, and the event as far as a line goes."""
+        at = datetime.fromtimestamp(self.stored_at_ms / 1000, tz=UTC).astimezone()
+        text = harmless(self.value.decode(errors="replace"))
+        if len(text) > _VALUE_CHARS_MAX:
+            text = f"{text[:_VALUE_CHARS_MAX]}… ({len(self.value):,} bytes)"
+        time = f"{at:%Y-%m-%d %H:%M:%S}.{self.stored_at_ms % 1000:03}"
+        key = () if self.key is None else (f"key={harmless(self.key)}",)
+        return "  ".join((time, self.place, harmless(self.id), *key, text))
+
+
+class _EventPage(msgspec.Struct):
+    events: list[StreamEvent]
+    newer: str
+    older: str | None
+    is_complete: bool
+
+
+@options.control_command(app, "list")
+def list_events(
+    stream: Stream,
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", help="So many.", min=1, max=_PAGE_MAX)
+    ] = _COUNT_DEFAULT,
+    key: Key = None,
+    contains: Contains = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Older ones, as the page before says.")
+    ] = None,
+    as_json: options.AsJson = False,
+    client: ControlClient,
+) -> None:
+    """List the newest events of a stream, the newest first.
+
+    hifi events list orders
+
+    hifi events list orders --contains '"total":0' --limit 100
+    """
+    page = _page(client, stream, limit=limit, key=key, contains=contains, before=before)
+    with reader_may_leave():
+        _print(page.events, as_json=as_json)
+    if page.older is None:
+        return
+    said = "There are older ones" if page.is_complete else "There was more to look through"
+    talk.print(f"{said}: --before {page.older}", style="dim")
+
+
+@options.control_command(app)
+def get(
+    stream: Stream, event_id: Annotated[str, typer.Argument(metavar="ID")], *, client: ControlClient
+) -> None:
+    """Show an event of a stream by its id: the newest of that id.
+
+    Without the request that brought it the stream is looked through from its end.
+    """
+    before: str | None = None
+    while True:
+        page = _page(client, stream, limit=1, id=event_id, before=before)
+        if page.events:
+            out.out(msgspec.json.format(msgspec.json.encode(page.events[0]), indent=2).decode())
+            return
+        if page.older is None:
+            raise NotFoundError(f"There is no event {harmless(event_id)} in {harmless(stream)}.")
+        before = page.older
+
+
+@options.control_command(app)
+def tail(
+    stream: Stream,
+    *,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="End after so many.", min=1)
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Since then, not only what comes.")
+    ] = None,
+    key: Key = None,
+    contains: Contains = None,
+    as_json: options.AsJson = False,
+    client: ControlClient,
+) -> None:
+    """Print the events of a stream as they come, until Ctrl-C.
+
+    hifi events tail orders
+
+    hifi events tail orders --from 2026-11-24T10:00:00Z --json
+    """
+    with contextlib.suppress(KeyboardInterrupt), reader_may_leave():
+        for event in _counted(
+            follow(client, stream, since=since, key=key, contains=contains), count
+        ):
+            _print(event, as_json=as_json)
+
+
+def follow(
+    client: ControlClient, stream: str, *, since: str | None, **filters: str | None
+) -> Iterator[list[StreamEvent]]:
+    """What comes, some at a time, for ever."""
+    if since is None:
+        page = _page(client, stream, limit=1)
+        page.events.clear()
+        talk.print("waiting for events; Ctrl-C ends it", style="dim")
+    else:
+        page = _page(client, stream, limit=_PAGE_MAX, **{"from": since}, **filters)
+    while True:
+        if page.events:
+            yield page.events
+        after, wait_s = page.newer, None if page.events and not page.is_complete else _WAIT_S
+        page = _page(client, stream, limit=_PAGE_MAX, after=after, wait_s=wait_s, **filters)
+
+
+def _counted(pages: Iterator[list[StreamEvent]], count: int | None) -> Iterator[list[StreamEvent]]:
+    left = count
+    while left != 0:
+        events = next(pages)[:left]
+        left = None if left is None else left - len(events)
+        yield events
+
+
+def _page(client: ControlClient, stream: str, **query: Any) -> _EventPage:
+    given = {name: str(value) for name, value in query.items() if value is not None}
+    response = client.send("GET", "streams", stream, "events", query=given)
+    return msgspec.json.decode(response.content, type=_EventPage)
+
+
+def _print(events: list[StreamEvent], *, as_json: bool) -> None:
+    for event in events:
+        text = msgspec.json.encode(event).decode() if as_json else event.line()
+        sys.stdout.write(text.replace("\n", " ") + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""Looks up what customers ask about: events, and what became of them."""

@@ -1,0 +1,174 @@
+"""The route to look at the events of a stream: the newest, or what comes from some point on."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
+
+from gateway.control.requests import PathName, Plane, Reader, TimeMs, also, as_json
+from gateway.http.protocol import WATCHES
+from gateway.problems import Problem
+from gateway.watchers import client_left
+from shared.event.envelope import open_stream_record
+from shared.event.payload import payload_of
+from shared.event.record import RecordIn
+from shared.event.topics import stream_topic
+from shared.runtime.kafka.lookup.stream_pages import Cursor, StreamPage, Wanted
+
+router = APIRouter()
+
+_COUNT_DEFAULT, _COUNT_MAX = 100, 1_000
+# Below what load balancers allow a silent answer to take.
+_WAIT_S_MAX = 20.0
+
+
+CursorText: TypeAlias = Annotated[
+    Cursor,
+    PlainValidator(lambda text: Cursor.of(str(text))),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,18})*$"}),
+]
+
+
+class EventQuery(BaseModel):
+    """Which events, and how many of them."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    limit: Annotated[int, Field(ge=1, le=_COUNT_MAX)] = _COUNT_DEFAULT
+    # The newest first: those older than a page.
+    before: CursorText | None = None
+    # In the order of the log: what came after a page, or since a time.
+    after: CursorText | None = None
+    since_ms: TimeMs | None = Field(default=None, alias="from")
+    # If nothing is there yet.
+    wait_s: Annotated[float, Field(ge=0, le=_WAIT_S_MAX)] = 0.0
+    event_id: str | None = Field(default=None, alias="id")
+    key: str | None = None
+    contains: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> "EventQuery":
+        given = [self.before, self.after, self.since_ms]
+        if sum(each is not None for each in given) > 1:
+            raise ValueError("before, after and from exclude each other")
+        if self.wait_s and self.after is None and self.since_ms is None:
+            raise ValueError("wait_s goes with after or from")
+        return self
+
+    def wanted(self) -> Wanted:
+        """Whether a record is one of those that are asked for."""
+        tests: list[Callable[[RecordIn], bool]] = []
+        if self.event_id is not None:
+            tests.append(lambda record: open_stream_record(record).event_id == self.event_id)
+        if self.key is not None:
+            key = self.key.encode()
+            tests.append(lambda record: record.key == key)
+        if self.contains is not None:
+            text = self.contains.encode()
+            tests.append(lambda record: text in record.value)
+        return lambda record: all(test(record) for test in tests)
+
+
+class StoredEvent(BaseModel):
+    """An event as it lies in the stream."""
+
+    place: str = Field(description="Its Kafka partition and its offset.")
+    id: str
+    key: str | None
+    stored_at_ms: int
+    accepted_at_ms: int
+    event_time_ms: int
+    data: Any = Field(default=None, description="The event.")
+    data_base64: str | None = Field(default=None, description="Its bytes, if they are no JSON.")
+
+
+class EventPage(BaseModel):
+    """Some events, and where to go on."""
+
+    events: list[StoredEvent]
+    newer: str = Field(description="For `after`: what comes next.")
+    older: str | None = Field(description="For `before`: what lies before these.")
+    is_complete: bool = Field(description="False: there was more to look through; go on.")
+
+
+@router.get(
+    "/v1/streams/{stream}/events",
+    response_model=EventPage,
+    openapi_extra=also("bad_query", "overloaded", "too_many_watchers", "kafka_unavailable"),
+)
+async def list_events(
+    request: Request,
+    stream: PathName,
+    caller: Reader,
+    plane: Plane,
+    query: Annotated[EventQuery, Query()],
+) -> Response:
+    """Show the newest events of a stream, or those that come from some point on."""
+    caller.stream(stream, plane.configuration)
+    # Who may only send is not to see what others have sent.
+    caller.check("read")
+    topic, pages = stream_topic(stream), plane.stream_pages
+    start = query.after if query.after is not None else query.since_ms
+    async with AsyncExitStack() as held:
+        if query.wait_s:
+            plane.waiting.enter(caller.tenant)
+            held.callback(plane.waiting.leave, caller.tenant)
+        else:
+            await held.enter_async_context(plane.event_turns.of(caller.tenant))
+        if start is None:
+            page = await pages.newest(
+                topic, count=query.limit, wanted=query.wanted(), before=query.before
+            )
+        else:
+            coming = pages.since(
+                topic, start, count=query.limit, wanted=query.wanted(), wait_s=query.wait_s
+            )
+            page = await _while_they_wait(request, coming)
+    return as_json(_shown(page))
+
+
+async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamPage]) -> StreamPage:
+    """The page; nobody's place is held for a caller who has left."""
+    # Whoever says no more while they wait has left.
+    request.scope["state"][WATCHES] = True
+    there = asyncio.ensure_future(client_left(request.receive))
+    task = asyncio.ensure_future(coming)
+    try:
+        await asyncio.wait([task, there], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Problem("body_timeout", "The client left.")
+        return await task
+    finally:
+        for each in (task, there):
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
+
+
+def _shown(page: StreamPage) -> dict[str, Any]:
+    return {
+        "events": [_shown_event(record) for record in page.records],
+        "newer": str(page.newer),
+        "older": None if page.older is None else str(page.older),
+        "is_complete": page.is_complete,
+    }
+
+
+def _shown_event(record: RecordIn) -> dict[str, Any]:
+    envelope, payload = open_stream_record(record), payload_of(record.value)
+    if "data" in payload:
+        # Byte by byte as it came: who reads a number anew may change it.
+        payload["data"] = msgspec.Raw(record.value)
+    return {
+        "place": f"{record.origin.partition}:{record.origin.offset}",
+        "id": envelope.event_id,
+        "key": None if record.key is None else record.key.decode(errors="replace"),
+        "stored_at_ms": record.timestamp_ms,
+        "accepted_at_ms": envelope.accepted_at_ms,
+        "event_time_ms": envelope.event_time_ms,
+        **payload,
+    }

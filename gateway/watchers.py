@@ -1,0 +1,44 @@
+"""Counts who waits for what is still to come, so that no tenant takes the places of others."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from starlette.types import Receive
+
+from gateway.problems import Problem
+
+_WATCHERS_MAX, _OF_A_TENANT_MAX = 500, 50
+
+
+@dataclass(slots=True)
+class Watchers:
+    """All who watch something by this process: so many of a tenant, so many in all."""
+
+    of_tenant_max: int = _OF_A_TENANT_MAX
+    count_max: int = _WATCHERS_MAX
+
+    # Set when the process ends: who watches comes again elsewhere.
+    are_leaving: bool = False
+    _count: Counter[str] = field(default_factory=Counter)
+
+    def enter(self, tenant: str) -> None:
+        """Take one in, or refuse."""
+        if self._count[tenant] >= self.of_tenant_max or self._count.total() >= self.count_max:
+            raise Problem(
+                "too_many_watchers",
+                f"This gateway has as many who watch as it may: {self.of_tenant_max} of a tenant,"
+                f" {self.count_max} in all.",
+                headers=((b"retry-after", b"5"),),
+            )
+        self._count[tenant] += 1
+
+    def leave(self, tenant: str) -> None:
+        self._count[tenant] -= 1
+        if not self._count[tenant]:
+            del self._count[tenant]
+
+
+async def client_left(receive: Receive) -> None:
+    """Ends when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,1 @@
+"""Finds events in Kafka, and reads streams in pages."""

@@ -1,0 +1,246 @@
+"""Reads the events of a stream in pages: the newest, or all from some point on as they come."""
+
+import heapq
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from shared.event.record import KafkaPartition, RecordIn
+from shared.runtime.kafka.reader import KafkaReader, open_reader
+
+# What a page holds at most, however many events are asked for; one that is larger comes alone.
+PAGE_BYTES_MAX = 4_000_000
+# On the way back so many are read of each Kafka partition at a time: a fetch or two.
+_CHUNK = 2_000
+# The least: one fetch brings as many anyhow.
+_CHUNK_MIN = 20
+# How long somebody waits for a page without wondering.
+_SEARCH_S_MAX = 5.0
+# A follow is asked again so often; in between a client that left is not noticed.
+_FOLLOW_S = 1.0
+_REQUEST_TIMEOUT_MS = 5_000
+# What is fetched at once: many read beside each other.
+_FETCH_BYTES_MAX, _PARTITION_BYTES_MAX = 2_000_000, 500_000
+_CURSOR = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18}){0,9999}", re.ASCII)
+
+Wanted = Callable[[RecordIn], bool]
+_Offsets = dict[KafkaPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A point in a stream: an offset of each Kafka partition, in their order."""
+
+    offsets: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.offsets))
+
+    @classmethod
+    def of(cls, text: str) -> "Cursor":
+        """ValueError for what is none."""
+        if not _CURSOR.fullmatch(text):
+            raise ValueError("it is no cursor: take `newer` or `older` of a page")
+        return cls(tuple(map(int, text.split("."))))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPage:
+    """Some events, and where to go on."""
+
+    records: tuple[RecordIn, ...]
+    # Whatever comes after these; of the newest ones, after all that there is now.
+    newer: Cursor
+    # What is older; None if there is nothing, or if they were read from some point on.
+    older: Cursor | None = None
+    # False: time was too short to look through all; the cursors go on from there.
+    is_complete: bool = True
+
+
+class StreamPages:
+    """The streams of one Kafka."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+
+    async def newest(
+        self, topic: str, *, count: int, wanted: Wanted, before: Cursor | None = None
+    ) -> StreamPage:
+        """The newest of those that are wanted, the newest first."""
+        async with self._open() as log:
+            spans = await log.spans([topic])
+            firsts = {where: first for where, (first, _) in spans.items()}
+            ends = {where: end for where, (_, end) in spans.items()}
+            walk = _WalkBack(count, wanted, firsts, _at(before, spans, otherwise=ends))
+            is_complete = await walk.run(log)
+        older = walk.older()
+        return StreamPage(
+            walk.newest_first(),
+            newer=_cursor(ends),
+            older=_cursor(older) if older != firsts else None,
+            is_complete=is_complete,
+        )
+
+    async def since(
+        self, topic: str, start: Cursor | int, *, count: int, wanted: Wanted, wait_s: float = 0.0
+    ) -> StreamPage:
+        """What comes from a cursor, or from a time in ms, on; if nothing is there, in `wait_s`."""
+        begun_s = time.monotonic()
+        async with self._open() as log:
+            spans = await log.spans([topic])
+            ends = {where: end for where, (_, end) in spans.items()}
+            if isinstance(start, int):
+                at = {**ends, **await log.offsets_at(dict.fromkeys(ends, start))}
+            else:
+                # A Kafka partition that came later is read from its start.
+                firsts = {where: first for where, (first, _) in spans.items()}
+                at = _at(start, spans, otherwise=firsts)
+            page = _PageAhead(count, wanted, at)
+            is_complete = await page.read(log, ends, until_s=begun_s + _SEARCH_S_MAX)
+            if is_complete and not page.records and wait_s > 0:
+                await page.wait(log, until_s=begun_s + wait_s)
+        return StreamPage(tuple(page.records), newer=_cursor(page.at), is_complete=is_complete)
+
+    def _open(self) -> AbstractAsyncContextManager[KafkaReader]:
+        return open_reader(
+            self._servers,
+            request_timeout_ms=_REQUEST_TIMEOUT_MS,
+            fetch_max_bytes=_FETCH_BYTES_MAX,
+            max_partition_fetch_bytes=_PARTITION_BYTES_MAX,
+        )
+
+
+@dataclass(slots=True)
+class _PageAhead:
+    """Events as they follow each other, until the page is full; `at` moves on with them."""
+
+    count_max: int
+    wanted: Wanted
+    at: _Offsets
+    records: list[RecordIn] = field(default_factory=list)
+    _byte_count: int = 0
+
+    def is_full(self) -> bool:
+        return len(self.records) >= self.count_max or self._byte_count >= PAGE_BYTES_MAX
+
+    def take(self, record: RecordIn) -> None:
+        # Those beyond a full page are left for the next one.
+        if self.is_full():
+            return
+        self.at[_where(record)] = record.origin.offset + 1
+        if self.wanted(record):
+            self.records.append(record)
+            self._byte_count += len(record.value)
+
+    async def read(
+        self, log: KafkaReader, ends: Mapping[KafkaPartition, int], *, until_s: float
+    ) -> bool:
+        """Up to the ends; False if time was too short for that."""
+        ranges = {where: (begin, ends[where]) for where, begin in self.at.items()}
+        reading = log.range(ranges, records_max=self.count_max)
+        unread = await reading.each(self.take, until_s=until_s, is_over=self.is_full)
+        if not unread and not self.is_full():
+            # Also past the marks of transactions, which are no records.
+            self.at |= ends
+        return not unread
+
+    async def wait(self, log: KafkaReader, *, until_s: float) -> None:
+        follow = log.follow(self.at)
+        while not self.records and (left_s := until_s - time.monotonic()) > 0:
+            wait_s = min(left_s, _FOLLOW_S)
+            for record in await follow.read(wait_s=wait_s, records_max=self.count_max):
+                self.take(record)
+
+
+@dataclass(slots=True)
+class _WalkBack:
+    """Reads from the end to the beginning until nothing newer can come than what was found."""
+
+    count_max: int
+    wanted: Wanted
+    firsts: _Offsets
+    # All that lies from here on was looked at.
+    begins: _Offsets
+    # The oldest on top.
+    _found: list[tuple[int, KafkaPartition, int, RecordIn]] = field(default_factory=list)
+    _byte_count: int = 0
+    # After the newest of those that had no room: they are for the next page.
+    _left_out: _Offsets = field(default_factory=dict)
+    _oldest_ms: _Offsets = field(default_factory=dict)
+
+    async def run(self, log: KafkaReader) -> bool:
+        """False if time was too short."""
+        until_s = time.monotonic() + _SEARCH_S_MAX
+        chunk = max(_CHUNK_MIN, self.count_max // max(len(self.firsts), 1))
+        while still := self._still_to_read():
+            ranges = {
+                where: (max(self.firsts[where], self.begins[where] - chunk), self.begins[where])
+                for where in still
+            }
+            if unread := await log.range(ranges).each(self._look, until_s=until_s):
+                # Read in part, which is the older part: whoever goes on reads all of it.
+                self._found = [it for it in self._found if not self._is_of(it, unread)]
+                heapq.heapify(self._found)
+            self.begins |= {it: begin for it, (begin, _) in ranges.items() if it not in unread}
+            if unread:
+                return False
+            chunk = _CHUNK
+        return True
+
+    def newest_first(self) -> tuple[RecordIn, ...]:
+        return tuple(record for *_, record in sorted(self._found, reverse=True))
+
+    def older(self) -> _Offsets:
+        """Where what is older ends."""
+        return {where: max(it, self._left_out.get(where, 0)) for where, it in self.begins.items()}
+
+    def _still_to_read(self) -> list[KafkaPartition]:
+        """Where something newer may lie than the oldest that was found, if there are enough."""
+        enough_ms = self._found[0][0] if self._left_out else None
+        return [
+            where
+            for where, begin in self.begins.items()
+            if begin > self.firsts[where]
+            and (enough_ms is None or self._oldest_ms.get(where, enough_ms) >= enough_ms)
+        ]
+
+    def _look(self, record: RecordIn) -> None:
+        where, at_ms = _where(record), record.timestamp_ms
+        self._oldest_ms[where] = min(self._oldest_ms.get(where, at_ms), at_ms)
+        if not self.wanted(record):
+            return
+        heapq.heappush(self._found, (at_ms, where, record.origin.offset, record))
+        self._byte_count += len(record.value)
+        while len(self._found) > self.count_max or (
+            self._byte_count > PAGE_BYTES_MAX and len(self._found) > 1
+        ):
+            _, out_of, offset, left_out = heapq.heappop(self._found)
+            self._byte_count -= len(left_out.value)
+            self._left_out[out_of] = max(self._left_out.get(out_of, 0), offset + 1)
+
+    def _is_of(
+        self, found: tuple[int, KafkaPartition, int, RecordIn], unread: set[KafkaPartition]
+    ) -> bool:
+        _, where, offset, _ = found
+        return where in unread and offset < self.begins[where]
+
+
+def _where(record: RecordIn) -> KafkaPartition:
+    return KafkaPartition(record.origin.topic, record.origin.partition)
+
+
+def _at(
+    cursor: Cursor | None, spans: Mapping[KafkaPartition, tuple[int, int]], *, otherwise: _Offsets
+) -> _Offsets:
+    """What a cursor says of each Kafka partition, within what is there."""
+    said = dict(zip(sorted(spans), cursor.offsets if cursor else (), strict=False))
+    return {
+        where: min(max(said.get(where, otherwise[where]), first), end)
+        for where, (first, end) in spans.items()
+    }
+
+
+def _cursor(offsets: _Offsets) -> Cursor:
+    return Cursor(tuple(offsets[where] for where in sorted(offsets)))
