@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-archive bench-gateway \
+.PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-archive bench-client bench-gateway \
 	bench-delivery bench-fleet bench-http bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
 	docs clean
 
@@ -55,23 +55,29 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 programs: # what tests use besides Python and Java
 	@.ci/programs
 
-test: programs .venv/.synced .venv/.rate-synced ## all tests: real Kafka, real Spark, real HTTP
+# What the examples for JavaScript use besides the client.
+PACKAGES := examples/javascript/node_modules/.synced
+
+test: programs .venv/.synced .venv/.rate-synced $(PACKAGES) ## all tests: real Kafka, real Spark, real HTTP
 	@# Two at a time: what checks takes one core, and tests wait half of their time.
 	@begun=$$(date +%s); $(MAKE) --no-print-directory -j2 --output-sync lint types tidy coverage \
 		$(if $(ARGS),&& $(PYTEST_ALL) $(ARGS),half-1 half-2); code=$$?; \
 		echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
 
-half-1 half-2: .venv/.synced .venv/.rate-synced # what is in which: tests/support/halves.py
+half-1 half-2: .venv/.synced .venv/.rate-synced $(PACKAGES) # what is in which: tests/support/halves.py
 	@$(PYTEST_ALL) --half=$(@:half-%=%)
 
 test-aws: .venv/.aws-synced ## the templates of deploy/aws: assertions, cdk-nag, cfn-lint (needs node); no AWS and no network
 	@$(BIN)/pytest tests/aws $(ARGS)
 
-test-long: programs .venv/.bench-synced .venv/.rate-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
+test-long: programs .venv/.bench-synced .venv/.rate-synced $(PACKAGES) ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
 	@$(BIN)/pytest tests -m long $(ARGS)
 
 bench: .venv/.bench-synced .venv/.rate-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+bench-client: .venv/.bench-synced ## the client for Python against raw HTTP with the same bodies
+	@$(BIN)/python -m benchmarks.client $(ARGS)
 
 bench-gateway: .venv/.bench-synced ## the gateway against raw librdkafka and a bare FastAPI route (needs wrk)
 	@$(BIN)/python -m benchmarks.gateway $(ARGS)
@@ -119,7 +125,7 @@ chaos: .venv/.synced ## all of Hifi under random trouble, then its books against
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## remove what make has made here; data/ stays
-	rm -rf build dist .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf build dist examples/javascript/node_modules .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 .venv/.synced: pyproject.toml uv.lock $(UV)
 	@$(UV) sync --quiet --frozen --compile-bytecode --extra local --python '$(PYTHON)'
@@ -134,6 +140,10 @@ clean: ## remove what make has made here; data/ stays
 .venv/.rate-synced: .venv/.synced
 	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python $(BIN)/python
 	@touch $@
+
+$(PACKAGES): examples/javascript/package-lock.json
+	@cd examples/javascript && npm ci --silent --no-audit --no-fund && touch node_modules/.synced \
+		|| echo 'npm could not install the packages of examples/javascript: those examples are not tried.'
 
 .venv/.aws-synced: .venv/.synced
 	@command -v node >/dev/null || { echo 'The CDK runs on node: install it (Debian: apt install nodejs)'; exit 1; }

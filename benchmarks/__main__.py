@@ -9,6 +9,7 @@ _NOT_BENCHMARKS = {
     "__main__",
     "audit_pace",
     "backlog",
+    "client_load",
     "delivery_driver",
     "delivery_rates",
     "events",

@@ -331,6 +331,20 @@ def test_a_sender_goes_on_in_one_of_two_processes(
     assert stored(publisher) == ["child", "parent"]
 
 
+def test_a_callback_that_fails_is_nobody_elses_trouble(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Outcome) -> None:
+        raise ValueError("not today")
+
+    with Sender(gateway.url, "orders", on_outcome=fail) as hifi:
+        sent = [hifi.send({"n": n}) for n in range(2)]
+        sent[0].on_outcome(fail)
+        assert {one.wait(WAIT_S).fate for one in sent} == {Fate.ACCEPTED}
+        sent[1].on_outcome(fail)
+    assert "not today" in caplog.text
+
+
 def test_a_coroutine_waits_for_its_event_and_nothing_else_waits_for_it(
     publisher: FakePublisher, gateway: RunningGateway
 ) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,62 @@ def test_what_was_accepted_is_in_the_log_after_twenty_of_each(kafka: Cluster) ->
 def figures(**found: int) -> None:
     """For who runs the long form with -s."""
     sys.stdout.write(f"{found}\n")
+
+
+def _has_more(lines: list[str], nth: int) -> bool:
+    return len(lines) > (nth + 1) * ROUND_EVENTS
+
+
+def told_node(kafka: Cluster, *, kills: int) -> None:
+    """As above, for the client of Node."""
+    stream = new_stream(kafka.bootstrap_servers)
+    with replaceable(kafka) as gateway:
+        gateway.start()
+        url = f"http://127.0.0.1:{gateway.line.port}"
+        process = subprocess.Popen(
+            ["node", "clients/javascript/test/under_way.js", url, stream],
+            cwd=sources.ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines: list[str] = []
+        reader = threading.Thread(target=lines.extend, args=[process.stdout])
+        reader.start()
+        try:
+            for nth in range(kills):
+                wait_until(partial(_has_more, lines, nth), what="more is accepted")
+                gateway.line.target = None
+                gateway.kill()
+                gateway.start()
+                gateway.line.cut()
+                time.sleep(0.3)
+                gateway.connect()
+            process.stdin.close()
+            assert process.wait(DRAIN_S) == 0
+        finally:
+            process.kill()
+            process.wait(30)
+            reader.join(30)
+            process.stdout.close()
+    assert lines.pop() == "done\n"
+    fates, ids = zip(*(line.split() for line in lines), strict=True)
+    stored = stored_ids(kafka.bootstrap_servers, stream)
+    assert set(fates) == {"accepted"}
+    assert not set(ids) - set(stored)
+    figures(accepted=len(ids), stored=len(stored))
+
+
+def test_what_node_was_told_is_in_the_log_after_a_kill_and_a_cut(kafka: Cluster) -> None:
+    told_node(kafka, kills=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(540)
+def test_what_node_was_told_is_in_the_log_after_twenty_of_each(kafka: Cluster) -> None:
+    told_node(kafka, kills=20)
 
 
 @contextmanager

@@ -45,7 +45,12 @@ class Target:
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
 
-def read_target(url: str, *, ca_file: Path | str | None = None) -> Target:
+def read_target(
+    url: str,
+    *,
+    ca_file: Path | str | None = None,
+    client_certificate: tuple[Path | str, Path | str] | None = None,
+) -> Target:
     """The parts of a URL; a sentence about what is wrong with it otherwise."""
     try:
         parts = urlsplit(url)
@@ -63,8 +68,10 @@ def read_target(url: str, *, ca_file: Path | str | None = None) -> Target:
     if parts.scheme == "https":
         try:
             tls = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+            if client_certificate is not None:
+                tls.load_cert_chain(*client_certificate)
         except OSError as error:
-            raise SetupError(f"No certificates can be read from {ca_file} ({error}).") from error
+            raise SetupError(f"A certificate or its key cannot be read ({error}).") from error
     path = parts.path.rstrip("/").removesuffix("/v1")
     return Target(url.rstrip("/"), host, port or (443 if tls else 80), path, tls)
 

@@ -1,8 +1,9 @@
 """Turns what is sent into a line of JSON with an id, the same however often it goes."""
 
 import json
+import json.encoder
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -12,7 +13,29 @@ Given: TypeAlias = Mapping[str, Any] | str | bytes
 
 # What the gateway takes of one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
 EVENT_BYTES_MAX = 1_000_000
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _cannot(value: object) -> Any:
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+
+def _encoder() -> Callable[[Any], str]:
+    """What writes JSON. The standard library makes an encoder for each call; one does for all."""
+    plain = json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_cannot
+    )
+    try:
+        make, texts = (vars(json.encoder)[name] for name in ("c_make_encoder", "encode_basestring"))
+        kept = make(None, _cannot, texts, None, ":", ",", False, False, False)
+        if "".join(kept({"a": [1, "b"]}, 0)) == '{"a":[1,"b"]}':
+            return lambda members: "".join(kept(members, 0))
+    except (KeyError, TypeError):
+        # Another Python than the usual one.
+        pass
+    return plain.encode
+
+
+_encode = _encoder()
 
 
 class _Ids:
@@ -38,7 +61,7 @@ def line_of(
     event: Given, *, event_id: str | None = None, key: str | None = None
 ) -> tuple[str, bytes]:
     """The event's id and its line; what is given as text keeps its bytes, but for line breaks."""
-    if isinstance(event, Mapping):
+    if isinstance(event, dict | Mapping):
         members: Mapping[str, Any] = event
     else:
         members = _read(event)
@@ -87,6 +110,6 @@ def _refuse(constant: str) -> None:
 
 def _encoded(members: Mapping[str, Any]) -> bytes:
     try:
-        return _encode(dict(members)).encode()
+        return _encode(members if isinstance(members, dict) else dict(members)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise NotAnEventError(f"This cannot be written as JSON ({error}).") from error

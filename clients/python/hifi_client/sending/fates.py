@@ -1,6 +1,7 @@
 """Says what became of each event: of those that go together, once for all of them."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -40,6 +41,8 @@ class Outcome:
     def is_yes(self) -> bool:
         return self.fate in {Fate.ACCEPTED, Fate.SPOOLED}
 
+
+log = logging.getLogger("hifi_client")
 
 Told: TypeAlias = Callable[[Outcome], object]
 _LEFT = "The sender was closed before it was sent; the next one with this spool sends it."
@@ -117,7 +120,7 @@ class Fates:
                 self._callbacks.append((nth, event_id, told))
                 _WATCHED.add(self)
                 return
-        told(found)
+        _call(told, found)
 
     def _say(self) -> None:
         with self._changed:
@@ -133,7 +136,7 @@ class Fates:
                 _WATCHED.discard(self)
         for told, found in known:
             if found is not None:
-                told(found)
+                _call(told, found)
 
 
 # Those that have somebody to call, whom nobody else may hold.
@@ -182,6 +185,14 @@ class Sent:
         if found is None:
             raise TimeoutError(f"After {timeout_s} s nothing is known of the event {self.id}.")
         return found
+
+
+def _call(told: Told, outcome: Outcome) -> None:
+    """Somebody else's mistake, such as a loop that is closed, must not be another event's."""
+    try:
+        told(outcome)
+    except Exception:
+        log.exception("Nobody could be told of the event %s.", outcome.id)
 
 
 def _give(future: asyncio.Future[Outcome], outcome: Outcome) -> None:

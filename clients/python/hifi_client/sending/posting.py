@@ -170,9 +170,9 @@ class Poster:
         self._say(outcomes)
         return [(part.place(nth), verdict) for nth, verdict in verdicts.items()]
 
-    def give_up(self, part: Batch, reason: str) -> None:
-        """These were never sent, and will not be."""
-        self._tell_all(part, Verdict(Fate.NOT_STORED, reason=reason))
+    def give_up(self, part: Batch, fate: Fate, reason: str) -> None:
+        """Those of the events that have no fate yet have this one."""
+        self._tell_all(part, Verdict(fate, reason=reason))
 
     def _give_up(self, part: Batch, last: Reading | None, *, may_be_stored: bool) -> None:
         if last is not None and not last.is_setup and len(last.again) < len(part.lines):
@@ -186,7 +186,11 @@ class Poster:
         self._tell_all(part, Verdict(fate, code, reason or "The sender was closed."))
 
     def _tell_all(self, part: Batch, verdict: Verdict) -> None:
-        outcomes = {part.place(n): self._outcome(part, n, verdict) for n in range(len(part.lines))}
+        outcomes = {
+            part.place(nth): self._outcome(part, nth, verdict)
+            for nth in range(len(part.lines))
+            if part.fates.outcome(part.place(nth), "") is None
+        }
         part.fates.tell(outcomes)
         self._say(outcomes)
 
@@ -248,7 +252,8 @@ class Posts:
                 except Exception as error:
                     # A mistake of ours, or of what is called with outcomes: the others go on.
                     log.exception("A batch of %d events was not sent.", len(batch.lines))
-                    self.poster.give_up(batch, f"The sender made a mistake: {error!r}.")
+                    reason = f"The sender made a mistake: {error!r}."
+                    self.poster.give_up(batch, Fate.UNKNOWN, reason)
                 finally:
                     self.buffer.release(batch.charged_bytes)
         finally:

@@ -62,6 +62,8 @@ class Options:
     exit_s: float = 10.0
     # Authorities of the gateway's certificate, if they are not those of the machine.
     ca_file: Path | str | None = None
+    # The sender's own certificate and its key, where the gateway knows senders by those.
+    client_certificate: tuple[Path | str, Path | str] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_count_max <= 5_000 or not 1 <= self.batch_bytes_max <= 4_000_000:  # noqa: PLR2004
@@ -85,7 +87,9 @@ class Sender:
                 f"{stream!r} is no name of a stream: a to z, 0 to 9, - and _, 100 at most."
             )
         key = os.environ.get("HIFI_API_KEY") if chosen.key is None else chosen.key
-        target = read_target(url, ca_file=chosen.ca_file)
+        target = read_target(
+            url, ca_file=chosen.ca_file, client_certificate=chosen.client_certificate
+        )
         self._poster = Poster(target, stream, key or None, chosen)
         self._stream = stream
         self._buffer = Buffer(

@@ -10,7 +10,7 @@ from pathlib import Path
 from hifi_client.errors import SpoolFullError
 from hifi_client.sending.buffer import Batch, Buffer
 from hifi_client.sending.connection import Connection
-from hifi_client.sending.fates import Fates
+from hifi_client.sending.fates import Fate, Fates
 from hifi_client.sending.posting import Poster, Posts
 from hifi_client.spooling.segment import Frame, Place
 from hifi_client.spooling.spool import Spool
@@ -78,7 +78,7 @@ class SpooledPosts(Posts):
                     log.warning("%s", error)
                 if self._is_ending:
                     for batch in batches:
-                        self.poster.give_up(batch, str(error))
+                        self.poster.give_up(batch, Fate.NOT_STORED, str(error))
                         self.buffer.release(batch.charged_bytes)
                     return
                 self._spool.wait_for_room(_LOOK_S)

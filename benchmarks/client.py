@@ -1,0 +1,93 @@
+"""Measures the client for Python against raw HTTP with the same bodies, in turn, in one run.
+
+Both send batches of 500 events of 500 bytes over four connections to one gateway worker with a real
+Kafka behind it, from a process of their own; all of it shares the machine. The client is given
+dicts, which it writes as JSON, and tells each event's fate; raw HTTP has its bodies ready.
+`python -m benchmarks.client [rounds] [seconds]`.
+"""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.client_load import BATCH
+from deploy.local.cluster import Cluster
+from shared.config.configuration import Stream
+from shared.event.topics import fixed_specs, stream_spec
+from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
+from tests.support.gateway_process import running
+
+_ROUNDS, _DURATION_S = 5, 4.0
+_KINDS = ("raw", "dicts", "texts", "spool")
+_STREAM = "bench"
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else _ROUNDS
+    duration_s = float(sys.argv[2]) if len(sys.argv) > 2 else _DURATION_S  # noqa: PLR2004
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in _KINDS}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Cluster(folder=Path(folder) / "kafka", cache=default_cache()) as cluster,
+    ):
+        asyncio.run(_prepare(cluster.bootstrap_servers))
+        with running(cluster.bootstrap_servers) as gateway:
+            for kind in _KINDS:
+                _run(kind, gateway.url, 2)
+            for nth in range(rounds):
+                for kind in _KINDS:
+                    found[kind].append(_run(kind, gateway.url, duration_s))
+                print(f"round {nth + 1} of {rounds} is done", file=sys.stderr)
+    _print(found)
+
+
+async def _prepare(servers: str) -> None:
+    async with topic_admin(servers) as admin:
+        await admin.create_missing([*fixed_specs(["30s"]), stream_spec(_STREAM)])
+    await write_config(servers, [Stream(_STREAM)])
+
+
+def _run(kind: str, url: str, duration_s: float) -> dict[str, float]:
+    argv = [sys.executable, "-m", "benchmarks.client_load", kind, url, _STREAM, str(duration_s)]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
+    said: dict[str, float] = json.loads(ended.stdout)
+    return said
+
+
+def _print(found: dict[str, list[dict[str, float]]]) -> None:
+    rates = {kind: [each["events_per_s"] for each in runs] for kind, runs in found.items()}
+    print(f"\n| what | events/s | cores of the sender |\n|{'---|' * 3}")
+    for kind, runs in found.items():
+        cores = statistics.median(each["cores"] for each in runs)
+        print(f"| {kind} | {statistics.median(rates[kind]):,.0f} | {cores:.2f} |")
+    # Of each round by itself: what disturbs the machine disturbs both sides of a ratio.
+    ratios = {
+        kind: statistics.median(
+            rate / raw for rate, raw in zip(rates[kind], rates["raw"], strict=True)
+        )
+        for kind in _KINDS[1:]
+    }
+    result: dict[str, Any] = {
+        "send_ratio": round(ratios["dicts"], 3),
+        "send_ratio_texts": round(ratios["texts"], 3),
+        "send_ratio_spool": round(ratios["spool"], 3),
+        "errors": int(sum(each["errors"] for runs in found.values() for each in runs)),
+        **{f"{kind}_events_per_s": round(statistics.median(each)) for kind, each in rates.items()},
+        "batch": BATCH,
+        "rounds": len(rates["raw"]),
+        **machine.describe(),
+    }
+    print()
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""One sender that sends as fast as it may for some seconds: `KIND URL STREAM SECONDS` (client.py).
+
+raw: threads that post ready-made bodies by the standard library's client, and read the answers.
+dicts, texts: the client for Python, given dicts, or JSON; spool: dicts through a spool.
+"""
+
+import http.client
+import json
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from benchmarks.events import event
+from hifi_client import Fate, Sender, Sent
+
+BATCH, PARALLEL = 500, 4
+# Behind what is under way anyway.
+_AHEAD_BYTES = 8_000_000
+
+
+@dataclass(frozen=True)
+class Load:
+    accepted: int
+    errors: int
+    # When all of it was accepted, and what that had cost until then.
+    ended_s: float
+    cpu_s: float
+
+
+def main() -> None:
+    kind, url, stream, seconds = sys.argv[1:]
+    send = _raw if kind == "raw" else _client
+    begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+    load = send(kind, url, stream, until_s=begun_s + float(seconds))
+    took_s = load.ended_s - begun_s
+    cores = (load.cpu_s - begun_cpu_s) / took_s
+    said = {"events_per_s": load.accepted / took_s, "errors": load.errors, "cores": cores}
+    print(json.dumps(said))
+
+
+def _raw(_: str, url: str, stream: str, *, until_s: float) -> Load:
+    body = b"\n".join(event(number) for number in range(BATCH))
+    address, counts, errors = urlsplit(url), [0] * PARALLEL, [0] * PARALLEL
+
+    def post_many(nth: int) -> None:
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=30)
+        headers = {"content-type": "application/x-ndjson"}
+        while time.perf_counter() < until_s:
+            connection.request("POST", f"/v1/streams/{stream}/events", body, headers)
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+            counts[nth] += said.get("accepted", 0)
+            errors[nth] += answer.status != http.HTTPStatus.OK
+        connection.close()
+
+    threads = [threading.Thread(target=post_many, args=[nth]) for nth in range(PARALLEL)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Load(sum(counts), sum(errors), time.perf_counter(), time.process_time())
+
+
+def _client(kind: str, url: str, stream: str, *, until_s: float) -> Load:
+    texts = [event(number) for number in range(BATCH)]
+    given = texts if kind == "texts" else [json.loads(text) for text in texts]
+    sent: list[Sent] = []
+    with tempfile.TemporaryDirectory() as folder:
+        hifi = Sender(
+            url,
+            stream,
+            batch_count_max=BATCH,
+            parallel_max=PARALLEL,
+            memory_bytes_max=_AHEAD_BYTES,
+            spool=folder if kind == "spool" else None,
+        )
+        while time.perf_counter() < until_s:
+            sent += [hifi.send(one) for one in given]
+        hifi.flush(60)
+        ended_s, cpu_s = time.perf_counter(), time.process_time()
+        accepted = sum(one.wait(0).fate is Fate.ACCEPTED for one in sent)
+        hifi.close()
+    return Load(accepted, len(sent) - accepted, ended_s, cpu_s)
+
+
+if __name__ == "__main__":
+    main()

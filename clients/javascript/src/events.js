@@ -1,0 +1,61 @@
+// Turns what is sent into a line of JSON with an id, the same however often it goes.
+
+import { NotAnEventError } from "./errors.js";
+
+// What the gateway takes of one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
+export const EVENT_BYTES_MAX = 1_000_000;
+const encoder = new TextEncoder();
+// Random once, then counted: no other process or page has them.
+const begin = randomHex(12);
+let count = 0;
+
+/** So many random bytes in hexadecimal; no secret, so where there is no better source this one will do. */
+export function randomHex(bytes) {
+  const random = new Uint8Array(bytes);
+  // Not in Node 18.
+  if (globalThis.crypto) crypto.getRandomValues(random);
+  else random.forEach((_, nth) => (random[nth] = Math.floor(Math.random() * 256)));
+  return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The event's id and its line, as bytes; what is given as text keeps its own, but for line breaks. */
+export function lineOf(event, { id, key } = {}) {
+  const members = typeof event === "string" ? parsed(event) : event;
+  if (members === null || typeof members !== "object" || Array.isArray(members)) {
+    throw new NotAnEventError(`An event is an object, and this is none: ${String(event).slice(0, 100)}`);
+  }
+  const added = {};
+  if (id !== undefined) added.id = id;
+  else if (members.id === undefined || members.id === null) added.id = `${begin}-${(count += 1).toString(16)}`;
+  const name = added.id ?? members.id;
+  if (typeof name !== "string") {
+    throw new NotAnEventError(`The id of an event is a text, not ${JSON.stringify(name)}.`);
+  }
+  if (key !== undefined) added.partitionkey = key;
+  const isKept = typeof event === "string" && Object.keys(added).length === 0;
+  // JSON has line breaks between its tokens only.
+  const text = isKept ? event.replace(/[\r\n]/g, " ") : written({ ...members, ...added });
+  const line = encoder.encode(text);
+  if (line.length > EVENT_BYTES_MAX) {
+    throw new NotAnEventError(
+      `The event has ${line.length} bytes and an event may have ${EVENT_BYTES_MAX}: send less, or where the rest is.`,
+    );
+  }
+  return { id: name, line };
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new NotAnEventError(`This is not JSON (${error.message}): ${text.slice(0, 100)}`);
+  }
+}
+
+function written(members) {
+  try {
+    return JSON.stringify(members);
+  } catch (error) {
+    throw new NotAnEventError(`This cannot be written as JSON (${error.message}).`);
+  }
+}

@@ -1,0 +1,66 @@
+// Says what became of each event: of those that go together, once for all of them.
+
+/** Of the events of one batch. */
+export class Fates {
+  #isAccepted = false;
+  // Of single events, by their place in the batch.
+  #told = new Map();
+  #waiting = [];
+
+  /** The final outcome, once there is one. */
+  outcome(nth, id) {
+    const told = this.#told.get(nth);
+    if (told !== undefined) return told;
+    return this.#isAccepted ? { id, fate: "accepted", code: "", reason: "", pointer: "" } : null;
+  }
+
+  /** All of which nothing else was told. */
+  allAccepted() {
+    this.#isAccepted = true;
+    this.#say();
+  }
+
+  tell(outcomes) {
+    for (const [nth, outcome] of outcomes) this.#told.set(nth, outcome);
+    this.#say();
+  }
+
+  wait(nth, id) {
+    const found = this.outcome(nth, id);
+    if (found !== null) return Promise.resolve(found);
+    return new Promise((resolve) => this.#waiting.push({ nth, id, resolve }));
+  }
+
+  #say() {
+    this.#waiting = this.#waiting.filter(({ nth, id, resolve }) => {
+      const found = this.outcome(nth, id);
+      if (found !== null) resolve(found);
+      return found === null;
+    });
+  }
+}
+
+/** One event that was given to a sender: `await sent.outcome()`. */
+export class Sent {
+  #fates;
+  #nth;
+
+  constructor(id, fates, nth) {
+    this.id = id;
+    this.#fates = fates;
+    this.#nth = nth;
+  }
+
+  /**
+   * What became of it: `fate` is "accepted" (Kafka has it), "rejected" (Hifi does not take it),
+   * "not_stored" (time was up, it is not in the log) or "unknown" (time was up, it may be).
+   */
+  outcome() {
+    return this.#fates.wait(this.#nth, this.id);
+  }
+
+  /** The same if it is known already; null otherwise. */
+  get known() {
+    return this.#fates.outcome(this.#nth, this.id);
+  }
+}

@@ -1,0 +1,5 @@
+// What there is for Node; browsers have browser.js.
+
+export * from "./errors.js";
+export { Receiver, SeenInMemory } from "./receiver.js";
+export { Sender } from "./sender.js";

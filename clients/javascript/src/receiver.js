@@ -1,0 +1,209 @@
+// Receives deliveries of Hifi: checks them, leaves out copies, and answers for each event.
+
+import { gunzip } from "node:zlib";
+import { promisify } from "node:util";
+
+import { DeliveryError, RefusedError } from "./errors.js";
+import { Verifier } from "./signatures.js";
+
+// Hifi sends at most as much as `batch_bytes_max` of the destination says; 64 MB is its limit.
+const BODY_BYTES_MAX = 64_000_000;
+// What an event is answered that may be sent again, and one that must not.
+const LATER = 503;
+const NEVER = 422;
+const unpack = promisify(gunzip);
+
+/** The newest so many ids, of this process alone. A memory of your own has the same two methods. */
+export class SeenInMemory {
+  #ids = new Set();
+  #countMax;
+
+  constructor(countMax = 100_000) {
+    this.#countMax = countMax;
+  }
+
+  /** Those of the ids that were added. */
+  known(ids) {
+    return new Set(ids.filter((id) => this.#ids.has(id)));
+  }
+
+  /** Events that were taken. */
+  add(ids) {
+    for (const id of ids) {
+      this.#ids.delete(id);
+      this.#ids.add(id);
+    }
+    for (const oldest of this.#ids) {
+      if (this.#ids.size <= this.#countMax) return;
+      this.#ids.delete(oldest);
+    }
+  }
+}
+
+/** One request of Hifi's. Events that were taken before are not in `events`. */
+class Delivery {
+  #places;
+  #names;
+  #count;
+  #seen;
+
+  constructor(headers, found, places, names, count, seen) {
+    this.events = found;
+    this.id = headers["webhook-id"] ?? "";
+    this.stream = headers["hifi-stream"] ?? "";
+    this.attempt = Number(headers["hifi-attempt"] ?? 1);
+    // Hifi says that an earlier copy may have arrived.
+    this.isMaybeDuplicate = "hifi-maybe-duplicate" in headers;
+    this.#places = places;
+    this.#names = names;
+    this.#count = count;
+    this.#seen = seen;
+  }
+
+  /**
+   * Answer for each event; `failed` maps those of `events` that were not taken, by place, to the status
+   * that each would have got alone: 422 makes it a dead letter, 503 has it sent again.
+   */
+  async reply(failed = new Map()) {
+    await this.#seen.add(this.#names.filter((name, nth) => name !== null && !failed.has(nth)));
+    if (failed.size === 0) return reply(200, { taken: this.events.length });
+    const statuses = [...failed.values()];
+    if (failed.size === this.#count && statuses.every((status) => status === LATER)) {
+      // That is the whole of us: Hifi slows down, as it should.
+      return reply(LATER, { detail: "No event could be taken just now." });
+    }
+    return reply(207, { failed: [...failed].map(([nth, status]) => ({ index: this.#places[nth], status })) });
+  }
+}
+
+/** Of one destination. `secrets` as it has them; null takes what is not signed, from anybody. */
+export class Receiver {
+  #verifier;
+  #seen;
+
+  constructor(secrets, { seen = new SeenInMemory(), toleranceS = 300 } = {}) {
+    this.#verifier = secrets === null ? null : new Verifier([secrets].flat(), toleranceS);
+    this.#seen = seen;
+  }
+
+  /** The new events of a request; DeliveryError if it is none of Hifi's. Header names in lower case. */
+  async open(headers, packed) {
+    const body = await unpacked(headers["content-encoding"] ?? "", packed);
+    this.#verifier?.verify(headers, body, Date.now() / 1000);
+    const events = eventsIn(headers["content-type"] ?? "", body.toString());
+    const names = events.map(nameOf);
+    const known = await this.#seen.known(names.filter((name) => name !== null));
+    const places = [];
+    const met = new Set();
+    for (const [nth, name] of names.entries()) {
+      if (name === null || !(known.has(name) || met.has(name))) places.push(nth);
+      met.add(name);
+    }
+    const [found, called] = [places.map((nth) => events[nth]), places.map((nth) => names[nth])];
+    return new Delivery(headers, found, places, called, events.length, this.#seen);
+  }
+
+  /**
+   * Give each new event to `take`, one after the other, and answer for it. What `take` throws has the
+   * event sent again; RefusedError makes it a dead letter.
+   */
+  async answer(headers, body, take) {
+    let delivery;
+    try {
+      delivery = await this.open(headers, body);
+    } catch (error) {
+      if (!(error instanceof DeliveryError)) throw error;
+      console.warn(`hifi: a delivery was refused: ${error.message}`);
+      return reply(error.status, { detail: error.message });
+    }
+    const failed = new Map();
+    for (const [nth, event] of delivery.events.entries()) {
+      try {
+        await take(event);
+      } catch (error) {
+        const isRefused = error instanceof RefusedError;
+        failed.set(nth, isRefused ? NEVER : LATER);
+        if (!isRefused) console.error("hifi: an event was not taken; it will be sent again:", error);
+      }
+    }
+    return delivery.reply(failed);
+  }
+
+  /** A handler for Express, and for node:http: `app.post("/hifi", receiver.handler(take))`. */
+  handler(take) {
+    return async (request, response) => {
+      let answer;
+      try {
+        answer = await this.answer(request.headers, await bodyOf(request), take);
+      } catch (error) {
+        const status = error instanceof DeliveryError ? error.status : LATER;
+        console.error("hifi: a delivery was not answered:", error);
+        answer = reply(status, { detail: error.message });
+      }
+      response.writeHead(answer.status, answer.headers).end(answer.body);
+    };
+  }
+}
+
+function reply(status, said) {
+  const body = JSON.stringify(said);
+  return { status, headers: { "content-type": "application/json", "content-length": Buffer.byteLength(body) }, body };
+}
+
+async function bodyOf(request) {
+  if (request.method !== "POST") throw new DeliveryError(405, "Deliveries are POST requests.");
+  // express.raw() has read it.
+  if (Buffer.isBuffer(request.body)) return request.body;
+  if (request.readableEnded) {
+    throw new Error("Something has read the body already: put the receiver before express.json().");
+  }
+  const parts = [];
+  let bytes = 0;
+  for await (const part of request) {
+    bytes += part.length;
+    if (bytes > BODY_BYTES_MAX) throw new DeliveryError(413, `The body has more than ${BODY_BYTES_MAX} bytes.`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+function eventsIn(contentType, text) {
+  let found;
+  try {
+    if (contentType.split(";")[0].trim().toLowerCase() === "application/x-ndjson") {
+      found = text.split("\n").filter((line) => line.trim() !== "").map((line) => JSON.parse(line));
+    } else {
+      found = [JSON.parse(text)].flat();
+    }
+  } catch (error) {
+    throw new DeliveryError(400, `The body holds no events (${error.message}).`);
+  }
+  if (found.some((event) => event === null || typeof event !== "object" || Array.isArray(event))) {
+    throw new DeliveryError(400, "An event is a JSON object.");
+  }
+  return found;
+}
+
+/** What tells an event from others: of CloudEvents, the source belongs to it. */
+function nameOf(event) {
+  if (typeof event.id !== "string") return null;
+  return "specversion" in event ? `${event.source} ${event.id}` : event.id;
+}
+
+/** The body as it was signed. Some frameworks have unpacked it already, and left the header. */
+async function unpacked(encoding, body) {
+  const begins = (...bytes) => bytes.every((byte, nth) => body[nth] === byte);
+  if (encoding === "gzip" && begins(0x1f, 0x8b)) {
+    try {
+      return await unpack(body, { maxOutputLength: BODY_BYTES_MAX });
+    } catch (error) {
+      const status = error.code === "ERR_BUFFER_TOO_LARGE" ? 413 : 400;
+      throw new DeliveryError(status, `The body is not gzip as it says, or is too large (${error.message}).`);
+    }
+  }
+  if (encoding === "zstd" && begins(0x28, 0xb5, 0x2f, 0xfd)) {
+    // Not 4xx: that would make dead letters of events that we could take another day.
+    throw new DeliveryError(LATER, "This receiver unpacks gzip: set the destination to that.");
+  }
+  return body;
+}

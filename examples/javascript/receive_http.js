@@ -1,0 +1,11 @@
+// Receives events with nothing but Node: `PORT=9004 node receive_http.js`.
+
+import { createServer } from "node:http";
+
+import { Receiver } from "hifi-streams-client";
+
+const receiver = new Receiver(process.env.HIFI_SIGNING_SECRET);
+
+// Whatever is to be done with an event; what it throws has the event sent again.
+const server = createServer(receiver.handler(async (event) => console.log(event.id)));
+server.listen(Number(process.env.PORT ?? 9004), "127.0.0.1");
