@@ -55,6 +55,9 @@ class NewsRound:
     # What each destination's file has heard, and when it is looked at again, as it may have news.
     _heard: dict[str, FlowRecord] = field(default_factory=dict)
     _look_at_ms: dict[str, int] = field(default_factory=dict)
+    # Which flows were looked at last, and to whom of them others send, too.
+    _seen: Mapping[str, FlowRecord] = field(default_factory=dict)
+    _shared: list[str] = field(default_factory=list)
     # To whom nobody sends here: when their files were written last.
     _asleep: dict[str, int] = field(default_factory=dict)
 
@@ -64,9 +67,13 @@ class NewsRound:
         """Tell the files what the state topic says; returns what others should hear."""
         self.store.published, at_ms = flows, now_ms()
         news = []
-        for name, record in flows.items():
-            to = destinations.get(name)
-            if not record.flow.neighbours.others or to is None:
+        if flows is not self._seen:
+            # Each word that comes makes them anew.
+            self._seen = flows
+            self._shared = [name for name, each in flows.items() if each.flow.neighbours.others]
+        for name in self._shared:
+            record, to = flows[name], destinations.get(name)
+            if to is None:
                 continue
             is_new = self._heard.get(name) is not record
             if is_new or not 0 <= self._look_at_ms[name] - at_ms <= _LOOK_MS:

@@ -76,6 +76,10 @@ class Book:
     def is_under_way(self, strand: Strand) -> bool:
         return strand in self and not self.is_free(strand)
 
+    def behind(self) -> set[str]:
+        """The destinations that have something to send."""
+        return {strand.destination for strand in self._behind}
+
     def laggard(self, destination: str) -> Laggard | None:
         ways = [(each, self._ways[each]) for each in self.strands(destination)]
         found = [
@@ -88,9 +92,11 @@ class Book:
     def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> None:
         """Where logs end, and when they were asked at the earliest."""
         for where, end in ends.items():
-            before = self._ends.get(where, end)
-            self._ends[where] = end
+            before = self._ends.get(where)
             if end == before:
+                continue
+            self._ends[where] = end
+            if before is None:
                 continue
             for strand in [Strand(name, where) for name in self._names.get(where, ())]:
                 way = self._ways[strand]

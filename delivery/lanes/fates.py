@@ -38,6 +38,8 @@ class _Fate:
     # What is to be planned again after a death: the others go on meanwhile.
     dead: set[Strand] = field(default_factory=set)
     is_stalled: bool = False
+    # How long it is shown to stand; None: that is shown by nobody, or is to be shown anew.
+    shown_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +116,10 @@ class Fates:
         if fate is None:
             return
         age_s = max(0.0, now_s - max(last.since_s, fate.up_s)) if last else 0.0
+        if age_s == fate.shown_s:
+            # Most of thousands have nothing to send.
+            return
+        fate.shown_s = age_s
         self.metrics.progress_age(name, age_s=age_s)
         is_stalled = age_s > self.stalled_after_s
         if last and is_stalled and not fate.is_stalled:
@@ -146,6 +152,8 @@ class Fates:
             self.metrics.lane_up(name, is_up=False)
             if age_s > self.stalled_after_s:
                 self.metrics.lane_stalled(name, for_s=age_s)
+                if fate := self._lanes.get(name):
+                    fate.shown_s = None
 
     def _begins(self, name: str) -> None:
         if fate := self._lanes.get(name):

@@ -385,11 +385,12 @@ class LaneLoop:
 
     def _look_at_fates(self, now_s: float) -> None:
         running = {destination.id for destination in self.roster.running()}
+        behind = self.book.behind()
         for name in self.fates.names() - running:
             self.fates.down(name)
         for name in running:
             self.fates.up(name, now_s=now_s)
-            last = self.book.laggard(name)
+            last = self.book.laggard(name) if name in behind else None
             if last is not None:
                 # Until then it may wait for its batch to fill.
                 last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)

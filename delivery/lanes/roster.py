@@ -37,6 +37,11 @@ class Roster:
     terms_at: int | None = None
     _seen: Configuration = field(default_factory=Configuration)
     _places: dict[str, list[KafkaPartition]] = field(default_factory=dict)
+    # What a look asks for, and what it was made of: the how many-th change of who is ours, and of
+    # what Kafka has told.
+    _asked: tuple[KafkaPartition, ...] = ()
+    _asked_by: tuple[int, int] | None = None
+    _changes: int = 0
     # How often more became ours, and up to where the marks must be known since; None until Kafka
     # has said so.
     _begun: int = 0
@@ -114,6 +119,7 @@ class Roster:
                 self.marks.marks.pop(strand, None)
 
     def _look_who_is_ours(self) -> None:
+        self._changes += 1
         configured = self._seen.destinations
         wanted = {
             name: each
@@ -147,13 +153,7 @@ class Roster:
         begun, now_s = self._begun, time.monotonic()
         if self.marks.restarts != self._restarts:
             self._say_all_again()
-        topics = {stream_topic(each.stream) for each in self.wanted.values()}
-        await self.log.follow({LANES, TERMS, *topics})
-        self._see_places({topic: self._places_of(topic) for topic in topics})
-        places = (it for each in self._places.values() for it in each)
-        # A Kafka that has no such topic yet is not asked for it again and again.
-        terms = self.log.leaders([TERMS_LOG])
-        ends = await self.log.ends([MARKS, *terms, *places])
+        ends = await self.log.ends(await self._what_to_ask())
         marks_end, self.terms_at = ends.pop(MARKS, None), ends.pop(TERMS_LOG, None)
         self.book.see_ends(ends, as_of_s=now_s)
         if begun == self._begun and self._marks_until is None:
@@ -162,6 +162,19 @@ class Roster:
             await self._enter(ends, begun)
         await self._set_right()
         return marks_end is not None
+
+    async def _what_to_ask(self) -> tuple[KafkaPartition, ...]:
+        """Whose ends to ask for: the same tuple until something has changed."""
+        changes = self._changes
+        if self._asked_by != (changes, self.log.told_count):
+            topics = {stream_topic(each.stream) for each in self.wanted.values()}
+            await self.log.follow({LANES, TERMS, *topics})
+            self._asked_by = changes, self.log.told_count
+            self._see_places({topic: self._places_of(topic) for topic in topics})
+            # A Kafka that has no such topic yet is not asked for it again and again.
+            terms = self.log.leaders([TERMS_LOG])
+            self._asked = (MARKS, *terms, *(it for each in self._places.values() for it in each))
+        return self._asked
 
     def _may_enter(self, begun: int) -> bool:
         """Whether what is ours has been without a break since a look began."""

@@ -135,7 +135,7 @@ class Shown:
 
     metrics: DeliveryMetrics
     member: LeaseMember
-    _known: dict[str, object] = field(default_factory=dict)
+    _known: dict[str, tuple[Destination, FlowRecord, bool]] = field(default_factory=dict)
     _held: frozenset[int] = frozenset()
 
     async def keep(self, config: ConfigFeed, states: StateFeed) -> None:
@@ -150,9 +150,13 @@ class Shown:
         before, self._held = self._held, self.member.held
         names = flows.keys() & destinations.keys()
         for name in names:
+            to, flow = destinations[name], flows[name]
+            known_to, known_flow, _ = self._known.get(name, (None, None, False))
+            if known_flow is flow and known_to is to and self._held is before:
+                # Most of thousands are as they were, and to find their slots takes longest.
+                continue
             slot = self.member.slot_of(name)
             is_ours, was_ours = slot in self._held, slot in before
-            to, flow = destinations[name], flows[name]
             if self._known.get(name) == (to, flow, is_ours):
                 continue
             self._known[name] = to, flow, is_ours

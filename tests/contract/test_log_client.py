@@ -30,6 +30,8 @@ class Ground:
     topic: str
     write: Callable[[Sequence[bytes]], Awaitable[None]]
     forget: Callable[[int], Awaitable[None]]
+    # Gives it a third Kafka partition.
+    grow: Callable[[], Awaitable[None]]
 
     @property
     def first(self) -> KafkaPartition:
@@ -72,7 +74,10 @@ async def fake_ground() -> AsyncIterator[Ground]:
     async def forget(upto: int) -> None:
         log.forget(where, upto)
 
-    yield Ground(log, topic, write, forget)
+    async def grow() -> None:
+        log.logs[KafkaPartition(topic, 2)] = []
+
+    yield Ground(log, topic, write, forget, grow)
 
 
 @asynccontextmanager
@@ -93,9 +98,13 @@ async def kafka_ground(servers: str) -> AsyncIterator[Ground]:
         finally:
             await admin.close()
 
+    async def grow() -> None:
+        async with topic_admin(servers) as admin:
+            await admin.grow(topic, 3)
+
     async with LogClient(servers) as log:
         await log.follow([topic])
-        ground = Ground(log, topic, write, forget)
+        ground = Ground(log, topic, write, forget, grow)
         async with asyncio.timeout(PATIENCE_S):
             # A topic has leaders a moment after it was made.
             while len(await log.ends([ground.first, ground.second])) < 2:  # noqa: ASYNC110 - as above
@@ -117,6 +126,26 @@ def test_ends_and_starts_are_said_of_those_that_are_known(opened: Opened) -> Non
             await ground.forget(2)
             assert await ground.log.starts([ground.first]) == {ground.first: 2}
             assert await ground.log.ends([ground.first]) == {ground.first: 3}
+
+    asyncio.run(scenario())
+
+
+def test_what_is_asked_again_and_again_is_answered_anew(opened: Opened) -> None:
+    async def scenario() -> None:
+        async with opened() as ground:
+            log, places = ground.log, (ground.first, ground.second)
+            assert await log.ends(places) == {ground.first: 0, ground.second: 0}
+            await ground.write([b"0", b"1"])
+            assert await log.ends(places) == {ground.first: 2, ground.second: 0}
+            before = log.told_count
+            assert log.told_count == before, "nobody has told anything"
+            await ground.grow()
+            async with asyncio.timeout(PATIENCE_S):
+                while len(log.partitions(ground.topic)) < 3:
+                    await log.ask_leaders([ground.topic])
+                    await asyncio.sleep(0.05)
+            assert log.told_count != before
+            assert await log.ends(places) == {ground.first: 2, ground.second: 0}
 
     asyncio.run(scenario())
 

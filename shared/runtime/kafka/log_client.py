@@ -56,8 +56,8 @@ _RECORD_BYTES = 500
 _COUNT, _NAME, _HEAD = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ibi")
 _ASKED, _FOUND = struct.Struct(">iq"), struct.Struct(">ihqq")
 _NO_REPLICA = -1
-# Of which it is known what was said of them last.
-_TOPICS_MAX = 4_096
+# Of which it is known what was said of them last, and brokers that have said it.
+_TOPICS_MAX, _ANSWERS_MAX = 4_096, 16
 
 
 class FetchAnswer(NamedTuple):
@@ -93,6 +93,10 @@ class LogClient:
         self._partitions: dict[str, list[KafkaPartition]] = {}
         # When it was last asked who leads what.
         self._asked_s = -math.inf
+        self._told_count = 0
+        # What was asked for last.
+        self._last_look: _Look | None = None
+        self._client.cluster.add_listener(self._leaders_told)
 
     async def __aenter__(self) -> Self:
         await start_client(self._client, self._bootstrap_servers)
@@ -100,6 +104,14 @@ class LogClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.stop()
+
+    def _leaders_told(self, _: object) -> None:
+        self._told_count += 1
+
+    @property
+    def told_count(self) -> int:
+        """How often it was told who leads what; until it is again, all is as it was."""
+        return self._told_count
 
     async def follow(self, topics: Collection[str]) -> None:
         """Keep the metadata of these topics, and of no others."""
@@ -130,8 +142,16 @@ class LogClient:
         return known
 
     async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The offset after the last record that counts; absent where nobody can tell now."""
-        return await self._offsets(dict.fromkeys(places, _LATEST))
+        """The offset after the last record that counts; absent where nobody can tell now.
+
+        For whoever asks with the same tuple again, the requests are there already.
+        """
+        if not isinstance(places, tuple):
+            return await self._offsets(dict.fromkeys(places, _LATEST))
+        look = self._last_look
+        if look is None or look.places is not places or look.told_count != self.told_count:
+            look = self._last_look = self._look(dict.fromkeys(places, _LATEST), places)
+        return await self._found(look)
 
     async def starts(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The first offset that there still is."""
@@ -158,19 +178,25 @@ class LogClient:
         return {where: None if offset < 0 else offset for where, offset in found.items()}
 
     async def _offsets(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
+        return await self._found(self._look(times_ms, times_ms))
+
+    def _look(
+        self, times_ms: Mapping[KafkaPartition, int], asked: Collection[KafkaPartition]
+    ) -> "_Look":
         by_node = _by_node(self.leaders(times_ms))
-        is_moved = sum(map(len, by_node.values())) < len(times_ms)
-        requests = [
-            self._client.send(
-                node,
-                ManyOffsetsRequest(
-                    _by_topic((where, (where.partition, times_ms[where])) for where in places)
-                ),
+        requests = {
+            node: ManyOffsetsRequest(
+                _by_topic((where, (where.partition, times_ms[where])) for where in places)
             )
             for node, places in by_node.items()
-        ]
+        }
+        is_moved = sum(map(len, by_node.values())) < len(times_ms)
+        return _Look(asked, self.told_count, requests, is_moved)
+
+    async def _found(self, look: "_Look") -> dict[KafkaPartition, int]:
+        is_moved, sent = look.is_moved, [self._client.send(*it) for it in look.requests.items()]
         offsets: dict[KafkaPartition, int] = {}
-        for answer in await asyncio.gather(*requests, return_exceptions=True):
+        for answer in await asyncio.gather(*sent, return_exceptions=True):
             if isinstance(answer, BaseException):
                 if not isinstance(answer, KafkaError | OSError):
                     raise answer
@@ -239,16 +265,21 @@ class OffsetAnswer(NamedTuple):
     errors: Mapping[KafkaPartition, int]
 
     @classmethod
-    def decode(cls, answer: BytesIO) -> Self:
-        offsets: dict[KafkaPartition, int] = {}
-        errors: dict[KafkaPartition, int] = {}
-        raw = answer.read()
+    def decode(cls, answer: BytesIO) -> "OffsetAnswer":
         # Before the topics stands for how long the broker has throttled us.
-        for topic, rows in rows_by_topic(raw, _COUNT.size, row_bytes=_FOUND.size):
-            found = _opened_offsets(topic, rows)
-            offsets |= found.offsets
-            errors |= found.errors
-        return cls(offsets, errors)
+        return _opened_answer(answer.read()[_COUNT.size :])
+
+
+@lru_cache(_ANSWERS_MAX)
+def _opened_answer(raw: bytes) -> OffsetAnswer:
+    """What a broker says; while nothing comes it is what it said before."""
+    offsets: dict[KafkaPartition, int] = {}
+    errors: dict[KafkaPartition, int] = {}
+    for topic, rows in rows_by_topic(raw, 0, row_bytes=_FOUND.size):
+        found = _opened_offsets(topic, rows)
+        offsets |= found.offsets
+        errors |= found.errors
+    return OffsetAnswer(offsets, errors)
 
 
 @lru_cache(_TOPICS_MAX)
@@ -270,19 +301,28 @@ class ManyOffsetsRequest(OffsetRequest_v3):  # type: ignore[misc]
     RESPONSE_TYPE = OffsetAnswer
 
     def __init__(self, topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> None:
-        self._topics = topics
+        packed = [_HEAD.pack(_NO_REPLICA, READ_COMMITTED, len(topics))]
+        for topic, asked in topics:
+            name = topic.encode()
+            packed += [_NAME.pack(len(name)), name, _COUNT.pack(len(asked))]
+            packed += [_ASKED.pack(*each) for each in asked]
+        self._packed = b"".join(packed)
 
     def prepare(self, _: Any) -> Self:
         """All brokers that there are know this version."""
         return self
 
     def encode(self) -> bytes:
-        packed = [_HEAD.pack(_NO_REPLICA, READ_COMMITTED, len(self._topics))]
-        for topic, asked in self._topics:
-            name = topic.encode()
-            packed += [_NAME.pack(len(name)), name, _COUNT.pack(len(asked))]
-            packed += [_ASKED.pack(*each) for each in asked]
-        return b"".join(packed)
+        return self._packed
+
+
+class _Look(NamedTuple):
+    """What each broker is asked, for as long as who leads what is what it was."""
+
+    places: Collection[KafkaPartition]
+    told_count: int
+    requests: Mapping[int, ManyOffsetsRequest]
+    is_moved: bool
 
 
 def _by_node(leaders: Mapping[KafkaPartition, int]) -> dict[int, list[KafkaPartition]]:
