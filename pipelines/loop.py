@@ -349,6 +349,8 @@ class PipelineLoop:
                 await self.runner.run(job, work)
         finally:
             self.book.over(job)
+            # Whoever had it under way has waited for this.
+            self._look_s = 0.0
             self._wake.set()
 
     def _show(self) -> None:

@@ -362,17 +362,19 @@ def headers_of(pipeline: Pipeline, nth: Column) -> Column:
             event_id = F.when(ours("to") == to, ours("event_id")).otherwise(event_id)
     trace = F.when(F.octet_length(ours("trace")).between(1, _TRACE_BYTES_MAX), ours("trace"))
     via = F.concat_ws(",", F.nullif(ours("via"), F.lit("")), F.lit(pipeline.name))
-    return F.array_compact(
-        F.array(
-            pair(EVENT_ID, event_id),
-            pair(EVENT_TIME, ours("event_time_ms").cast("string")),
-            pair(ACCEPTED_AT, ours("accepted_at_ms").cast("string")),
-            F.when(trace.isNotNull(), pair(TRACEPARENT, trace)),
-            pair(ORIGIN, F.concat_ws(":", *place)),
-            pair(VIA, via),
-            *([pair(TABLE, ours("used"))] if pipeline.tables_from else []),
-        )
-    )
+    before = [
+        pair(EVENT_ID, event_id),
+        pair(EVENT_TIME, ours("event_time_ms").cast("string")),
+        pair(ACCEPTED_AT, ours("accepted_at_ms").cast("string")),
+    ]
+    behind = [
+        pair(ORIGIN, F.concat_ws(":", *place)),
+        pair(VIA, via),
+        *([pair(TABLE, ours("used"))] if pipeline.tables_from else []),
+    ]
+    # `array_compact` would be one array, but nothing in it would be compiled.
+    traced = F.array(*before, pair(TRACEPARENT, trace), *behind)
+    return F.when(trace.isNotNull(), traced).otherwise(F.array(*before, *behind))
 
 
 def _kept(rows: DataFrame) -> list[Column]:

@@ -38,30 +38,33 @@ from shared.event.topics import DEAD, stream_topic
 # As of `envelope.py`.
 _KEPT_BYTES = 1_048_576
 _TEXT_BYTES_MAX = 8_192
+_NOW = "now_ms"
 
 
 def with_dead_letters(rows: DataFrame, pipeline: Pipeline, *, now_ms: Column) -> DataFrame:
     """The same rows; those of dead events are dead letters."""
+    # Read once for each row.
+    rows = rows.withColumn(_NOW, now_ms)
     is_dead = F.col("outcome") == "dead"
     lane = F.lit(pipeline.lane_id.encode())
     is_cut = F.length("value") > EVENT_BYTES_MAX
     value = F.when(is_cut, F.substring("value", 1, _KEPT_BYTES)).otherwise(F.col("value"))
     made = {
-        "headers": _headers(pipeline, is_cut, now_ms=now_ms),
+        "headers": _headers(pipeline, is_cut),
         "value": value,
         "key": lane,
         "topic": F.lit(DEAD),
     }
-    kept = [name for name in rows.columns if name not in made]
+    kept = [name for name in rows.columns if name not in made and name != _NOW]
     return rows.select(
         *kept,
         *(F.when(is_dead, dead).otherwise(F.col(name)).alias(name) for name, dead in made.items()),
     )
 
 
-def _headers(pipeline: Pipeline, is_cut: Column, *, now_ms: Column) -> Column:
+def _headers(pipeline: Pipeline, is_cut: Column) -> Column:
     topic, place = stream_topic(pipeline.source.stream), F.concat_ws(":", "partition", "offset")
-    now = _text(now_ms)
+    now = _text(_NOW)
     listed: list[tuple[str, Column]] = [
         (VERSION, F.lit(HEADERS_VERSION)),
         (

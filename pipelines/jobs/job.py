@@ -137,50 +137,40 @@ def _worked_on(
         return {tasks[0]: run_tee(plans.tees, servers, sink, tasks[0].share.ranges, pool=name)}
     options = sink_options(servers, name=f"pipelines-{name}")
     made: dict[Task, Made] = {}
-    if plain := [task for task in tasks if not task.pipeline.kept_shape]:
-        made |= _written(plans, servers, plain, options)
     for task in tasks:
         if task.pipeline.window is not None:
             made[task] = _counted(plans.spark, servers, task, options)
         elif task.pipeline.dedupe is not None:
             made[task] = _asked(plans.spark, servers, task)
+        else:
+            made[task] = _written(plans, servers, task, options)
     return made
 
 
-def _written(
-    plans: KeptPlans, servers: str, tasks: Sequence[Task], options: Mapping[str, str]
-) -> dict[Task, Made]:
-    """What needs nothing of the events before: all of it is one job."""
-    watched = [f"made-{task.pipeline.name}" for task in tasks]
-    taken = [_plan(plans, servers, *each) for each in zip(tasks, watched, strict=True)]
-    # What was run once is run again only as a part of something new.
-    rows = reduce(DataFrame.union, (plan.rows for plan in taken)).where(F.lit(True))
-    if tasks[0].sink is not None:
-        # It has a job of its own.
-        return {tasks[0]: _made_elsewhere(tasks[0], *write_rows(rows, options, [*watched, _SAID]))}
-    found = write_rows(rows, options, watched)
-    for task, plan in zip(tasks, taken, strict=True):
-        if plan.relation is not None:
-            plans.give_back(task.plan_key, plan)
-    return {task: _made(task, seen) for task, seen in zip(tasks, found, strict=True)}
+def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, str]) -> Made:
+    """What needs nothing of the events before."""
+    watched = f"made-{task.pipeline.name}"
+    if task.sink is not None:
+        rows = _rows(plans.spark, servers, task, watched)
+        return _made_elsewhere(task, *write_rows(rows, options, [watched, _SAID]))
+    # With labels, or rows of tables, a plan is of use once.
+    is_kept = not (task.share.repeats or task.tables)
+    plan = plans.take(task.plan_key) if is_kept else None
+    if plan is None:
+        rows = _rows(plans.spark, servers, task, watched)
+    else:
+        rows = plan.rows
+        plan.read(task.share.ranges)
+    (seen,) = write_rows(rows, options, [watched])
+    if is_kept and (plan := plan or KeptPlan.of(rows)):
+        plans.give_back(task.plan_key, plan)
+    return _made(task, seen)
 
 
 def _records(spark: SparkSession, servers: str, task: Task) -> DataFrame:
     # By this name its consumers are kept for the next job; no group of it is ever joined.
     options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
     return spark.read.format("kafka").options(**options).load()
-
-
-def _plan(plans: KeptPlans, servers: str, task: Task, watched: str) -> KeptPlan:
-    """One that is kept, or a new one; with labels, rows of tables or a sink it is of use once."""
-    if task.share.repeats or task.tables or task.sink is not None:
-        return KeptPlan(_rows(plans.spark, servers, task, watched), None)
-    plan = plans.take(task.plan_key)
-    if plan is None:
-        rows = _rows(plans.spark, servers, task, watched)
-        return KeptPlan.of(rows) or KeptPlan(rows, None)
-    plan.read(task.share.ranges)
-    return plan
 
 
 def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFrame:
@@ -206,10 +196,31 @@ def _to_be_written(rows: DataFrame, task: Task) -> DataFrame:
 
 
 def _now_ms(spark: SparkSession) -> Column:
-    """When a plan is run. It is no function that an expression could call: these have no clock."""
+    """The time, also of a plan that is kept. No function that an expression could call has a clock.
+
+    Spark's own is read when a plan is made.
+    """
     jvm: Any = spark._jvm  # noqa: SLF001 - nothing else reaches it
-    now = jvm.org.apache.spark.sql.catalyst.expressions.CurrentTimestamp()
-    return F.unix_millis(Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(now)))
+    kind = _module(jvm.org.apache.spark.sql.types, "LongType")
+    none, nothing = _module(jvm.scala, "None"), _module(jvm.scala.collection.immutable, "Nil")
+    is_null_safe, may_be_null, is_same_each_time = True, False, False
+    now = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
+        jvm.java.lang.Class.forName("java.lang.System"),
+        kind,
+        "currentTimeMillis",
+        nothing,
+        nothing,
+        is_null_safe,
+        may_be_null,
+        is_same_each_time,
+        none,
+    )
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(now))
+
+
+def _module(package: Any, name: str) -> Any:
+    """An object of Scala's."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def _for_kafka(letters: DataFrame, task: Task) -> DataFrame:

@@ -1,11 +1,12 @@
 """Keeps the plans of documents from job to job: making one takes longer than running it.
 
-All that differs is where it reads. Spark's Kafka source looks for that when a plan is run, in two
-fields of its relation that are meant to stay as they are: they are set by reflection (ADR 0082).
+All that differs is where it reads. A plan that was run is there whole, down to what its tasks are
+made of, and runs again as it is. Where a task reads are two numbers that are meant to stay as they
+are: they are set by reflection (ADR 0087).
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -14,43 +15,42 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.jobs.tee import TeeEnd, tee
-from shared.event.record import Ranges
-from shared.runtime.kafka.spark_options import starting_offsets
+from shared.event.record import KafkaPartition, Ranges
 from shared.runtime.spark.task_jobs import TaskJobs
 
-# Of 40 kB each in the JVM; a process seldom has more pipelines that are busy.
-_PLANS_MAX = 200
-_RELATION = "org.apache.spark.sql.kafka010.KafkaRelation"
-_FIELDS = ("startingOffsets", "endingOffsets")
+# Each is kept by the JVM as well; a process seldom has more pipelines that are busy.
+_PLANS_MAX = 100
+_PART_OF_KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceRDDPartition"
+_FIELDS = ("fromOffset", "untilOffset")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptPlan:
-    """A plan that Spark has analysed, and what it reads by."""
+    """A plan that was run, and what its tasks read."""
 
     rows: DataFrame
-    relation: Any
+    _reads: Mapping[KafkaPartition, Any]
 
     @classmethod
     def of(cls, rows: DataFrame) -> "KeptPlan | None":
         """None if it reads by something else as well: then it is of no use for another job."""
-        leaves = rows._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 - nothing else reaches them
-        only = leaves.apply(0)
-        if leaves.length() != 1 or only.getClass().getSimpleName() != "LogicalRelation":
-            return None
-        relation = only.relation()
-        return cls(rows, relation) if relation.getClass().getName() == _RELATION else None
+        reads = {}
+        for part in rows._jdf.queryExecution().toRdd().partitions():  # noqa: SLF001 - nothing else reaches them
+            if part.getClass().getName() != _PART_OF_KAFKA:
+                return None
+            read = part.offsetRange()
+            reads[KafkaPartition(read.topic(), read.partition())] = read
+        return cls(rows, reads)
 
     def read(self, ranges: Ranges) -> None:
-        """Whoever runs it next reads these."""
-        jvm: Any = self.rows.sparkSession._jvm  # noqa: SLF001 - as above
-        kafka = jvm.org.apache.spark.sql.kafka010
-        for name, end in zip(_FIELDS, (0, 1), strict=True):
-            offsets = starting_offsets({where: span[end] for where, span in ranges.items()})
-            limit = kafka.SpecificOffsetRangeLimit(kafka.JsonUtils.partitionOffsets(offsets))
-            field = self.relation.getClass().getDeclaredField(name)
-            field.setAccessible(True)
-            field.set(self.relation, limit)
+        """Whoever runs it next reads these, and counts anew."""
+        for where, span in ranges.items():
+            read = self._reads[where]
+            for name, offset in zip(_FIELDS, span, strict=True):
+                field = read.getClass().getDeclaredField(name)
+                field.setAccessible(True)
+                field.setLong(read, offset)
+        self.rows._jdf.queryExecution().executedPlan().resetMetrics()  # noqa: SLF001 - as above
 
 
 class KeptPlans:

@@ -1,60 +1,104 @@
 """A plan that is kept reads where it is told to, and nothing that reads otherwise is kept."""
 
+import asyncio
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from deploy.local.cluster import Cluster
+from pipelines.jobs.job import _now_ms
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
-from shared.event.record import KafkaPartition
-from shared.runtime.kafka.spark_options import range_options
+from pipelines.jobs.rows_to_kafka import write_rows as written_by_spark
+from shared.event.record import KafkaPartition, Ranges, RecordOut
+from shared.event.topics import TopicSpec
+from shared.runtime.kafka.spark_options import range_options, sink_options
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.kafka_log import read_all, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.integration
 
-FIRST, OTHER = KafkaPartition("hifi.stream.s", 0), KafkaPartition("hifi.stream.s", 1)
+
+class Ground:
+    """Ten records in each of two Kafka partitions, and a topic for what becomes of them."""
+
+    def __init__(self, servers: str, spark: "SparkSession") -> None:
+        self.servers, self.spark = servers, spark
+        self.topic = f"kept-{uuid.uuid4().hex}"
+        self.to = f"{self.topic}-to"
+        self.first, self.other = (KafkaPartition(self.topic, number) for number in range(2))
+        asyncio.run(self._fill())
+
+    async def _fill(self) -> None:
+        async with topic_admin(self.servers) as admin:
+            await admin.create_missing([TopicSpec(self.topic, 2, {}), TopicSpec(self.to, 1, {})])
+        rows = [RecordOut(self.topic, None, b"%d" % number) for number in range(20)]
+        await write_rows(self.servers, rows, partition_of=lambda number, _: number // 10)
+
+    def reading(self, ranges: Ranges) -> "DataFrame":
+        records = (
+            self.spark.read.format("kafka").options(**range_options(self.servers, ranges)).load()
+        )
+        rows = records.where("value IS NOT NULL").observe("made", F.count("value").alias("count"))
+        now = _now_ms(self.spark).cast("string").cast("binary").alias("key")
+        return rows.select(F.lit(self.to).alias("topic"), now, "value")
+
+    def run(self, rows: "DataFrame") -> int:
+        """How many it has counted."""
+        (seen,) = written_by_spark(rows, sink_options(self.servers, name="kept"), ["made"])
+        count: int = seen["count"]
+        return count
+
+    def written(self) -> list[tuple[bytes, int]]:
+        """What stands in the topic, and when it was made."""
+        return [
+            (each.value, int(each.key)) for each in asyncio.run(read_all(self.servers, self.to))
+        ]
 
 
-def reading(spark: "SparkSession") -> "DataFrame":
-    """Of a Kafka that nobody asks before it is run."""
-    options = range_options("127.0.0.1:9", {FIRST: (0, 5), OTHER: (2, 3)})
-    records = spark.read.format("kafka").options(**options).load()
-    return records.select("value").where("value IS NOT NULL")
+@pytest.fixture
+def ground(kafka: Cluster, locked_spark: "SparkSession") -> Ground:
+    return Ground(kafka.bootstrap_servers, locked_spark)
 
 
-def offsets(plan: KeptPlan) -> list[str]:
-    found = []
-    for name in ("startingOffsets", "endingOffsets"):
-        field = plan.relation.getClass().getDeclaredField(name)
-        field.setAccessible(True)
-        found.append(str(field.get(plan.relation).toString()))
-    return found
-
-
-def test_the_same_plan_reads_what_it_is_told_next(locked_spark: "SparkSession") -> None:
-    plan = KeptPlan.of(reading(locked_spark))
+def test_the_same_plan_reads_what_it_is_told_next(ground: Ground) -> None:
+    rows = ground.reading({ground.first: (0, 5), ground.other: (2, 3)})
+    assert ground.run(rows) == 6
+    plan = KeptPlan.of(rows)
     assert plan is not None
-    plan.read({FIRST: (70, 80), OTHER: (7, 9)})
-    begins, ends = offsets(plan)
-    assert "hifi.stream.s-0 -> 70" in begins
-    assert "hifi.stream.s-1 -> 7" in begins
-    assert "hifi.stream.s-0 -> 80" in ends
-    assert "hifi.stream.s-1 -> 9" in ends
+    seen = {value for value, _ in ground.written()}
+    assert seen == {b"0", b"1", b"2", b"3", b"4", b"12"}
+    for ranges, wanted in (
+        ({ground.first: (5, 7), ground.other: (3, 5)}, {b"5", b"6", b"13", b"14"}),
+        ({ground.first: (9, 10), ground.other: (0, 1)}, {b"9", b"10"}),
+    ):
+        before = ground.written()
+        plan.read(ranges)
+        assert ground.run(plan.rows) == len(wanted), "it counts anew"
+        after = ground.written()[len(before) :]
+        assert {value for value, _ in after} == wanted
+        assert min(at for _, at in after) > max(at for _, at in before), "its time goes on"
 
 
-def test_what_reads_something_else_too_is_not_kept(locked_spark: "SparkSession") -> None:
-    other = locked_spark.createDataFrame([(b"x",)], "value binary")
+def test_what_reads_something_else_too_is_not_kept(ground: Ground) -> None:
+    reading = ground.reading({ground.first: (0, 5)})
+    other = ground.spark.createDataFrame(
+        [("t", b"k", b"x")], "topic string, key binary, value binary"
+    )
     assert KeptPlan.of(other) is None
-    assert KeptPlan.of(reading(locked_spark).union(other)) is None
+    assert KeptPlan.of(reading.union(other)) is None
 
 
 def test_who_takes_a_plan_has_it_alone_and_the_oldest_goes_first(
-    locked_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.jobs.kept_plans._PLANS_MAX", 2)
-    plans = KeptPlans(locked_spark)
-    plan = KeptPlan.of(reading(locked_spark))
+    plans = KeptPlans(ground.spark)
+    plan = KeptPlan.of(ground.reading({ground.first: (0, 5)}))
     assert plan is not None
     assert plans.take("a") is None
     for key in ("a", "b", "c"):
