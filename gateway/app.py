@@ -31,6 +31,7 @@ from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
 from gateway.publish.spool import Spool
+from gateway.replacing import replacements
 from gateway.routes import EventPaths
 from gateway.settings import Settings
 from gateway.tables.rows import Rows
@@ -114,14 +115,11 @@ async def describe(request: Request) -> Response:
     return JSONResponse(request.app.state.described)
 
 
-_ROUTES = [
-    route
-    for each in (
-        *(streams, destinations, pipelines, tables, keys),
-        *(dead_letter_routes, receipt_routes, stream_events),
-    )
-    for route in each.router.routes
-] + _about.routes
+_ROUTERS = (
+    *(streams, destinations, pipelines, replacements, tables, keys),
+    *(dead_letter_routes, receipt_routes, stream_events),
+)
+_ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (
     *(Problem, ConfigError, ValidationError, RequestValidationError),
     *(KafkaUnavailableError, HTTPException, Exception),

@@ -22,6 +22,7 @@ from gateway.publish.copies_watch import CopiesWatch
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.spool import Spool
+from gateway.replacing.switching import Switching
 from gateway.routes import EventPaths
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
@@ -63,7 +64,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
                 return
-            parts = _parts(settings, publisher, feed, metrics)
+            parts = _parts(settings, publisher, feed, store, metrics)
             # One that was left behind is sent all the same.
             taking = parts.spool if settings.may_spool else None
             tell_health(
@@ -126,6 +127,8 @@ class _Parts:
     peers: Peers
     copies: CopiesWatch
     copies_of_tables: TableCopies
+    # Puts pipelines that were built anew in their places.
+    switching: Switching
     # Sees to it that they are followed.
     follow: Callable[[], Coroutine[Any, Any, None]]
     ledger: AckLedger | None
@@ -135,7 +138,11 @@ class _Parts:
 
 
 def _parts(
-    settings: Settings, publisher: KafkaPublisher, feed: ConfigFeed, metrics: Metrics
+    settings: Settings,
+    publisher: KafkaPublisher,
+    feed: ConfigFeed,
+    store: KafkaControlStore,
+    metrics: Metrics,
 ) -> _Parts:
     ledger = AckLedger(publisher) if settings.is_ledger_on else None
     spool = _spool(settings, publisher, metrics, ledger)
@@ -146,7 +153,8 @@ def _parts(
         return keep_followed(folder, servers, lambda: bool(feed.configuration.tables))
 
     watch, tables = _copies(settings, feed, metrics), TableCopies(settings.tables_folder)
-    return _Parts(peers, watch, tables, follow, ledger, spool)
+    switching = Switching(feed, store)
+    return _Parts(peers, watch, tables, switching, follow, ledger, spool)
 
 
 async def _serve_until(
@@ -164,7 +172,7 @@ async def _serve_until(
         serving = group.create_task(api.serve(sockets=[front]))
         working += [
             group.create_task(work.run())
-            for work in (parts.ledger, parts.spool, parts.copies)
+            for work in (parts.ledger, parts.spool, parts.copies, parts.switching)
             if work is not None
         ]
         working += [group.create_task(work) for work in (health.beat(), parts.follow())]

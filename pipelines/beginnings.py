@@ -13,7 +13,6 @@ from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored
 from pipelines.jobs.kept_store import KeptLostError, read_kept
 from pipelines.jobs.sink import SinkKind
 from pipelines.settings import PipelinesSettings
-from pipelines.windows.change import head
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.destination import Start
 from shared.config.pipeline import Pipeline
@@ -43,6 +42,8 @@ class Entrance:
     # Of a pipeline's name, and of a lane's: things change while Kafka is asked.
     is_ours: Callable[[str], bool]
     is_running: Callable[[str], bool]
+    # Of which generation that is whose place it is to take; 0: of none.
+    before: Callable[[Pipeline], int]
     # Gets the pipeline that cannot go on, and why.
     refuse: Callable[[Pipeline, str], None]
     # When each position was told last.
@@ -107,7 +108,9 @@ class Entrance:
         kept = None
         if lane_id not in self.book.lanes:
             try:
-                kept = await read_kept(servers, pipeline, is_new=is_new)
+                kept = await read_kept(
+                    servers, pipeline, is_new=is_new, before=self.before(pipeline)
+                )
             except KeptLostError as lost:
                 self.refuse(pipeline, str(lost))
                 return
@@ -133,7 +136,7 @@ def _begun(pipeline: Pipeline, kept: Kept | None) -> list[Stored]:
     """Says with its first position of which window it is what it keeps from now on."""
     if kept is None or pipeline.kept_spec is None:
         return []
-    return [(pipeline.kept_spec.name, *head(kept.shape, kept.frontier_ms), ())]
+    return [(pipeline.kept_spec.name, *kept.head.record, ())]
 
 
 class Begun(NamedTuple):

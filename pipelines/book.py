@@ -77,6 +77,8 @@ class PipelineLane:
     deaths: int = 0
     # How far all must have been read for it to have something to write without an event.
     closes_at_ms: int | None = None
+    # How far it may read: as far as what it is to replace has.
+    limits: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,10 @@ class PipelineBook:
 
     def news(self, lane_id: str) -> dict[KafkaPartition, int]:
         """How many offsets it has not come to, where there are any."""
-        reaches = self.lanes[lane_id].reaches
-        counts = {where: self.ends.get(where, 0) - reach.at for where, reach in reaches.items()}
+        lane = self.lanes[lane_id]
+        limits = self.ends if lane.limits is None else lane.limits
+        ends = {it: min(self.ends.get(it, 0), limits.get(it, 0)) for it in lane.reaches}
+        counts = {where: ends[where] - reach.at for where, reach in lane.reaches.items()}
         return {where: count for where, count in counts.items() if count > 0}
 
     def until_ms(self, lane_id: str, ranges: Ranges) -> dict[KafkaPartition, int]:
@@ -224,12 +228,9 @@ class PipelineBook:
         for lane in due:
             lane.is_under_way = True
         return [
-            Planned(
-                (PipelineShare(it.id, {}, it.life, read_until_ms=self.until_ms(it.id, {})),),
-                is_shared=False,
-                is_quick=True,
-            )
+            Planned((share,), is_shared=False, is_quick=True)
             for it in due
+            if (share := PipelineShare(it.id, {}, it.life, read_until_ms=self.until_ms(it.id, {})))
         ]
 
     def plan(self, now_s: float, leaving: Collection[str] = ()) -> list[Planned]:
@@ -295,8 +296,7 @@ class PipelineBook:
         return begins
 
     def _under_way_elsewhere(self) -> list[PipelineLane]:
-        lanes = self.lanes.values()
-        return [lane for lane in lanes if lane.gathering is not None and lane.is_under_way]
+        return [it for it in self.lanes.values() if it.gathering is not None and it.is_under_way]
 
     def _in_turn(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
         """A tenant's second comes after the first of each other tenant."""
@@ -319,8 +319,8 @@ class PipelineBook:
         for where, (begin, end) in ranges.items():
             lane.reaches[where] = Reach(begin, max(end, untils[where]))
         repeats = {where: until for where, until in untils.items() if until > begins[where]}
-        until_ms = self.until_ms(lane.id, ranges)
-        return PipelineShare(lane.id, ranges, lane.life, repeats, read_until_ms=until_ms)
+        told_ms = self.until_ms(lane.id, ranges)
+        return PipelineShare(lane.id, ranges, lane.life, repeats, read_until_ms=told_ms)
 
     def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
         """What may have been written is done again as it was: a sink knows it by its range."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from shared.config.pipeline import Pipeline
-from shared.config.pipeline_state import PipelineState
+from shared.config.pipeline_state import PipelineState, Standing
 
 
 @dataclass(slots=True)
 class Documents:
-    """By the pipelines' names."""
+    """By the pipelines' titles: one that is being built is told from the one that runs."""
 
     ours: dict[str, Pipeline] = field(default_factory=dict)
     # What runs: the last document that was not refused, until its successor has been judged.
@@ -22,7 +22,7 @@ class Documents:
 
     def take(self, ours: Iterable[Pipeline], *, now_ms: int) -> list[Pipeline]:
         """These are ours from now on; gives those that have to be judged."""
-        self.ours = {pipeline.name: pipeline for pipeline in ours}
+        self.ours = {pipeline.title: pipeline for pipeline in ours}
         for gone in self.states.keys() - self.ours.keys():
             del self.states[gone]
             self.running.pop(gone, None)
@@ -42,9 +42,9 @@ class Documents:
         if not self._is_judged(pipeline):
             return False
         if why:
-            self.running.pop(pipeline.name, None)
+            self.running.pop(pipeline.title, None)
         else:
-            self.running[pipeline.name] = pipeline
+            self.running[pipeline.title] = pipeline
         self._say(
             pipeline,
             PipelineState(
@@ -56,9 +56,18 @@ class Documents:
     def held_up(self, name: str, why: str, *, now_ms: int) -> None:
         """It runs, and cannot get on with it; without a why it can again."""
         known = self.states.get(name)
-        if known is not None and known.standing == "running" and known.why != why:
+        if known is not None and known.standing in {"running", "replacing"} and known.why != why:
             self.states[name] = replace(known, why=why, at_ms=now_ms)
             self.untold.add(name)
+
+    def built(self, title: str, behind: int | None, *, now_ms: int) -> None:
+        """How many events it is behind what it is to replace; None once it has taken its place."""
+        standing: Standing = "running" if behind is None else "replacing"
+        known = self.states.get(title)
+        if known is not None and known.standing in {"running", "replacing"}:
+            state = replace(known, standing=standing, behind=behind)
+            if state != known:
+                self._say(self.ours[title], replace(state, at_ms=now_ms))
 
     def by_lane(self) -> dict[str, Pipeline]:
         """What runs, by the lane that it has."""
@@ -66,9 +75,9 @@ class Documents:
 
     def _is_judged(self, pipeline: Pipeline) -> bool:
         """Or is being judged."""
-        known = self.states.get(pipeline.name)
+        known = self.states.get(pipeline.title)
         return known is not None and known.fingerprint == pipeline.fingerprint
 
     def _say(self, pipeline: Pipeline, state: PipelineState) -> None:
-        self.states[pipeline.name] = state
-        self.untold.add(pipeline.name)
+        self.states[pipeline.title] = state
+        self.untold.add(pipeline.title)

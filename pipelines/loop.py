@@ -23,6 +23,7 @@ from pipelines.jobs.kept_lanes import KeptLanes
 from pipelines.jobs.kept_store import ForgottenTopics
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
+from pipelines.jobs.succession import Succession
 from pipelines.judging.judge import judge
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
@@ -37,6 +38,7 @@ from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import (
     PIPELINES,
     lease_group,
+    name_and_generation,
     pipeline_of,
     stream_topic,
 )
@@ -100,19 +102,14 @@ class PipelineLoop:
             self._say,
             self.keepers,
         )
-        self.entrance = Entrance(
-            settings,
-            self.log,
-            self.book,
-            self.keepers,
-            self.writers,
-            self.sinks,
-            is_ours=lambda name: self._slot_if_ours(name) is not None,
-            is_running=lambda lane_id: lane_id in self.documents.by_lane(),
-            refuse=self._refuse,
+        self.entrance = self._entrance()
+        self.succession = Succession(
+            settings.bootstrap_servers, self.book, self.keepers, self.writers, self.documents
         )
         self.forgotten = ForgottenTopics(
-            settings.bootstrap_servers, lambda name: self._slot_if_ours(name) is not None
+            settings.bootstrap_servers,
+            lambda name: self._slot_if_ours(name) is not None,
+            self.keepers,
         )
         # With the names of the pipelines that each is of.
         self._jobs: dict[asyncio.Task[None], frozenset[str]] = {}
@@ -124,6 +121,20 @@ class PipelineLoop:
         # Since when each pipeline has news and does not go on.
         self._behind_s: dict[str, float] = {}
         self._wake = asyncio.Event()
+
+    def _entrance(self) -> Entrance:
+        return Entrance(
+            self.settings,
+            self.log,
+            self.book,
+            self.keepers,
+            self.writers,
+            self.sinks,
+            is_ours=lambda name: self._slot_if_ours(name) is not None,
+            is_running=lambda lane_id: lane_id in self.documents.by_lane(),
+            before=self._before,
+            refuse=self._refuse,
+        )
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by the member."""
@@ -196,8 +207,8 @@ class PipelineLoop:
         self._seen = configuration = self.config.configuration
         ours = [
             pipeline
-            for name, pipeline in configuration.pipelines.items()
-            if self._slot_if_ours(name) is not None
+            for pipeline in configuration.documents
+            if self._slot_if_ours(pipeline.name) is not None
         ]
         self._look_who_may_call(ours)
         for pipeline in self.documents.take(ours, now_ms=now_ms()):
@@ -225,12 +236,14 @@ class PipelineLoop:
             self.book.leave(lane_id)
             self._behind_s.pop(lane_id, None)
             name = pipeline_of(lane_id)
-            if name is not None and name not in self.documents.ours:
+            if name is not None and name not in {
+                each.name for each in self.documents.ours.values()
+            }:
                 self.metrics.lane_gone(name)
         for lane_id in self.keepers.by_lane.keys() - self.book.lanes.keys():
             del self.keepers.by_lane[lane_id]
         for lane_id, keeper in list(self.keepers.by_lane.items()):
-            if keeper.kept.shape != running[lane_id].kept_shape:
+            if keeper.kept.head.shape != running[lane_id].kept_shape:
                 # What is kept says what is wrong with it, when it is read anew.
                 self.book.leave(lane_id)
                 del self.keepers.by_lane[lane_id]
@@ -238,7 +251,7 @@ class PipelineLoop:
     async def _judge(self, pipeline: Pipeline) -> None:
         """Ask Spark what it thinks of it, until it has said so."""
         refusal = None
-        while self.documents.ours.get(pipeline.name) == pipeline:
+        while self.documents.ours.get(pipeline.title) == pipeline:
             try:
                 spark = await self.spark.get()
                 may = granted(pipeline.tenant, self.config.configuration)
@@ -281,6 +294,7 @@ class PipelineLoop:
                 if error is not None:
                     raise error
             await self.entrance.tell_again(running)
+            await self.succession.look(running, self.config.configuration)
             await self.forgotten.forget_gone(self.config.configuration, busy=self._busy)
         except UNWRITTEN as error:
             log.info("service.kafka_away", error=repr(error))
@@ -295,8 +309,13 @@ class PipelineLoop:
             self.metrics.lane_up(pipeline.name, is_up=False)
             self._leave_others()
 
-    def _say(self, pipeline: str, why: str) -> None:
-        self.documents.held_up(pipeline, why, now_ms=now_ms())
+    def _before(self, pipeline: Pipeline) -> int:
+        """The generation of that whose place it is to take, if it is being built for that."""
+        current = self.config.configuration.pipelines.get(pipeline.name)
+        return current.generation if current and current.title != pipeline.title else 0
+
+    def _say(self, title: str, why: str) -> None:
+        self.documents.held_up(title, why, now_ms=now_ms())
 
     async def _go_on_without(self, lane_id: str, where: KafkaPartition) -> None:
         """Kafka has lost the end of a log: what comes there from now on is new."""
@@ -306,13 +325,14 @@ class PipelineLoop:
 
     async def _tell_states(self) -> None:
         """To whoever follows them."""
-        for name in list(self.documents.untold):
-            if name in self.documents.untold and self._slot_if_ours(name) is not None:
-                state = self.documents.states[name]
-                row = RecordOut(PIPELINES, name.encode(), state.to_json())
+        for title in list(self.documents.untold):
+            name, _ = name_and_generation(title)
+            if title in self.documents.untold and self._slot_if_ours(name) is not None:
+                state = self.documents.states[title]
+                row = RecordOut(PIPELINES, title.encode(), state.to_json())
                 await self.writers.of(name).store([row], {})
-                if self.documents.states.get(name) == state:
-                    self.documents.untold.discard(name)
+                if self.documents.states.get(title) == state:
+                    self.documents.untold.discard(title)
 
     def _start_jobs(self) -> None:
         running = self.documents.by_lane()
@@ -338,8 +358,9 @@ class PipelineLoop:
     def _task(self, pipeline: Pipeline, share: PipelineShare, tables: Tables) -> Task:
         streams = partitionings(pipeline, self.config.configuration)
         keeper = self.keepers.by_lane.get(share.lane_id)
-        frontier_ms = keeper.kept.frontier_ms if keeper else 0
-        return Task(pipeline, share, streams, tables, frontier_ms=frontier_ms)
+        frontier_ms = keeper.kept.head.frontier_ms if keeper else 0
+        is_quiet = keeper is not None and keeper.kept.head.is_quiet
+        return Task(pipeline, share, streams, tables, None, frontier_ms, is_quiet=is_quiet)
 
     async def _run(self, job: Planned, work: Sequence[Task]) -> None:
         try:

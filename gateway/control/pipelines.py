@@ -96,8 +96,8 @@ async def show_pipeline(
     """A pipeline, and whether it runs: `checking`, `running` or `refused`, and why."""
     until_s = asyncio.get_running_loop().time() + wait
     while True:
-        item = _known(pipeline, caller, plane.configuration)
-        state = _state(item, await plane.store.pipeline_states())
+        item = known_pipeline(pipeline, caller, plane.configuration)
+        state = state_of(item, await plane.store.pipeline_states())
         if state.standing != "checking" or asyncio.get_running_loop().time() >= until_s:
             return as_json(shown(item, state), item=item)
         await asyncio.sleep(_LOOK_S)
@@ -134,12 +134,12 @@ async def put_pipeline(
             plane.check_bounds(caller.tenant, {"pipelines": 1})
         try:
             document = named(given, name=pipeline, tenant=caller.tenant)
-            _keep(document, known)
+            keep(document, known)
             owner = config_key("pipeline", pipeline).decode()
             document = sealed_document(document, before=before, owner=owner, box=plane.box)
             wanted = strictly(Pipeline.of(document), before)
             wanted = _goes_on(wanted, known)
-            _check_wanted(wanted, caller, plane.configuration)
+            check_wanted(wanted, caller, plane.configuration)
         except ConfigError as error:
             pointer = pointer_to(error.setting) if error.setting else ""
             raise Problem("bad_pipeline", f"{error}.", pointer=pointer) from error
@@ -164,15 +164,17 @@ async def put_pipeline(
 @router.delete(_PATH, status_code=204, response_class=Response)
 async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when: When) -> None:
     """Stop it. What it has written stays; its name, and how far it has read, stay its owner's."""
-    item = _known(pipeline, caller, plane.configuration)
+    item = known_pipeline(pipeline, caller, plane.configuration)
 
     async def edit(_: Pipeline | None) -> RemovedPipeline:
-        newest = _known(pipeline, caller, plane.configuration)
+        newest = known_pipeline(pipeline, caller, plane.configuration)
+        built = plane.configuration.replacements.get(pipeline)
         return RemovedPipeline(
             newest.name,
             newest.tenant,
             newest.source.stream,
-            newest.generation,
+            # What was being built in its place goes with it.
+            max(newest.generation, built.generation if built else 0),
             now_ms(),
             starts_late=newest.starts_late,
             keeps=bool(newest.kept_shape),
@@ -220,7 +222,7 @@ def _elsewhere(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _line(pipeline: Pipeline, states: PipelineStates) -> dict[str, Any]:
-    state = _state(pipeline, states)
+    state = state_of(pipeline, states)
     return {
         "name": pipeline.name,
         "reads": pipeline.source.stream,
@@ -230,9 +232,9 @@ def _line(pipeline: Pipeline, states: PipelineStates) -> dict[str, Any]:
     }
 
 
-def _state(pipeline: Pipeline, states: PipelineStates) -> PipelineState:
+def state_of(pipeline: Pipeline, states: PipelineStates) -> PipelineState:
     """What has been judged of this document, and not of one before it."""
-    state = states.get(pipeline.name)
+    state = states.get(pipeline.title)
     if state is None or state.fingerprint != pipeline.fingerprint:
         return PipelineState(pipeline.fingerprint, "checking")
     return state
@@ -242,7 +244,7 @@ def _sees(caller: Caller, tenant: str, streams: set[str]) -> bool:
     return tenant == caller.tenant and (not caller.streams or streams <= caller.streams)
 
 
-def _known(name: str, caller: Caller, configuration: Configuration) -> Pipeline:
+def known_pipeline(name: str, caller: Caller, configuration: Configuration) -> Pipeline:
     item = configuration.pipelines.get(name)
     if item is None or item.tenant != caller.tenant:
         detail = f"There is no pipeline {name[:100]!r}; GET /v1/pipelines lists the ones there are."
@@ -259,7 +261,7 @@ def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
         caller.check_name(stream)
 
 
-def _keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:
+def keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:
     """It goes on where it is in its stream, and so neither the stream nor its ids can change."""
     generation, stream = 1, None
     if known is not None:
@@ -287,7 +289,7 @@ def _goes_on(wanted: Pipeline, known: Pipeline | RemovedPipeline | None) -> Pipe
     return wanted
 
 
-def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration) -> None:
+def check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration) -> None:
     """Refuse streams and tables that are not the caller's, and a cycle of streams."""
     for setting, check in _named(wanted, caller, configuration):
         try:

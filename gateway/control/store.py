@@ -37,6 +37,7 @@ from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
 # Keys, with what is stored under them.
 Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
+JudgeAll = Callable[[Configuration], Awaitable[Changes]]
 
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
@@ -56,6 +57,9 @@ class ControlStore(Protocol):
 
         Problem when it is not stored. Returns when our own configuration has it.
         """
+
+    async def change_all(self, judge_all: JudgeAll) -> None:
+        """The same of several objects, all or none; of none, if there is nothing to be done."""
 
     async def catch_up(self) -> None:
         """Learn what any gateway has answered for; not if Kafka is away."""
@@ -96,27 +100,37 @@ class KafkaControlStore:
             await self._states.stop()
 
     async def change(self, key: bytes, judge: Judge) -> None:
+        async def judge_all(configuration: Configuration) -> Changes:
+            return [(key, await judge(configuration))]
+
+        await self.change_all(judge_all)
+
+    async def change_all(self, judge_all: JudgeAll) -> None:
         async with self._turn, _in_time():
             pause_s_max = _PAUSE_S
-            while not await self._changed(key, judge):
+            while not await self._changed(judge_all):
                 # Of two that are as quick as each other, chance lets one end first.
                 await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
                 pause_s_max *= 2
 
-    async def _changed(self, key: bytes, judge: Judge) -> bool:
+    async def _changed(self, judge_all: JudgeAll) -> bool:
         """Try to; False when another gateway came in between, and nothing was stored."""
         # What is refused here disturbs nobody.
         configuration = await self._feed.newest()
-        value = await judge(configuration)
+        wanted = await judge_all(configuration)
+        if not wanted:
+            return True
         written: tuple[Configuration, Changes] | None = None
         try:
             async with only_writer(self._bootstrap_servers, _WRITER) as write:
                 # What others have written up to here is all that they can write before we do.
                 newest = await self._feed.newest()
                 if newest is not configuration:
-                    value = await judge(newest)
-                outlived = [each for each in newest.outlived(now_ms=now_ms()) if each != key]
-                changes: Changes = [(key, value), *((each, None) for each in outlived)]
+                    wanted = await judge_all(newest)
+                if not wanted:
+                    return True
+                outlived = set(newest.outlived(now_ms=now_ms())) - {key for key, _ in wanted}
+                changes: Changes = [*wanted, *((key, None) for key in sorted(outlived))]
                 written = newest, changes
                 stored = (await write((CONFIG, *each, ()) for each in changes))[-1]
         except OvertakenError:

@@ -116,7 +116,7 @@ async def delete_table(table: PathName, caller: Admin, plane: Plane, when: When)
 
 def pipelines_with(table: str, configuration: Configuration) -> list[str]:
     """The pipelines that write a table, or join with it."""
-    return sorted(each.name for each in configuration.pipelines.values() if table in each.tables)
+    return sorted(each.name for each in configuration.documents if table in each.tables)
 
 
 def _line(table: Table) -> dict[str, Any]:

@@ -87,6 +87,8 @@ class Task:
     sink: Sink | None = None
     # Of one that counts: up to when all of its stream had been read.
     frontier_ms: int = 0
+    # What it replaces tells the streams.
+    is_quiet: bool = False
 
     @property
     def plan_key(self) -> Hashable:
@@ -241,9 +243,10 @@ def _counted(spark: SparkSession, servers: str, task: Task, options: Mapping[str
     watched = events.observe("made", *_figures(ours), *_stored(task, ours))
     found, (seen,) = read_rows(parts_of(task.pipeline, watched), ["made"])
     made = _made(task, seen, found)
-    is_late_written = task.pipeline.late_to is not None and made.counts[LATE]
-    if made.dead or is_late_written:
+    is_late_told = task.pipeline.late_to is not None and not task.is_quiet
+    if made.dead or (is_late_told and made.counts[LATE]):
         lost = lost_of(task.pipeline, events)
+        lost = lost.where(F.col("outcome") == DEAD) if task.is_quiet else lost
         lost = with_dead_letters(lost, task.pipeline, now_ms=_now_ms(spark))
         write_rows(_for_kafka(lost, task), options, [])
     return made

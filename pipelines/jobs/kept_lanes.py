@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from pipelines.book import PipelineShare
 from pipelines.jobs.outcomes import Made
-from pipelines.windows.change import KeptChange, WindowRow
+from pipelines.parts.whole_events import DEAD
+from pipelines.windows.change import Head, KeptChange, WindowRow
 from pipelines.windows.frontier import Frontier
 from pipelines.windows.kept import KeptWindows
 from pipelines.windows.partials import partials_of
@@ -32,9 +33,9 @@ _FILTERED = "filtered"
 def kept_for(pipeline: Pipeline) -> Kept | None:
     """What it begins with; None if it keeps nothing."""
     if pipeline.window is not None:
-        return KeptWindows(pipeline.window, pipeline.kept_shape)
+        return KeptWindows(pipeline.window, Head(pipeline.kept_shape))
     if pipeline.dedupe is not None:
-        return KeptKeys(pipeline.dedupe, pipeline.kept_shape)
+        return KeptKeys(pipeline.dedupe, Head(pipeline.kept_shape))
     return None
 
 
@@ -45,6 +46,8 @@ class KeptLane:
     tenant: str
     kept: Kept
     frontier: Frontier = field(default_factory=Frontier)
+    # How far what it is to take the place of had read: nothing is over here that is not there.
+    frontier_max_ms: int | None = None
 
     def change(
         self,
@@ -59,6 +62,8 @@ class KeptLane:
         read.read(made.stored_ms)
         read.read(share.read_until_ms)
         until_ms = read.at_ms(places)
+        if self.frontier_max_ms is not None:
+            until_ms = min(until_ms, self.frontier_max_ms)
         if isinstance(self.kept, KeptWindows):
             found = list(partials_of(pipeline, made.found))
             return self.kept.changed_by(found, until_ms, room=room), made
@@ -91,28 +96,33 @@ class KeptLanes:
 
 
 def stored_of(
-    pipeline: Pipeline, change: KeptChange, made: Made, tables: Mapping[str, Table]
+    pipeline: Pipeline, change: KeptChange, made: Made, tables: Mapping[str, Table], head: Head
 ) -> Iterator[Stored]:
     """All that is written of a change, in its order."""
     topic = kept_topic(pipeline.name, pipeline.generation)
     for key, value in change.records:
         yield topic, key, value, ()
+    late_ms = pipeline.window.late_ms if pipeline.window else 0
     for row in change.rows:
-        yield from _row(pipeline, row, tables)
+        yield from _row(pipeline, row, tables, is_told=row.end_ms + late_ms > head.quiet_ms)
     if pipeline.dedupe is not None:
         for event in made.found:
-            if event["topic"] is not None and _place(event) not in change.repeats:
+            is_told = not head.is_quiet or event["outcome"] == DEAD
+            is_new = event["topic"] is not None and _place(event) not in change.repeats
+            if is_told and is_new:
                 headers = tuple((each["key"], each["value"]) for each in event["headers"])
                 yield event["topic"], event["key"], event["value"], headers
 
 
-def _row(pipeline: Pipeline, row: WindowRow, tables: Mapping[str, Table]) -> Iterator[Stored]:
+def _row(
+    pipeline: Pipeline, row: WindowRow, tables: Mapping[str, Table], *, is_told: bool
+) -> Iterator[Stored]:
     name = window_key(row.group, row.start_ms)
     key = name.encode()
     for output in pipeline.to:
         if isinstance(output, ToTable):
             yield tables[output.table].topic, key, row.value, ()
-        elif isinstance(output, ToStream) and not output.late:
+        elif isinstance(output, ToStream) and not output.late and is_told:
             event_id = window_id(pipeline.name, pipeline.generation, name, row.version)
             headers = event_headers(
                 event_id=event_id,

@@ -1,95 +1,121 @@
 """Reads what a pipeline keeps, as whoever had it has stored it; deletes what nobody needs."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from pipelines.jobs.kept_lanes import Kept, kept_for
-from pipelines.windows.change import HEAD, shape_of_head
+from pipelines.jobs.kept_lanes import Kept, KeptLanes, kept_for
+from pipelines.windows.change import ALL_QUIET_MS, HEAD, Head, head_of
+from pipelines.windows.leftovers import left_over, with_leftovers
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
-from shared.event.topics import KEPT_PREFIX, pipeline_of_kept
+from shared.event.topics import KEPT_PREFIX
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 
 log = structlog.get_logger()
+
+_LOOK_S, _SOON_S = 60.0, 1.0
+# Whoever reads a table has the next generation by then, or reads none.
+_TABLE_KEPT_S = 600.0
 
 
 class KeptLostError(Exception):
     """What a pipeline keeps is not there, or is that of another window; the text says which."""
 
 
-async def read_kept(bootstrap_servers: str, pipeline: Pipeline, *, is_new: bool) -> Kept | None:
+async def read_kept(
+    bootstrap_servers: str, pipeline: Pipeline, *, is_new: bool, before: int = 0
+) -> Kept | None:
     """Asked for once nobody else writes it any more; None if it keeps nothing.
 
-    One that is new begins with nothing. Any other that finds nothing would count from the middle
-    of its windows, and overwrite what is right with what is not.
+    One that is new begins with nothing, and quietly if it is to take the place of one `before`.
+    Any other that finds nothing would count from the middle of its windows, and overwrite what is
+    right with what is not.
     """
     kept, spec = kept_for(pipeline), pipeline.kept_spec
     if kept is None or spec is None:
         return None
-    shape = None
+    if before:
+        kept.head = replace(kept.head, quiet_ms=ALL_QUIET_MS, before=before)
+    is_there = False
     async with open_reader(bootstrap_servers) as reader:
         if not (spans := await reader.spans([spec.name])):
-            raise KeptLostError(
-                f"there is no topic {spec.name}: remove the pipeline, and put it again"
-            )
+            raise KeptLostError(f"there is no topic {spec.name}: {_ANEW}")
         async for record in reader.range(spans).records():
-            if record.key == HEAD:
-                shape = shape_of_head(record.value)
+            is_there |= record.key == HEAD
             # Without a value it takes away.
             kept.read(record.key or b"", record.value or None)
-    if shape is None and not is_new:
+    if not (is_there or is_new):
         raise KeptLostError(
-            "what it keeps is lost, or it has read on without keeping anything: put it under"
-            " another name, from where it is to count (`start`)"
+            f"what it keeps is lost, or it has read on without keeping anything: {_ANEW}"
         )
-    if shape is not None and shape != pipeline.kept_shape:
-        raise KeptLostError(
-            "what it keeps is of another window or key: put it under another name, from where it"
-            " is to count (`start`)"
-        )
+    if kept.head.shape != pipeline.kept_shape:
+        raise KeptLostError(f"what it keeps is of another window or key: {_ANEW}")
     return kept
+
+
+_ANEW = (
+    "have it built anew by `hifi pipelines replace FILE --from 7d`, or put it under another name,"
+    " from where it is to count (`start`)"
+)
+
+
+async def read_head(bootstrap_servers: str, topic: str) -> Head | None:
+    """What is said of all that is kept there; None if that is nothing."""
+    found = None
+    async with open_reader(bootstrap_servers) as reader:
+        async for record in reader.range(await reader.spans([topic])).records():
+            if record.key == HEAD:
+                found = head_of(record.value)
+    return found
 
 
 @dataclass
 class ForgottenTopics:
-    """Deletes what pipelines of ours kept that are gone, or made anew."""
+    """Deletes what pipelines of ours kept and wrote that are gone, or were built anew."""
 
     bootstrap_servers: str
     is_ours: Callable[[str], bool]
-    # Up to which generation of each there is nothing any more.
-    _done: dict[str, int] = field(default_factory=dict)
+    keepers: KeptLanes
+    _seen: Configuration | None = None
+    _look_s: float = 0.0
+    # Since when it is known of a table's topic that nobody needs it.
+    _since_s: dict[str, float] = field(default_factory=dict)
 
-    async def forget_gone(self, configuration: Configuration, *, busy: Collection[str]) -> None:
+    async def forget_gone(self, configuration: Configuration, *, busy: set[str]) -> None:
         """Not of those that are busy: what is under way would wait for a topic that is gone."""
-        gone = {
-            name: until
-            for name, until in _gone(configuration)
-            if until > self._done.get(name, 0) and self.is_ours(name) and name not in busy
-        }
-        if not gone:
+        now_s = time.monotonic()
+        if configuration is not self._seen:
+            self._seen, self._look_s = configuration, min(self._look_s, now_s + _SOON_S)
+        if now_s < self._look_s:
+            return
+        self._look_s = now_s + _LOOK_S
+        names = {name for name in with_leftovers(configuration) if self.is_ours(name)}
+        if not names:
             return
         async with topic_admin(self.bootstrap_servers) as admin:
-            kept = (topic for topic in await admin.names() if topic.startswith(KEPT_PREFIX))
-            topics = [topic for topic in kept if _is_gone(topic, gone)]
+            found = {
+                topic: name
+                for topic in await admin.names()
+                if (name := left_over(topic, configuration, names, self._is_live)) is not None
+            }
+            self._since_s = {topic: self._since_s.get(topic, now_s) for topic in found}
+            topics = sorted(
+                topic
+                for topic, name in found.items()
+                if name not in busy
+                and (topic.startswith(KEPT_PREFIX) or now_s - self._since_s[topic] > _TABLE_KEPT_S)
+            )
             await admin.delete(topics)
-        self._done |= gone
-        for topic in sorted(topics):
-            log.info("pipeline.kept_deleted", topic=topic)
+        if busy & set(found.values()):
+            self._look_s = now_s + _SOON_S
+        for topic in topics:
+            log.info("pipeline.topic_deleted", topic=topic)
 
-
-def _gone(configuration: Configuration) -> Iterator[tuple[str, int]]:
-    """Up to which generation what was kept of a pipeline is of no use, where that is known."""
-    for removed in configuration.removed_pipelines.values():
-        if removed.keeps:
-            yield removed.name, removed.generation
-    for pipeline in configuration.pipelines.values():
-        if pipeline.generation > 1:
-            yield pipeline.name, pipeline.generation - 1
-
-
-def _is_gone(topic: str, gone: Mapping[str, int]) -> bool:
-    name, generation = pipeline_of_kept(topic)
-    return 0 < generation <= gone.get(name, 0)
+    def _is_live(self, pipeline: Pipeline) -> bool:
+        """Whether it needs nothing any more of what it has taken the place of."""
+        keeper = self.keepers.by_lane.get(pipeline.lane_id)
+        return not pipeline.kept_shape or (keeper is not None and not keeper.kept.head.is_quiet)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -128,9 +128,10 @@ class JobRunner:
                     self._too_much(_part(job, [task]), [task], error)
                     continue
                 changes[task] = change
-            more = (
-                stored_of(task.pipeline, change, made[task], task.tables.written) if change else ()
-            )
+            more: Iterable[Stored] = ()
+            if change is not None:
+                head = self.keepers.by_lane[share.lane_id].kept.head
+                more = stored_of(task.pipeline, change, made[task], task.tables.written, head)
             rows = self._receipts(share, made[task], began_ms) if share.ranges else []
             rows += made[task].records
             told[task] = Told(_ends(share), rows, list(more))
@@ -186,7 +187,7 @@ class JobRunner:
         self.book.done(_part(job, made), took_s, time.monotonic())
         for task, what in made.items():
             name = task.pipeline.name
-            self.told(name, "")
+            self.told(task.pipeline.title, "")
             self.metrics.lane_up(name, is_up=True)
             if (output := task.pipeline.sink) is not None:
                 self.sinks[output.member].ended(task.pipeline, None)
@@ -204,7 +205,7 @@ class JobRunner:
         again_s = self.book.held_up(_part(job, work), time.monotonic())
         for task in work:
             if isinstance(error, SinkAwayError):
-                self.told(task.pipeline.name, str(error)[:_WORDS_MAX])
+                self.told(task.pipeline.title, str(error)[:_WORDS_MAX])
             self._died(task, error, again_s)
             if (output := task.pipeline.sink) is not None and task.sink is not None:
                 self.sinks[output.member].ended(task.pipeline, error)

@@ -14,6 +14,7 @@ from pipelines.parts.whole_events import DEAD, FILTERED, LATE
 from pipelines.plan import RECORDS, planned
 from pipelines.shards import NO_SHARDS, Partitionings
 from pipelines.tables.look_ups import GivenRows, Tables
+from pipelines.windows.change import Head
 from pipelines.windows.kept import KeptWindows
 from pipelines.windows.partials import events_of, fates_of, partials_of, parts_of
 from pipelines.windows.seen import KeptKeys, seen_of
@@ -122,7 +123,7 @@ def came_of(
 def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[Came]) -> list[Came]:
     """Without those that came before: of these one row stays, which says so."""
     assert pipeline.dedupe is not None, "it is asked of those alone that take events once"
-    kept = KeptKeys(pipeline.dedupe, pipeline.kept_shape)
+    kept = KeptKeys(pipeline.dedupe, Head(pipeline.kept_shape))
     repeats = kept.changed_by(seen_of(row.asDict() for row in rows), 0).repeats
     found: dict[Origin, list[Came]] = {}
     for row in came:
@@ -139,7 +140,7 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Cam
     topic = stream_topic(pipeline.source.stream)
     events = events_of(pipeline, records, frontier_ms=0, look_ups=tables.look_ups)
     assert pipeline.window is not None, "it is asked of those alone that count"
-    kept = KeptWindows(pipeline.window, pipeline.kept_shape)
+    kept = KeptWindows(pipeline.window, Head(pipeline.kept_shape))
     found = parts_of(pipeline, events).toArrow().to_pylist()
     rows = kept.changed_by(partials_of(pipeline, found), _FAR_MS).rows
     others = fates_of(pipeline, events).collect()

@@ -27,11 +27,14 @@ class KnownTables:
         """
         if not pipeline.tables:
             return NO_TABLES
+        there = dict(configuration.tables)
+        if configuration.replacement_of(pipeline.name) == pipeline:
+            built = configuration.replacements[pipeline.name].built(there)
+            there |= {table.name: table for table in built}
         known = {
             name: table
             for name in pipeline.tables
-            if (table := configuration.tables.get(name)) is not None
-            and table.tenant == pipeline.tenant
+            if (table := there.get(name)) is not None and table.tenant == pipeline.tenant
         }
         if known.keys() != pipeline.tables:
             return None
@@ -46,8 +49,7 @@ class KnownTables:
         """As long as some pipeline looks something up."""
 
         def is_needed() -> bool:
-            pipelines = config.configuration.pipelines.values()
-            return any(pipeline.tables_from for pipeline in pipelines)
+            return any(pipeline.tables_from for pipeline in config.configuration.documents)
 
         folder = self.settings.tables_folder
         await keep_followed(folder, self.settings.bootstrap_servers, is_needed)

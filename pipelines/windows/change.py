@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeAlias
 
 # The record that says of which step all of it is, and how far the broker's time had been read.
 HEAD = b"head"
+# While it is being built beside another, it tells nobody of anything.
+ALL_QUIET_MS = 2**62
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 
@@ -47,14 +49,27 @@ class KeptChange:
     repeats: frozenset[tuple[int, int]] = frozenset()
 
 
-def head(shape: str, frontier_ms: int) -> Record:
+@dataclass(frozen=True, slots=True)
+class Head:
     """Of what is kept for a step of this shape."""
-    return HEAD, json.dumps({"shape": shape, "frontier_ms": frontier_ms}).encode()
+
+    shape: str = ""
+    frontier_ms: int = 0
+    # Of what is over by then no stream is told: what it takes the place of has told of it.
+    quiet_ms: int = 0
+    # The generation of that, if there was one.
+    before: int = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.quiet_ms == ALL_QUIET_MS
+
+    @property
+    def record(self) -> Record:
+        return HEAD, json.dumps(asdict(self)).encode()
 
 
-def frontier_of(value: bytes | None) -> int:
-    return int(json.loads(value or b"{}").get("frontier_ms", 0))
-
-
-def shape_of_head(value: bytes | None) -> str:
-    return str(json.loads(value or b"{}").get("shape", ""))
+def head_of(value: bytes | None) -> Head:
+    """What the record says."""
+    told = json.loads(value or b"{}")
+    return Head(**{each.name: told[each.name] for each in fields(Head) if each.name in told})

@@ -8,19 +8,19 @@ import hashlib
 import heapq
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from pipelines.windows.aggregates import AGGREGATES, Part, merged, top_text
 from pipelines.windows.change import (
     HEAD,
+    Head,
     KeptChange,
     TooManyChangedError,
     TooMuchKeptError,
     WindowRow,
-    frontier_of,
-    head,
+    head_of,
 )
 from shared.config.steps.computed import Computed, computed
 from shared.config.steps.window import WINDOW_END, WINDOW_START, WindowOf
@@ -81,8 +81,7 @@ class KeptWindows:
     """Those of one pipeline."""
 
     of: WindowOf
-    shape: str
-    frontier_ms: int = 0
+    head: Head
     size: int = 0
     _windows: dict[Key, bytes] = field(default_factory=dict)
     # When each ends, as far as it was known; and of sessions, when those of a group begin.
@@ -104,7 +103,7 @@ class KeptWindows:
     def read(self, key: bytes, value: bytes | None) -> None:
         """One more record, as it was stored."""
         if key == HEAD:
-            self.frontier_ms = frontier_of(value)
+            self.head = head_of(value)
             return
         start, _, by = key.decode().partition(" ")
         if value is None:
@@ -116,7 +115,7 @@ class KeptWindows:
         self, found: Iterable[Partial], frontier_ms: int, *, room: int = 2**62
     ) -> KeptChange:
         """What these events change, when all have been read up to a time of the broker's."""
-        frontier_ms = max(frontier_ms, self.frontier_ms)
+        frontier_ms = max(frontier_ms, self.head.frontier_ms)
         changed: dict[Key, OpenWindow] = {}
         gone: set[Key] = set()
         for partial in found:
@@ -130,7 +129,7 @@ class KeptWindows:
         rows = over if self.of.is_final else written
         closed = {window.key for window in over}
         records: list[tuple[bytes, bytes | None]] = [
-            head(self.shape, frontier_ms),
+            replace(self.head, frontier_ms=frontier_ms).record,
             *((_name(key), None) for key in sorted(gone | (closed & self._windows.keys()))),
             *((_name(key), value) for key, value in opened.items() if key not in closed),
         ]
@@ -145,7 +144,7 @@ class KeptWindows:
 
     def apply(self, change: KeptChange) -> None:
         """It is stored."""
-        self.frontier_ms = change.frontier_ms
+        self.head = replace(self.head, frontier_ms=change.frontier_ms)
         for key in change.gone:
             self._forget(key)
         for key, value in change.opened.items():

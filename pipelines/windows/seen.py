@@ -6,16 +6,16 @@ Times are those of the broker: nobody else's clock makes a key be forgotten too 
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pipelines.windows.change import (
     HEAD,
+    Head,
     KeptChange,
     Record,
     TooMuchKeptError,
-    frontier_of,
-    head,
+    head_of,
 )
 from shared.config.steps.window import OnceOf
 
@@ -50,8 +50,7 @@ class KeptKeys:
     """Those of one pipeline, and when each was seen first."""
 
     of: OnceOf
-    shape: str
-    frontier_ms: int = 0
+    head: Head
     _first_ms: dict[str, int] = field(default_factory=dict)
     _records: dict[int, dict[str, int]] = field(default_factory=dict)
 
@@ -71,7 +70,7 @@ class KeptKeys:
     def read(self, key: bytes, value: bytes | None) -> None:
         """One more record, as it was stored."""
         if key == HEAD:
-            self.frontier_ms = frontier_of(value)
+            self.head = head_of(value)
         elif value is None:
             self._forget(int(key))
         else:
@@ -81,7 +80,7 @@ class KeptKeys:
         self, found: Iterable[SeenEvent], frontier_ms: int, *, room: int = 2**62
     ) -> KeptChange:
         """Which of these events have come before, and what is known after them."""
-        frontier_ms = max(frontier_ms, self.frontier_ms)
+        frontier_ms = max(frontier_ms, self.head.frontier_ms)
         new: dict[str, int] = {}
         repeats = set()
         for event in sorted(found):
@@ -101,7 +100,7 @@ class KeptKeys:
         until_ms = frontier_ms - self.of.within_ms
         gone = [at for at, keys in self._records.items() if max(keys.values()) <= until_ms]
         records: list[Record] = [
-            head(self.shape, frontier_ms),
+            replace(self.head, frontier_ms=frontier_ms).record,
             *((b"%012d" % at, None) for at in gone),
             *((b"%012d" % at, json.dumps(keys).encode()) for at, keys in opened.items()),
         ]
@@ -111,7 +110,7 @@ class KeptKeys:
 
     def apply(self, change: KeptChange) -> None:
         """It is stored."""
-        self.frontier_ms = change.frontier_ms
+        self.head = replace(self.head, frontier_ms=change.frontier_ms)
         for at in change.gone:
             self._forget(at)
         for at, keys in change.opened.items():

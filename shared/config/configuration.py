@@ -137,6 +137,44 @@ class RemovedPipeline(ConfigObject):
 
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
+class Replacement(ConfigObject):
+    """What a pipeline is to be: built beside it of what its stream has, and then in its place.
+
+    It reads as far as the pipeline has, and nobody reads the tables that it makes.
+    """
+
+    name: Name
+    # Of the document; of one that was given up, the one that nothing is made of again.
+    generation: int
+    document: Pipeline | None = None
+    # Of which generation each table is that it writes.
+    tables: dict[Name, int] = field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> "Replacement":
+        known = self.document
+        if known is not None and (known.name, known.generation) != (self.name, self.generation):
+            raise ConfigError("document", "it is that of another pipeline, or generation")
+        return self
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("replacement", self.name)
+
+    def to_json(self) -> bytes:
+        """As a pipeline's: columns stay in their order."""
+        return json.dumps(self.to_fields()).encode()
+
+    def built(self, tables: Mapping[str, Table]) -> list[Table]:
+        """Those of these tables that it writes, as it does."""
+        return [
+            replace(tables[name], generation=generation)
+            for name, generation in self.tables.items()
+            if name in tables
+        ]
+
+
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
 class RemovedTable(ConfigObject):
     """What stays of a table that was removed: whose its name is. Its rows are gone."""
 
@@ -156,6 +194,7 @@ _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("streams", Stream),
     "destination": ("destinations", Destination),
     "pipeline": ("pipelines", Pipeline),
+    "replacement": ("replacements", Replacement),
     "table": ("tables", Table),
     "key": ("keys", ApiKey),
     "tenant": ("tenants", Tenant),
@@ -180,6 +219,7 @@ class Configuration:
     tables: Mapping[str, Table] = field(default_factory=dict)
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    replacements: Mapping[str, Replacement] = field(default_factory=dict)
     removed_streams: Mapping[str, RemovedStream] = field(default_factory=dict)
     removed_destinations: Mapping[str, RemovedDestination] = field(default_factory=dict)
     removed_pipelines: Mapping[str, RemovedPipeline] = field(default_factory=dict)
@@ -213,9 +253,34 @@ class Configuration:
     def destinations_of(self, stream: str) -> Iterator[Destination]:
         return (d for d in self.destinations.values() if d.stream == stream)
 
+    def replacement_of(self, pipeline: str) -> Pipeline | None:
+        """The document of what is being built to take its place."""
+        known, current = self.replacements.get(pipeline), self.pipelines.get(pipeline)
+        # One that was left behind is of what there was before.
+        if known is None or current is None or known.generation <= current.generation:
+            return None
+        return known.document
+
+    @property
+    def followed_tables(self) -> list[Table]:
+        """Those that are read, and those that will be once they are in their places."""
+        built = (
+            table
+            for name, known in self.replacements.items()
+            if self.replacement_of(name) is not None
+            for table in known.built(self.tables)
+        )
+        return [*self.tables.values(), *built]
+
+    @property
+    def documents(self) -> list[Pipeline]:
+        """All that are run: the pipelines, and what is being built to take their places."""
+        built = (document for name in self.replacements if (document := self.replacement_of(name)))
+        return [*self.pipelines.values(), *built]
+
     def pipelines_at(self, stream: str) -> Iterator[Pipeline]:
         """Those that read it, and those that write to it."""
-        return (each for each in self.pipelines.values() if stream in each.streams)
+        return (each for each in self.documents if stream in each.streams)
 
     def readers_of(self, stream: str) -> list[str]:
         """The ids of its destinations, and the lanes of the pipelines that read it."""

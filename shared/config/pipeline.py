@@ -22,7 +22,7 @@ from shared.config.steps.checks import check_outputs, check_steps
 from shared.config.steps.expression import NO_COLUMN, Columns, Expression, is_column
 from shared.config.steps.window import Dedupe, Keeping, OnceOf, WindowOf, WindowStep, shape_of
 from shared.config.values import Name, check
-from shared.event.topics import TopicSpec, config_key, kept_spec, pipeline_lane
+from shared.event.topics import TopicSpec, config_key, kept_spec, of_generation, pipeline_lane
 
 # Enough for a wide table's columns, with their types.
 SCHEMA_CHARS_MAX = 16_384
@@ -222,6 +222,11 @@ class Pipeline(ConfigObject):
         return pipeline_lane(self.source.stream, self.name, self.generation)
 
     @property
+    def title(self) -> str:
+        """What tells it from the same of another generation."""
+        return of_generation(self.name, self.generation)
+
+    @property
     def takes_first(self) -> bool:
         """Whether the first output that wants an event is the only one that gets it."""
         return self.match == "first"
@@ -242,7 +247,7 @@ class Pipeline(ConfigObject):
 
     @property
     def dedupe(self) -> OnceOf | None:
-        return next((step.dedupe for step in self.steps if isinstance(step, Dedupe)), None)
+        return next((it.dedupe for it in self.steps if isinstance(it, Dedupe)), None)
 
     @property
     def kept_shape(self) -> str:

@@ -5,12 +5,15 @@ from typing import Literal, TypeAlias
 
 from msgspec import DecodeError, Struct, json
 
-# Judged by Spark; what it says meanwhile; or not run, and why.
-Standing: TypeAlias = Literal["checking", "running", "refused"]
+# Judged by Spark; what it says meanwhile; or not run, and why; or built beside what it replaces.
+Standing: TypeAlias = Literal["checking", "running", "refused", "replacing"]
+
+# Of one or two jobs: while events come, what is built is always some behind.
+_NEAR = 10_000
 
 
 class PipelineState(Struct, frozen=True):
-    """The value of a record of its topic; the key is the pipeline's name."""
+    """The value of a record of its topic; the key is the pipeline's name, with its generation."""
 
     # Of which document, by its fingerprint: a newer one is being checked.
     fingerprint: str
@@ -19,6 +22,14 @@ class PipelineState(Struct, frozen=True):
     why: str = ""
     pointer: str = ""
     at_ms: int = 0
+    # Of one that is being built: how many events it is behind what it replaces.
+    behind: int | None = None
+
+    @property
+    def is_level(self) -> bool:
+        """Whether it is so near what it replaces that it can take its place."""
+        is_near = self.behind is not None and self.behind <= _NEAR
+        return self.standing == "replacing" and is_near
 
     def to_json(self) -> bytes:
         return json.encode(self)

@@ -123,7 +123,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
     ),
     "pipelines": (
         _all_of(STREAM_PREFIX, "Read", "Write"),
-        _all_of(TABLE_PREFIX, "Read", "Write"),
+        # Of what was built anew they take away what was before.
+        _all_of(TABLE_PREFIX, "Read", "Write", "Delete"),
         # What they keep is theirs alone, and to take away once a pipeline is gone.
         _all_of(KEPT_PREFIX, "Read", "Write", "Delete"),
         *_read(CONFIG),

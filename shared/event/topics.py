@@ -10,7 +10,7 @@ from typing import Literal
 
 from shared.event.times import DAY_MS, HOUR_MS
 
-ConfigKind = Literal["stream", "destination", "pipeline", "table", "key", "tenant"]
+ConfigKind = Literal["stream", "destination", "pipeline", "replacement", "table", "key", "tenant"]
 
 # Everything of ours in a cluster begins so.
 OURS = "hifi."
@@ -187,7 +187,7 @@ def pipeline_lane(stream: str, pipeline: str, generation: int = 1) -> str:
 
     What is built anew reads it anew, and so is another.
     """
-    return destination_id(stream, _PIPELINE + _of_generation(pipeline, generation))
+    return destination_id(stream, _PIPELINE + of_generation(pipeline, generation))
 
 
 def pipeline_of(lane: str) -> str | None:
@@ -230,14 +230,22 @@ def stream_spec(stream: str, *, partition_count: int = STREAM_PARTITIONS) -> Top
     return TopicSpec(stream_topic(stream), partition_count, _log(STREAM_RETENTION_MS))
 
 
-def _of_generation(name: str, generation: int) -> str:
+def of_generation(name: str, generation: int) -> str:
     """No name of a table or of a pipeline has a dot."""
     return name if generation == 1 else f"{name}.{generation}"
 
 
+def name_and_generation(title: str) -> tuple[str, int]:
+    """What `of_generation` has put together; of anything else the generation is 0."""
+    name, _, generation = title.partition(".")
+    if generation and not generation.isdecimal():
+        return name, 0
+    return name, int(generation or 1)
+
+
 def table_topic(table: str, generation: int = 1) -> str:
     """The topic with a table's rows."""
-    return TABLE_PREFIX + _of_generation(table, generation)
+    return TABLE_PREFIX + of_generation(table, generation)
 
 
 def table_of(topic: str) -> str:
@@ -249,15 +257,7 @@ def table_of(topic: str) -> str:
 
 def kept_topic(pipeline: str, generation: int = 1) -> str:
     """The topic with what a pipeline keeps."""
-    return KEPT_PREFIX + _of_generation(pipeline, generation)
-
-
-def pipeline_of_kept(topic: str) -> tuple[str, int]:
-    """Which pipeline keeps something there, and of which generation it is; 0: of none."""
-    name, _, generation = topic.removeprefix(KEPT_PREFIX).partition(".")
-    if generation and not generation.isdecimal():
-        return name, 0
-    return name, int(generation or 1)
+    return KEPT_PREFIX + of_generation(pipeline, generation)
 
 
 def kept_spec(pipeline: str, generation: int = 1) -> TopicSpec:

@@ -21,7 +21,7 @@ from gateway.control.redrive import (
     Redriven,
     Survey,
 )
-from gateway.control.store import Judge
+from gateway.control.store import Changes, Judge, JudgeAll
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
 from gateway.intake.schemas import SchemaChecks
@@ -76,13 +76,20 @@ class FakeStore:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def change(self, key: bytes, judge: Judge) -> None:
+        async def judge_all(configuration: Configuration) -> Changes:
+            return [(key, await judge(configuration))]
+
+        await self.change_all(judge_all)
+
+    async def change_all(self, judge_all: JudgeAll) -> None:
         if self.problem is not None:
             raise self.problem
         async with self.turn:
-            value = await judge(self.config.configuration)
-            for outlived in [*self.config.configuration.outlived(now_ms=now_ms())]:
+            changes = await judge_all(self.config.configuration)
+            for outlived in [*self.config.configuration.outlived(now_ms=now_ms())] * bool(changes):
                 self.config.configuration = self.config.configuration.apply(outlived, None)
-            self.config.configuration = self.config.configuration.apply(key, value)
+            for change in changes:
+                self.config.configuration = self.config.configuration.apply(*change)
 
     async def catch_up(self) -> None:
         pass

@@ -13,6 +13,7 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.kafka_log import read_all
+from tests.support.stack_fixtures import wait_until
 
 
 def put_table(kafka: str, name: str, *, written_by: str) -> Table:
@@ -48,6 +49,17 @@ def topics(kafka: str) -> set[str]:
             return await admin.names()
 
     return asyncio.run(names())
+
+
+def forget(kafka: str, topic: str) -> None:
+    """Delete a topic, and wait until it is gone."""
+
+    async def delete() -> None:
+        async with topic_admin(kafka) as admin:
+            await admin.delete([topic])
+
+    asyncio.run(delete())
+    wait_until(lambda: topic not in topics(kafka), what=f"{topic} is gone")
 
 
 def history(kafka: str, table: Table) -> dict[str, list[Any]]:

@@ -1,6 +1,8 @@
 """`hifi pipelines`: checks, tries, sets up, shows and removes what comes of a stream's events."""
 
 import asyncio
+import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,7 @@ from deploy.cli import options
 from deploy.cli.control import removal
 from deploy.cli.control.pipeline_files import read_document
 from deploy.cli.printing import harmless, out, print_json, print_table, talk
-from shared.runtime.control_client import ControlClient
+from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(name="pipelines", no_args_is_help=True)
@@ -21,6 +23,7 @@ File = Annotated[
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
 # As long as a judgement commonly takes, where Spark is up.
 _WAIT_S = "5"
+_LOOK_S = 1.0
 
 
 @app.command()
@@ -88,6 +91,61 @@ def put(file: File, client: ControlClient) -> None:
         talk.print(f"It is stored, and cannot go on yet: {harmless(state['why'])}")
         return
     talk.print(f"{path[1]} is running.")
+
+
+@options.control_command(app)
+def replace(
+    *,
+    file: File,
+    begin: Annotated[
+        str, typer.Option("--from", help="How long ago it begins to read: 90m, 12h, 7d; earliest.")
+    ] = "7d",
+    wait: Annotated[bool, typer.Option(help="Wait until it has taken its place.")] = True,
+    client: ControlClient,
+) -> None:
+    """Build a pipeline with windows anew beside itself, and have it take its place.
+
+    hifi pipelines replace sales.yaml --from 7d
+    """
+    document = read_document(file)
+    path = ("pipelines", document.pipeline().name)
+    built = client.call("PUT", *path, "replacement", body=document.to_put(), query={"from": begin})[
+        "document"
+    ]
+    talk.print(f"Generation {built['generation']} of {path[1]} is being built.")
+    if not wait:
+        talk.print(f"`hifi pipelines show {path[1]}` tells once it is in its place.")
+        return
+    while (state := _built(client, *path)) is not None:
+        if state["standing"] == "refused":
+            why, *more = state["why"].split("\n")
+            lines = [f"{document.place(state['pointer'])}: {why}", *more]
+            told = "\n".join(map(harmless, lines))
+            raise UsageError(f"It cannot be run, and what ran before goes on:\n{told}")
+        if state["behind"]:
+            talk.print(f"{state['behind']:,} events to go.")
+        time.sleep(_LOOK_S)
+    if client.call("GET", *path)["generation"] != built["generation"]:
+        raise UsageError("It was given up, or another is being built by now.")
+    talk.print(f"{path[1]} is replaced.")
+
+
+def _built(client: ControlClient, *path: str) -> dict[str, Any] | None:
+    """How far what is being built is; None if nothing is any more."""
+    try:
+        state: dict[str, Any] = client.call("GET", *path, "replacement")["state"]
+    except RefusedError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+    return state
+
+
+@options.control_command(app, "give-up")
+def give_up(*, name: Name, client: ControlClient) -> None:
+    """Build what `replace` has begun no further. What runs goes on."""
+    client.call("DELETE", "pipelines", name, "replacement")
+    talk.print(f"What was being built for {harmless(name)} is given up.")
 
 
 @options.control_command(app)

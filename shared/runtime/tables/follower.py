@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ class TableFollower:
         self._folder = folder
         self._bootstrap_servers = bootstrap_servers
         self._followed: dict[str, _Followed] = {}
-        self._seen: Mapping[str, Table] | None = None
+        self._seen: list[Table] | None = None
 
     async def run(self, config: ConfigFeed, stop: asyncio.Event) -> None:
         """Until told to stop, whatever Kafka does."""
@@ -101,7 +101,7 @@ class TableFollower:
         follow: Follow | None = None
         kept_s = 0.0
         while not stop.is_set():
-            if self._seen is not (tables := config.configuration.tables) or self._stale():
+            if self._seen != (tables := config.configuration.followed_tables) or self._stale():
                 self._seen = tables
                 follow = await self._assigned(reader, tables)
             if follow is None:
@@ -119,14 +119,14 @@ class TableFollower:
         now_s = time.monotonic()
         return any(0 < each.full_until_s < now_s for each in self._followed.values())
 
-    async def _assigned(self, reader: KafkaReader, tables: Mapping[str, Table]) -> Follow | None:
+    async def _assigned(self, reader: KafkaReader, tables: Collection[Table]) -> Follow | None:
         """Open what is new, let go of what is gone; follow from where the copies are."""
         for topic, each in list(self._followed.items()):
-            if tables.get(each.table.name) != each.table or each.full_until_s:
+            if each.table not in tables or each.full_until_s:
                 self._close(topic)
         self._remove_others(tables)
-        spans = await reader.spans([table.topic for table in tables.values()])
-        for table in tables.values():
+        spans = await reader.spans([table.topic for table in tables])
+        for table in tables:
             span = spans.get(KafkaPartition(table.topic, 0))
             if span is not None and table.topic not in self._followed:
                 self._followed[table.topic] = self._opened(table, *span)
@@ -220,9 +220,9 @@ class TableFollower:
         shutil.rmtree(each.folder, ignore_errors=True)
         self._seen = None
 
-    def _remove_others(self, tables: Mapping[str, Table]) -> None:
+    def _remove_others(self, tables: Collection[Table]) -> None:
         """The copies of tables that there are no more."""
-        ours = {copy_folder(self._folder, table).name for table in tables.values()} | {LOCK}
+        ours = {copy_folder(self._folder, table).name for table in tables} | {LOCK}
         for folder in self._folder.iterdir():
             if folder.is_dir() and folder.name not in ours:
                 log.info("tables.copy_removed", folder=folder.name)
@@ -235,7 +235,7 @@ class TableFollower:
         """After the machine died, nothing says what of a copy had come to the disk."""
         mark, boot = self._folder / _BOOT, _boot_id()
         if (mark.read_text() if mark.exists() else "") not in {boot, "left in order"}:
-            self._remove_others({})
+            self._remove_others([])
         mark.write_text(boot)
 
     def _leave(self) -> None:

@@ -188,6 +188,6 @@ def test_what_a_pipeline_keeps_has_a_topic_for_each_generation() -> None:
     spec = kept_spec("sales", 2)
     assert (spec.name, spec.partition_count) == ("hifi.kept.sales.2", 1)
     assert spec.settings["cleanup.policy"] == "compact"
-    assert topics.pipeline_of_kept("hifi.kept.sales") == ("sales", 1)
-    assert topics.pipeline_of_kept("hifi.kept.sales.2") == ("sales", 2)
-    assert topics.pipeline_of_kept("hifi.kept.sales.old") == ("sales", 0)
+    assert topics.name_and_generation("sales") == ("sales", 1)
+    assert topics.name_and_generation("sales.2") == ("sales", 2)
+    assert topics.name_and_generation("sales.old") == ("sales", 0)

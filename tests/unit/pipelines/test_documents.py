@@ -100,3 +100,25 @@ def test_what_does_not_hold_any_more_is_judged_again_and_runs_meanwhile() -> Non
     documents.judge_again(["p", "unheard-of"])
     assert documents.take([pipeline], now_ms=4) == [pipeline]
     assert list(documents.by_lane()) == [pipeline.lane_id]
+
+
+def test_what_is_built_is_another_than_what_it_replaces_and_is_told_how_far_it_is() -> None:
+    documents, built = Documents(), document(generation=2)
+    assert documents.take([FIRST, built], now_ms=1) == [FIRST, built]
+    documents.built("p.2", 5, now_ms=2)
+    assert documents.states["p.2"].standing == "checking", "it has not been judged"
+    for each in (FIRST, built):
+        documents.judged(each, now_ms=3)
+    assert documents.by_lane().keys() == {"s/pipeline:p", "s/pipeline:p.2"}
+    documents.untold.clear()
+    documents.built("p.2", 5, now_ms=4)
+    state = documents.states["p.2"]
+    assert (state.standing, state.behind, documents.untold) == ("replacing", 5, {"p.2"})
+    documents.untold.clear()
+    documents.built("p.2", 5, now_ms=5)
+    assert not documents.untold
+    assert documents.take([built], now_ms=6) == []
+    documents.built("p.2", None, now_ms=7)
+    state = documents.states["p.2"]
+    assert (state.standing, state.behind) == ("running", None)
+    assert documents.by_lane() == {"s/pipeline:p.2": built}

@@ -334,3 +334,24 @@ def test_who_has_a_rate_gets_a_second_of_it_and_rests_until_it_is_over() -> None
     assert job.shares[0].ranges == {PLACES[0]: (50, 100)}
     end_well(book, job)
     assert who(book.plan(11.1)) == [["t.slower"], ["t.slow"]]
+
+
+def test_what_is_to_replace_another_reads_no_farther_than_that_has() -> None:
+    book = book_of("t.next")
+    have(book, 100)
+    lane = book.lanes["t.next"]
+    lane.limits = {PLACES[0]: 30}
+    (job,) = book.plan(0.0)
+    assert job.shares[0].ranges == {PLACES[0]: (0, 30)}
+    end_well(book, job)
+    assert book.plan(1.0) == []
+    lane.limits = None
+    (job,) = book.plan(2.0)
+    assert job.shares[0].ranges == {PLACES[0]: (30, 100), PLACES[1]: (0, 100)}
+
+
+def test_what_keeps_something_shares_a_job_with_nobody() -> None:
+    book = book_of("t.a", "t.b")
+    book.lanes["t.a"].keeps = True
+    have(book, 10)
+    assert who(book.plan(0.0)) == [["t.b"], ["t.a"]]

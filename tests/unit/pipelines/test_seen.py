@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.windows import seen as seen_module
-from pipelines.windows.change import TooMuchKeptError
+from pipelines.windows.change import Head, TooMuchKeptError
 from pipelines.windows.seen import KeptKeys, SeenEvent, seen_of
 from shared.config.steps.window import OnceOf
 
@@ -17,7 +17,7 @@ JOBS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=8), min_size=1, max
 @given(JOBS, st.integers(1, HOUR_MS))
 @settings(max_examples=80, deadline=None)
 def test_of_each_key_one_passes_within_its_time(jobs: list[list[str]], step_ms: int) -> None:
-    kept, at = KeptKeys(ONCE, "s"), 0
+    kept, at = KeptKeys(ONCE, Head("s")), 0
     log: dict[bytes, bytes | None] = {}
     passed: dict[str, int] = {}
     for keys in jobs:
@@ -32,11 +32,11 @@ def test_of_each_key_one_passes_within_its_time(jobs: list[list[str]], step_ms: 
                 passed[event.key] = event.stored_ms
         kept.apply(change)
         log |= dict(change.records)
-        again = KeptKeys(ONCE, "s")
+        again = KeptKeys(ONCE, Head("s"))
         for name, value in log.items():
             again.read(name, value)
-        assert (again.frontier_ms, again.size, again._records) == (
-            kept.frontier_ms,
+        assert (again.head, again.size, again._records) == (
+            kept.head,
             kept.size,
             kept._records,
         )
@@ -46,7 +46,7 @@ def test_of_each_key_one_passes_within_its_time(jobs: list[list[str]], step_ms: 
 
 
 def test_a_key_that_was_seen_again_is_not_forgotten_with_its_first_record() -> None:
-    kept = KeptKeys(ONCE, "s")
+    kept = KeptKeys(ONCE, Head("s"))
     kept.apply(kept.changed_by([SeenEvent(0, 0, 0, "a")], 0))
     assert kept.closes_at_ms == HOUR_MS
     kept.apply(kept.changed_by([SeenEvent(HOUR_MS, 0, 1, "a")], 0))
@@ -55,7 +55,7 @@ def test_a_key_that_was_seen_again_is_not_forgotten_with_its_first_record() -> N
 
 
 def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptKeys(ONCE, "s")
+    kept = KeptKeys(ONCE, Head("s"))
     with pytest.raises(TooMuchKeptError):
         kept.changed_by([SeenEvent(0, 0, 0, "a")], 0, room=10)
     monkeypatch.setattr(seen_module, "KEYS_MAX", 1)

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from pipelines.windows import kept as kept_module
 from pipelines.windows.change import (
+    ALL_QUIET_MS,
     HEAD,
+    Head,
     KeptChange,
     TooManyChangedError,
     TooMuchKeptError,
-    shape_of_head,
+    head_of,
 )
 from pipelines.windows.kept import KeptWindows, Partial, group_of
 from shared.config.steps.window import WindowOf
@@ -79,18 +82,18 @@ def stored(kept: KeptWindows, change: KeptChange, log: dict[bytes, bytes | None]
     """Whoever reads the records has what whoever wrote them has."""
     kept.apply(change)
     log |= dict(change.records)
-    again = KeptWindows(kept.of, kept.shape)
+    again = KeptWindows(kept.of, Head(kept.head.shape))
     for key, value in log.items():
         again.read(key, value)
     assert again._windows == kept._windows
-    assert (again.frontier_ms, again.size) == (kept.frontier_ms, kept.size)
+    assert (again.head, again.size) == (kept.head, kept.size)
     return again
 
 
 @given(JOBS)
 @settings(max_examples=60, deadline=None)
 def test_rows_grow_to_what_a_recount_has_and_whoever_reads_goes_on(jobs: list[list[Event]]) -> None:
-    kept = KeptWindows(HOURLY, "s")
+    kept = KeptWindows(HOURLY, Head("s"))
     log: dict[bytes, bytes | None] = {}
     rows: dict[tuple[str, int], list[Any]] = defaultdict(list)
     for events in jobs:
@@ -118,7 +121,7 @@ def test_rows_grow_to_what_a_recount_has_and_whoever_reads_goes_on(jobs: list[li
 @given(JOBS)
 @settings(max_examples=60, deadline=None)
 def test_a_final_row_is_written_once_and_has_all(jobs: list[list[Event]]) -> None:
-    kept = KeptWindows(FINAL, "s")
+    kept = KeptWindows(FINAL, Head("s"))
     log: dict[bytes, bytes | None] = {}
     rows: dict[tuple[str, int], int] = {}
     for nth, events in enumerate([*jobs, []]):
@@ -148,7 +151,7 @@ def sessions_of(events: Sequence[Event]) -> list[tuple[str, int, int, int]]:
 @given(JOBS)
 @settings(max_examples=100, deadline=None)
 def test_sessions_become_one_in_whatever_order_their_events_come(jobs: list[list[Event]]) -> None:
-    kept = KeptWindows(SESSIONS, "s")
+    kept = KeptWindows(SESSIONS, Head("s"))
     log: dict[bytes, bytes | None] = {}
     for events in jobs:
         kept = stored(kept, kept.changed_by(single(events), 0), log)
@@ -158,7 +161,7 @@ def test_sessions_become_one_in_whatever_order_their_events_come(jobs: list[list
 
 
 def test_a_window_is_over_once_all_has_been_read_past_its_end_and_its_late_ones() -> None:
-    kept = KeptWindows(HOURLY, "s")
+    kept = KeptWindows(HOURLY, Head("s"))
     kept.apply(kept.changed_by(hourly([(5, "a", 1)]), 0))
     assert kept.closes_at_ms == 3 * MINUTE_MS
     assert not kept.changed_by([], 3 * MINUTE_MS - 1).gone
@@ -169,13 +172,13 @@ def test_a_window_is_over_once_all_has_been_read_past_its_end_and_its_late_ones(
 
 
 def test_time_never_goes_back() -> None:
-    kept = KeptWindows(HOURLY, "s")
+    kept = KeptWindows(HOURLY, Head("s"))
     kept.apply(kept.changed_by([], 900))
     assert kept.changed_by([], 100).frontier_ms == 900
 
 
 def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptWindows(HOURLY, "s")
+    kept = KeptWindows(HOURLY, Head("s"))
     with pytest.raises(TooMuchKeptError, match="no more room"):
         kept.changed_by(hourly([(1, "a", 1)]), 0, room=100)
     monkeypatch.setattr(kept_module, "GROUPS_MAX", 1)
@@ -190,7 +193,7 @@ def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_over_is_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_module, "CLOSED_MAX", 2)
-    kept = KeptWindows(FINAL, "s")
+    kept = KeptWindows(FINAL, Head("s"))
     parts = [Partial(n, n + 1, f'{{"k":"{n}"}}', n, 0, [1]) for n in range(5)]
     kept.apply(kept.changed_by(parts, 0))
     counts = []
@@ -213,14 +216,17 @@ def test_a_row_is_called_by_its_values_and_no_two_are_called_the_same() -> None:
 
 
 def test_the_head_says_of_what_it_is() -> None:
-    kept = KeptWindows(HOURLY, "shape")
+    kept = KeptWindows(HOURLY, Head("shape"))
     (key, value), *_ = kept.changed_by([], 7).records
-    assert (key, json.loads(value or b"")) == (HEAD, {"shape": "shape", "frontier_ms": 7})
-    assert (shape_of_head(value), shape_of_head(None)) == ("shape", "")
+    assert (key, head_of(value)) == (HEAD, Head("shape", 7))
+    assert head_of(None) == Head()
+    assert head_of(b'{"shape": "s", "newer": 1}') == Head("s")
+    assert replace(kept.head, quiet_ms=ALL_QUIET_MS).is_quiet
+    assert not kept.head.is_quiet
 
 
 def test_a_session_that_went_on_is_over_when_it_is_and_not_when_it_would_have_been() -> None:
-    kept = KeptWindows(SESSIONS, "s")
+    kept = KeptWindows(SESSIONS, Head("s"))
     for at in (0, 50_000, 100_000):
         kept.apply(kept.changed_by(single([(at, "b", 1), (0, "a", 1)]), 0))
     rows = kept.changed_by([], FAR_MS).rows
@@ -229,7 +235,7 @@ def test_a_session_that_went_on_is_over_when_it_is_and_not_when_it_would_have_be
 
 def test_what_is_not_there_is_null_and_what_is_not_kept_is_forgotten_in_vain() -> None:
     of = WindowOf(compute={"least": "min(x)", "most": "top(x, 1)"}, every="1 minute")
-    kept = KeptWindows(of, "s")
+    kept = KeptWindows(of, Head("s"))
     parts: list[Any] = [None, {"v": {"7": 2, "8": 1}, "cut": True}]
     (row,) = kept.changed_by([Partial(0, MINUTE_MS, "{}", 0, 0, parts)], 0).rows
     written = json.loads(row.value)

@@ -1,0 +1,172 @@
+"""Routes to have a pipeline built anew beside itself: put in its place once it has caught up."""
+
+import re
+from dataclasses import replace
+from typing import Annotated, Any
+
+import structlog
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from gateway.callers import Caller
+from gateway.control.pipelines import check_wanted, keep, known_pipeline, shown, state_of
+from gateway.control.requests import (
+    Admin,
+    JsonObject,
+    PathName,
+    Plane,
+    Reader,
+    When,
+    also,
+    as_json,
+    named,
+    strictly,
+)
+from gateway.problems import Problem, pointer_to
+from shared.config.configuration import Configuration, Replacement
+from shared.config.destination import Start
+from shared.config.model import ConfigError
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_state import PipelineState
+from shared.config.steps.window import duration_ms
+from shared.event.topics import config_key
+from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
+router = APIRouter()
+
+_PATH = "/v1/pipelines/{pipeline}/replacement"
+_SPAN = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+_UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
+
+From = Annotated[
+    str,
+    Query(
+        alias="from",
+        description="How long ago it begins to read its stream, as 90m, 12h or 7d; or `earliest`.",
+    ),
+]
+
+
+class Replaced(BaseModel):
+    """What is being built, and how far that is."""
+
+    document: dict[str, Any]
+    state: dict[str, Any]
+
+
+@router.put(
+    _PATH,
+    response_model=Replaced,
+    openapi_extra=also(
+        *("bad_pipeline", "unknown_pipeline", "unknown_stream", "unknown_table", "table_in_use"),
+        *("bound_reached", "too_few_brokers", "kafka_unavailable"),
+    ),
+)
+async def put_replacement(
+    pipeline: PathName,
+    caller: Admin,
+    given: JsonObject,
+    plane: Plane,
+    when: When,
+    *,
+    begin: From = "earliest",
+) -> Response:
+    """Build what this document says beside what runs; of one that is being built, another anew."""
+    start = _start(begin)
+    # A PUT of what a GET answered.
+    for member in ("state", "generation"):
+        given.pop(member, None)
+
+    async def edit(before: Replacement | None) -> Replacement:
+        configuration = plane.configuration
+        current = known_pipeline(pipeline, caller, configuration)
+        try:
+            wanted = _wanted(given, current, before, start)
+            check_wanted(wanted, caller, configuration)
+        except ConfigError as error:
+            pointer = pointer_to(error.setting) if error.setting else ""
+            raise Problem("bad_pipeline", f"{error}.", pointer=pointer) from error
+        known = before.tables if before else {}
+        tables = {
+            name: 1 + max(known.get(name, 0), configuration.tables[name].generation)
+            for name in wanted.tables_to
+        }
+        after = Replacement(pipeline, wanted.generation, wanted, tables)
+        built = after.built(configuration.tables)
+        # While both are there, both take room on each machine.
+        bytes_max = sum(table.bytes_max for table in built)
+        plane.check_bounds(caller.tenant, {"table_bytes": bytes_max})
+        for spec in [wanted.kept_spec, *(table.spec for table in built)]:
+            assert spec is not None, "it keeps something"
+            await plane.store.make_own(spec)
+        return after
+
+    key = config_key("replacement", pipeline)
+    _, after = await plane.change(key, edit, when=when)
+    log.info("pipeline.replacing", pipeline=pipeline, generation=after.generation)
+    state = PipelineState(after.document.fingerprint, "checking")
+    return as_json(_shown(after.document, state), item=after)
+
+
+@router.get(
+    _PATH, response_model=Replaced, openapi_extra=also("unknown_pipeline", "kafka_unavailable")
+)
+async def show_replacement(pipeline: PathName, caller: Reader, plane: Plane) -> Response:
+    """What is being built, and how many events it is behind what runs."""
+    item, document = _built(pipeline, caller, plane.configuration)
+    state = state_of(document, await plane.store.pipeline_states())
+    return as_json(_shown(document, state), item=item)
+
+
+@router.delete(
+    _PATH, status_code=204, response_class=Response, openapi_extra=also("unknown_pipeline")
+)
+async def give_up_replacement(pipeline: PathName, caller: Admin, plane: Plane, when: When) -> None:
+    """Build it no further, and delete what there is of it. What runs goes on."""
+    item, _ = _built(pipeline, caller, plane.configuration)
+
+    async def edit(_: Replacement | None) -> Replacement:
+        newest, __ = _built(pipeline, caller, plane.configuration)
+        # What is built next must not find what is left of this.
+        return replace(newest, document=None)
+
+    await plane.change(item.config_key, edit, when=when)
+    log.info("pipeline.replacing_given_up", pipeline=pipeline)
+
+
+def _start(begin: str) -> Start:
+    if begin == "earliest":
+        return "earliest"
+    if (found := _SPAN.fullmatch(begin)) is None:
+        raise Problem("bad_query", f"from: {begin[:100]!r} is none of 90m, 12h, 7d or earliest.")
+    return max(0, now_ms() - duration_ms(f"{found[1]} {_UNITS[found[2]]}"))
+
+
+def _wanted(
+    given: dict[str, Any], current: Pipeline, before: Replacement | None, start: Start
+) -> Pipeline:
+    document = named(given, name=current.name, tenant=current.tenant)
+    keep(document, current)
+    newest = max(current.generation, before.generation if before else 0)
+    source = {**document["from"], "start": start} if "from" in document else None
+    wanted = strictly(Pipeline.of(document | {"generation": newest + 1, "from": source}), None)
+    if not wanted.kept_shape:
+        wrong = "it has neither a window nor dedupe, and so needs nothing built: put it as it is"
+        raise ConfigError("steps", wrong)
+    return wanted
+
+
+def _built(name: str, caller: Caller, configuration: Configuration) -> tuple[Replacement, Pipeline]:
+    known_pipeline(name, caller, configuration)
+    document = configuration.replacement_of(name)
+    if document is None:
+        detail = f"Nothing is being built to take the place of {name!r}."
+        raise Problem("unknown_pipeline", detail)
+    return configuration.replacements[name], document
+
+
+def _shown(document: Pipeline, state: PipelineState) -> dict[str, Any]:
+    whole = shown(document, state)
+    said = whole.pop("state") | {"behind": state.behind}
+    return {"document": whole, "state": said}

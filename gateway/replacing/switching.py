@@ -1,0 +1,67 @@
+"""Puts what was built in the place of what it was built for, once it has caught up (ADR 0081).
+
+The document and the tables that it has written change in one transaction: nobody reads a table of
+one and the rows of another. Any gateway may do it; the others then find it done.
+"""
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from gateway.callers import ConfigSource
+from gateway.control.store import Changes, ControlStore
+from gateway.problems import Problem
+from shared.config.configuration import Configuration
+from shared.config.pipeline import Pipeline
+
+log = structlog.get_logger()
+
+_LOOK_S = 0.5
+# Whoever does it is done within this; Kafka does not answer sooner if it is away.
+_AGAIN_S = 5.0
+
+
+class Switching:
+    """Of one gateway process."""
+
+    def __init__(self, config: ConfigSource, store: ControlStore) -> None:
+        self._config = config
+        self._store = store
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                await self.look()
+            except Problem as problem:
+                log.warning("pipeline.not_replaced", why=problem.detail)
+                await asyncio.sleep(_AGAIN_S)
+
+    async def look(self) -> None:
+        """Switch those that are ready."""
+        configuration = self._config.configuration
+        if not any(map(configuration.replacement_of, configuration.replacements)):
+            return
+        states = await self._store.pipeline_states()
+        for name in configuration.replacements:
+            if (document := configuration.replacement_of(name)) is None:
+                continue
+            state = states.get(document.title)
+            is_of_it = state is not None and state.fingerprint == document.fingerprint
+            if state is not None and is_of_it and state.is_level:
+                await self._store.change_all(partial(_switched, document=document))
+                log.info("pipeline.replaced", pipeline=name, generation=document.generation)
+
+
+async def _switched(configuration: Configuration, *, document: Pipeline) -> Changes:
+    """What is to be stored; nothing if it was done, given up, or is another by now."""
+    if configuration.replacement_of(document.name) != document:
+        return []
+    known = configuration.replacements[document.name]
+    return [
+        (document.config_key, document.to_json()),
+        (known.config_key, None),
+        *((table.config_key, table.to_json()) for table in known.built(configuration.tables)),
+    ]

@@ -1,0 +1,130 @@
+"""Has what is built anew catch up with what it replaces, and go on from where that has ended.
+
+Both are of one slot, and so of one process and one writer. What is built reads as far as the other
+has, and tells no stream of anything; when it is in its place, it reads up to where the other has
+ended, and tells of all that the other has not told of. So nothing is told twice, and nothing is not
+(ADR 0081).
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from pipelines.book import PipelineBook, PipelineLane
+from pipelines.documents import Documents
+from pipelines.jobs.kept_lanes import KeptLane, KeptLanes
+from pipelines.jobs.kept_store import read_head
+from pipelines.writer import SlotWriters
+from shared.config.configuration import Configuration
+from shared.config.pipeline import Pipeline
+from shared.event.record import Position
+from shared.event.topics import kept_topic, lane_group, pipeline_lane
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions
+
+log = structlog.get_logger()
+
+# How far something is that is not under way here does not change; how far what is built is behind
+# is told so often.
+_ASK_S, _TELL_S = 5.0, 1.0
+
+
+@dataclass(slots=True)
+class _Before:
+    """How far what is replaced had come: its position, and its broker's time."""
+
+    position: Position
+    frontier_ms: int | None
+    asked_s: float
+    is_final: bool = False
+
+
+@dataclass
+class Succession:
+    """Of the pipelines of one process."""
+
+    bootstrap_servers: str
+    book: PipelineBook
+    keepers: KeptLanes
+    writers: SlotWriters
+    documents: Documents
+    _before: dict[str, _Before] = field(default_factory=dict)
+    _told_s: dict[str, float] = field(default_factory=dict)
+
+    async def look(self, running: Mapping[str, Pipeline], configuration: Configuration) -> None:
+        """Let each of them read as far as what it replaces has, or take its place."""
+        for lane_id, pipeline in running.items():
+            keeper, lane = self.keepers.by_lane.get(lane_id), self.book.lanes.get(lane_id)
+            if keeper is None or lane is None or not keeper.kept.head.is_quiet:
+                continue
+            current = configuration.pipelines.get(pipeline.name)
+            is_built = current is not None and current.title != pipeline.title
+            before = await self._come_to(pipeline, keeper, is_final=not is_built)
+            lane.limits = before.position or None
+            keeper.frontier_max_ms = before.frontier_ms
+            if is_built:
+                self._tell(pipeline, lane)
+            elif not (lane.is_under_way or _behind(lane)):
+                await self._take_its_place(pipeline, lane, keeper, before)
+
+    async def _come_to(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> _Before:
+        """How far what it replaces has come."""
+        lane_id = _lane_before(pipeline, keeper)
+        own, kept = self.book.lanes.get(lane_id), self.keepers.by_lane.get(lane_id)
+        if own is not None and kept is not None and not is_final:
+            position = {where: reach.at for where, reach in own.reaches.items()}
+            return _Before(position, kept.kept.head.frontier_ms, 0.0)
+        now_s, known = time.monotonic(), self._before.get(pipeline.title)
+        is_asked = known is not None and known.is_final == is_final
+        if known is not None and is_asked and (is_final or now_s - known.asked_s < _ASK_S):
+            return known
+        # What was under way of it has been stored then, or never will be.
+        await self.writers.of(pipeline.name).begin()
+        positions = FencedPositions(self.bootstrap_servers, lane_group(lane_id))
+        try:
+            position = {where: reach.at for where, reach in (await positions.read()).items()}
+        finally:
+            await positions.close()
+        topic = kept_topic(pipeline.name, keeper.kept.head.before)
+        head = await read_head(self.bootstrap_servers, topic)
+        found = _Before(position, head.frontier_ms if head else None, now_s, is_final)
+        self._before[pipeline.title] = found
+        return found
+
+    def _tell(self, pipeline: Pipeline, lane: PipelineLane) -> None:
+        if (now_s := time.monotonic()) - self._told_s.get(pipeline.title, 0.0) >= _TELL_S:
+            self._told_s[pipeline.title] = now_s
+            self.documents.built(pipeline.title, _behind(lane), now_ms=now_ms())
+
+    async def _take_its_place(
+        self, pipeline: Pipeline, lane: PipelineLane, keeper: KeptLane, before: _Before
+    ) -> None:
+        kept = keeper.kept
+        frontier_ms = kept.head.frontier_ms if before.frontier_ms is None else before.frontier_ms
+        # Keys that were seen have no time at which they are told of.
+        head = replace(kept.head, quiet_ms=0 if pipeline.window is None else frontier_ms)
+        topic = kept_topic(pipeline.name, pipeline.generation)
+        lane.is_under_way = True
+        try:
+            await self.writers.of(pipeline.name).store([], {}, [(topic, *head.record, ())])
+            kept.head = head
+            lane.limits = keeper.frontier_max_ms = None
+            self._before.pop(pipeline.title, None)
+            self.documents.built(pipeline.title, None, now_ms=now_ms())
+            log.info("pipeline.took_its_place", pipeline=pipeline.title)
+        finally:
+            lane.is_under_way = False
+
+
+def _behind(lane: PipelineLane) -> int:
+    """How many events it has to read to be where the other is, or was."""
+    limits = lane.limits or {}
+    return sum(
+        max(0, at - lane.reaches[where].at) for where, at in limits.items() if where in lane.reaches
+    )
+
+
+def _lane_before(pipeline: Pipeline, keeper: KeptLane) -> str:
+    return pipeline_lane(pipeline.source.stream, pipeline.name, keeper.kept.head.before)

@@ -1,0 +1,144 @@
+"""What is to replace a pipeline is built beside it, and put in its place in one transaction."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.replacing.switching import Switching
+from shared.config.configuration import Configuration, Stream
+from shared.config.pipeline_state import PipelineState
+from shared.config.table import Table
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+
+PATH = "/v1/pipelines/sales"
+BUILT = f"{PATH}/replacement"
+BY_COUNTRY: dict[str, Any] = {
+    "from": {"stream": "orders"},
+    "schema": "country STRING",
+    "steps": [{"window": {"every": "1 hour", "by": ["country"], "compute": {"n": "count(*)"}}}],
+    "to": [{"table": "sums"}],
+}
+DAILY: dict[str, Any] = BY_COUNTRY | {
+    "steps": [{"window": {"every": "1 day", "compute": {"n": "count(*)"}}}]
+}
+
+
+PLAIN: dict[str, Any] = DAILY | {"steps": [], "to": [{"stream": "eu"}]}
+
+
+@pytest.fixture
+def config() -> FixedConfig:
+    streams = {"orders": Stream("orders"), "eu": Stream("eu")}
+    return FixedConfig(
+        Configuration(streams=streams, tables={"sums": Table("sums", written_by="sales")})
+    )
+
+
+@pytest.fixture
+def gateway(config: FixedConfig) -> Iterator[RunningGateway]:
+    with running_gateway(FakePublisher([]), config) as running:
+        assert running.client.put(PATH, json=BY_COUNTRY).status_code == 201
+        yield running
+
+
+def look(gateway: RunningGateway, config: FixedConfig) -> None:
+    """As each gateway does again and again."""
+    switching = Switching(config, gateway.store)
+    asyncio.run_coroutine_threadsafe(switching.look(), gateway.loop).result(timeout=30)
+
+
+def tell(gateway: RunningGateway, config: FixedConfig, behind: int | None) -> None:
+    document = config.configuration.replacement_of("sales")
+    assert document is not None
+    state = PipelineState(document.fingerprint, "replacing", behind=behind)
+    gateway.store.states[document.title] = state
+
+
+def test_it_is_built_beside_what_runs_and_takes_its_place_with_its_tables(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    made = gateway.client.put(BUILT, params={"from": "7d"}, json=DAILY)
+    assert made.status_code == 200, made.text
+    document = made.json()["document"]
+    assert (document["generation"], document["steps"]) == (2, made.json()["document"]["steps"])
+    assert document["from"]["start"] > 0
+    assert {"hifi.kept.sales.2", "hifi.table.sums.2"} <= gateway.store.topics.keys()
+    assert gateway.client.get(PATH).json()["generation"] == 1
+    assert [table.generation for table in config.configuration.followed_tables] == [1, 2]
+    look(gateway, config)
+    tell(gateway, config, behind=1_000_000)
+    look(gateway, config)
+    assert gateway.client.get(BUILT).json()["state"]["behind"] == 1_000_000
+    assert gateway.client.get(PATH).json()["generation"] == 1
+    tell(gateway, config, behind=10)
+    look(gateway, config)
+    look(gateway, config)
+    assert gateway.client.get(PATH).json()["generation"] == 2
+    assert gateway.client.get(PATH).json()["steps"][0]["window"]["every"] == "1 day"
+    assert config.configuration.tables["sums"].generation == 2
+    assert config.configuration.replacements == {}
+    assert gateway.client.get(BUILT).status_code == 404
+
+
+def test_what_is_given_up_is_never_found_by_what_is_built_next(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    gateway.client.put(BUILT, json=DAILY)
+    tell(gateway, config, behind=0)
+    assert gateway.client.delete(BUILT).status_code == 204
+    look(gateway, config)
+    assert gateway.client.get(PATH).json()["generation"] == 1
+    assert gateway.client.delete(BUILT).status_code == 404
+    again = gateway.client.put(BUILT, json=DAILY)
+    assert again.json()["document"]["generation"] == 3
+    assert config.configuration.replacements["sales"].tables == {"sums": 3}
+    # Another attempt while one is being built is another one.
+    more = gateway.client.put(BUILT, json=DAILY)
+    assert more.json()["document"]["generation"] == 4
+
+
+def test_a_pipeline_that_is_removed_takes_along_what_is_built_for_it(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    gateway.client.put(BUILT, json=DAILY)
+    assert gateway.client.delete(PATH).status_code == 204
+    assert config.configuration.documents == []
+    assert gateway.client.get(BUILT).status_code == 404
+    assert gateway.client.put(PATH, json=BY_COUNTRY).json()["generation"] == 3
+    assert config.configuration.replacement_of("sales") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "status", "said"),
+    [
+        (f"{BUILT}?from=soon", DAILY, 400, "none of 90m, 12h"),
+        (BUILT, PLAIN, 422, "put it as it is"),
+        (BUILT, DAILY | {"from": {"stream": "eu"}}, 422, "for good"),
+        (BUILT, DAILY | {"colour": "red"}, 422, "no such setting"),
+        (BUILT, DAILY | {"to": [{"table": "nowhere"}]}, 404, "nowhere"),
+        ("/v1/pipelines/none/replacement", DAILY, 404, "no pipeline"),
+    ],
+)
+def test_what_cannot_take_its_place_is_refused(
+    gateway: RunningGateway, path: str, document: Any, status: int, said: str
+) -> None:
+    answer = gateway.client.put(path, json=document)
+    assert (answer.status_code, said in answer.json()["detail"]) == (status, True), answer.text
+
+
+def test_what_is_being_built_takes_room_and_there_may_be_none(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    tables = {"sums": Table("sums", written_by="sales", bytes_max=2**40)}
+    config.configuration = replace(config.configuration, tables=tables)
+    answer = gateway.client.put(BUILT, json=DAILY)
+    assert (answer.status_code, answer.json()["code"]) == (409, "bound_reached"), answer.text
+
+
+def test_a_stream_or_table_that_it_names_stays(gateway: RunningGateway) -> None:
+    gateway.client.put(BUILT, json=DAILY | {"to": [{"table": "sums"}, {"stream": "eu"}]})
+    assert gateway.client.delete("/v1/streams/eu").status_code == 409

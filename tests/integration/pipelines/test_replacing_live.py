@@ -1,0 +1,223 @@
+"""A pipeline is built anew beside itself and takes its place: without a gap, and killed as well."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.event.times import rfc3339
+from shared.event.topics import kept_topic, pipeline_lane
+from tests.support.pipeline_runs import START_S, document, post_all, wait_until_all_is_done, written
+from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.window_runs import forget, topics
+
+pytestmark = pytest.mark.integration
+
+MINUTE_MS = 60_000
+
+
+def put(hifi: RunningHifi, path: str, body: dict[str, Any], **query: str) -> dict[str, Any]:
+    answer = httpx.put(f"{hifi.gateway}/v1/{path}", json=body, params=query, timeout=30)
+    assert answer.is_success, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+def get(hifi: RunningHifi, path: str) -> dict[str, Any]:
+    answer = httpx.get(f"{hifi.gateway}/v1/{path}", timeout=30)
+    assert answer.is_success, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+def counting(name: str, source: str, every: str, **more: Any) -> dict[str, Any]:
+    window = {"every": every, "late": "1 hour", "by": ["k"], "time": "at"} | more
+    fields = document(
+        name,
+        source,
+        schema="k INT, at TIMESTAMP",
+        steps=[{"window": {"compute": {"n": "count(*)"}} | window}],
+        to=[{"table": f"{name}-rows"}, {"stream": f"{name}-told"}],
+    ).to_fields(with_defaults=False)
+    return {each: value for each, value in fields.items() if each != "others"}
+
+
+def made(hifi: RunningHifi, name: str, source: str) -> None:
+    for stream in (source, f"{name}-told"):
+        put(hifi, f"streams/{stream}", {})
+    put(hifi, f"tables/{name}-rows", {"written_by": name})
+
+
+def events(count: int, now_ms: int) -> list[dict[str, Any]]:
+    return [
+        {"k": n % 5, "at": rfc3339(now_ms - (n * 997) % (10 * MINUTE_MS))} for n in range(count)
+    ]
+
+
+def recount(all_events: list[dict[str, Any]], every_ms: int) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for event in all_events:
+        at_ms = round(datetime.fromisoformat(event["at"]).timestamp() * 1000)
+        found[f"{event['k']}@{rfc3339(at_ms - at_ms % every_ms)}"] += 1
+    return found
+
+
+def rows(hifi: RunningHifi, table: str) -> dict[str, int]:
+    answer = httpx.get(f"{hifi.gateway}/v1/tables/{table}/rows", timeout=30)
+    if answer.status_code == 503:
+        # Its copy is being made.
+        return {}
+    return {row["key"]: row["row"]["n"] for row in answer.json()["rows"]}
+
+
+@contextmanager
+def looked_at(hifi: RunningHifi, table: str) -> Iterator[list[tuple[int, set[str]]]]:
+    """Somebody reads the table again and again: what each answer was, by the windows' lengths."""
+    stop, seen = threading.Event(), []
+
+    def look() -> None:
+        with httpx.Client(timeout=30) as client:
+            while not stop.is_set():
+                answer = client.get(f"{hifi.gateway}/v1/tables/{table}/rows")
+                lengths = {
+                    row["row"]["window_start"] + "/" + row["row"]["window_end"]
+                    for row in answer.json().get("rows", [])
+                }
+                kinds = {
+                    "hour" if each.split("/")[1].endswith(":00:00.000Z") else "minute"
+                    for each in lengths
+                }
+                seen.append((answer.status_code, kinds))
+                time.sleep(0.02)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        reader.join(timeout=30)
+
+
+def wait_for_rows(hifi: RunningHifi, table: str, expected: Counter[str]) -> None:
+    wait_until(
+        lambda: rows(hifi, table) == expected,
+        what=lambda: f"{table} is as a recount has it: {rows(hifi, table)}, {expected}",
+        timeout_s=START_S,
+    )
+
+
+def wait_for_generation(hifi: RunningHifi, name: str, generation: int) -> None:
+    wait_until(
+        lambda: get(hifi, f"pipelines/{name}")["generation"] == generation,
+        what=lambda: f"{name} is replaced: {get(hifi, f'pipelines/{name}')}",
+        timeout_s=START_S,
+    )
+
+
+def test_a_window_is_changed_and_readers_have_one_or_the_other(hifi: RunningHifi) -> None:
+    name, source = "hourly-once", "metered"
+    made(hifi, name, source)
+    put(hifi, f"pipelines/{name}", counting(name, source, "90 seconds"))
+    all_events = events(500, int(time.time() * 1000))
+    post_all(hifi, source, all_events)
+    wait_for_rows(hifi, f"{name}-rows", recount(all_events, 90_000))
+    with looked_at(hifi, f"{name}-rows") as seen:
+        put(
+            hifi,
+            f"pipelines/{name}/replacement",
+            counting(name, source, "1 hour"),
+            **{"from": "7d"},
+        )
+        more = events(200, int(time.time() * 1000))
+        post_all(hifi, source, more)
+        wait_for_generation(hifi, name, 2)
+        wait_for_rows(hifi, f"{name}-rows", recount(all_events + more, 3_600_000))
+    assert {status for status, _ in seen} == {200}, "a reader was without an answer"
+    assert all("hour" not in kinds or kinds == {"hour"} for _, kinds in seen if kinds)
+    wait_until(
+        lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "running",
+        what="it goes on in its place",
+    )
+    last = events(10, int(time.time() * 1000))
+    post_all(hifi, source, last)
+    wait_for_rows(hifi, f"{name}-rows", recount(all_events + more + last, 3_600_000))
+    told = [row.event_id for row in written(hifi.kafka, f"{name}-told")]
+    assert len(told) == len(set(told))
+    kept = kept_topic(name)
+    wait_until(lambda: kept not in topics(hifi.kafka), what="what was kept before is deleted")
+    lane = document(name, source, generation=2, to=[{"dead": True}])
+    wait_until_all_is_done(hifi, lane, 710)
+
+
+def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
+    hifi: RunningHifi,
+) -> None:
+    name, source = "told-once", "tellings"
+    made(hifi, name, source)
+    final = {"emit": "final", "late": "1 second"}
+    put(hifi, f"pipelines/{name}", counting(name, source, "2 seconds", **final))
+    now_ms = int(time.time() * 1000)
+    all_events = [{"k": n % 3, "at": rfc3339(now_ms)} for n in range(3_000)]
+    post_all(hifi, source, all_events)
+    wait_until(lambda: len(written(hifi.kafka, f"{name}-told")) >= 3, what="they are over")
+    put(hifi, f"pipelines/{name}/replacement", counting(name, source, "4 seconds", **final))
+    service = next(one for one in hifi.stack.services if one.name == "pipelines")
+    wait_until(
+        lambda: (
+            hifi.balance(pipeline_lane(source, name, 2)).delivered > 0
+            or get(hifi, f"pipelines/{name}")["generation"] == 2
+        ),
+        what="it is being built",
+        timeout_s=START_S,
+        look_s=0.01,
+    )
+    hifi.stack.children["pipelines"].kill()
+    hifi.stack.restarts.forgive()
+    hifi.stack.look_after()
+    wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+    wait_for_generation(hifi, name, 2)
+    wait_until(
+        lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "running",
+        what="it goes on in its place",
+        timeout_s=START_S,
+    )
+    now_ms = int(time.time() * 1000)
+    post_all(hifi, source, [{"k": n % 3, "at": rfc3339(now_ms)} for n in range(90)])
+    wait_until(
+        lambda: sum(row.value["n"] for row in written(hifi.kafka, f"{name}-told")) >= 3_090,
+        what="the last are told",
+        timeout_s=START_S,
+    )
+    told = written(hifi.kafka, f"{name}-told")
+    assert sum(row.value["n"] for row in told) == 3_090, "each event was told of once"
+
+
+def test_what_is_lost_is_built_anew(hifi: RunningHifi) -> None:
+    name, source = "lost-once", "lost-counts"
+    made(hifi, name, source)
+    put(hifi, f"pipelines/{name}", counting(name, source, "1 minute"))
+    all_events = events(300, int(time.time() * 1000))
+    post_all(hifi, source, all_events)
+    wait_for_rows(hifi, f"{name}-rows", recount(all_events, MINUTE_MS))
+    hifi.stack.children["pipelines"].kill()
+    forget(hifi.kafka, kept_topic(name))
+    hifi.stack.restarts.forgive()
+    hifi.stack.look_after()
+    wait_until(
+        lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "refused",
+        what="it says that it is lost",
+        timeout_s=START_S,
+    )
+    assert "replace" in get(hifi, f"pipelines/{name}")["state"]["why"]
+    more = events(50, int(time.time() * 1000))
+    post_all(hifi, source, more)
+    put(hifi, f"pipelines/{name}/replacement", counting(name, source, "1 minute"))
+    wait_for_generation(hifi, name, 2)
+    wait_for_rows(hifi, f"{name}-rows", recount(all_events + more, MINUTE_MS))
