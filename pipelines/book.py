@@ -219,9 +219,7 @@ class PipelineBook:
             lane
             for lane in self.lanes.values()
             if lane.closes_at_ms is not None
-            and lane.id not in leaving
-            and not lane.is_under_way
-            and now_s >= lane.not_before_s
+            and not (lane.id in leaving or lane.is_under_way or now_s < lane.not_before_s)
             and not self.news(lane.id)
             and lane.closes_at_ms <= self._read_ms(lane)
         ]
@@ -387,6 +385,8 @@ class PipelineBook:
         for lane, share in self._still_ours(job):
             most = max((end - begin for begin, end in share.ranges.values()), default=1)
             lane.is_apart, lane.events_max = True, max(1, most // 2)
+            # One of each Kafka partition is too much: it is found which.
+            lane.cut_to |= dict.fromkeys(share.ranges, 1) if most == 1 else {}
 
     def held_up(self, job: Planned, now_s: float) -> float:
         """Kafka, or Spark, has not done what it was asked; gives when they are tried again."""

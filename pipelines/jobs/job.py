@@ -20,7 +20,7 @@ from pipelines.book import PipelineShare
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.outcomes import Made
-from pipelines.jobs.rows_to_kafka import read_rows, write_rows
+from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError, read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
 from pipelines.parts.blame import fault_of_an_event
@@ -68,10 +68,6 @@ class JobFailedError(Exception):
         super().__init__(why)
         # Why the one event rests that is found at last.
         self.reason = reason
-
-
-class TooMuchAtOnceError(Exception):
-    """Fewer events have to be worked on at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

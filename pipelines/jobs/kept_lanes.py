@@ -4,6 +4,7 @@ All of it is stored in one transaction with the position and the receipts, so th
 always that of the events before the position, and what was written is written once.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,13 +13,13 @@ from pipelines.jobs.outcomes import Made
 from pipelines.parts.whole_events import DEAD
 from pipelines.windows.change import Head, KeptChange, WindowRow
 from pipelines.windows.frontier import Frontier
-from pipelines.windows.kept import KeptWindows
+from pipelines.windows.kept import WINDOW_BYTES_MAX, KeptWindows
 from pipelines.windows.partials import partials_of
 from pipelines.windows.seen import KeptKeys, seen_of
 from shared.config.pipeline import Pipeline, ToStream, ToTable
 from shared.config.table import Table
 from shared.event.derived import VIA, window_id
-from shared.event.envelope import event_headers
+from shared.event.envelope import EVENT_BYTES_MAX, event_headers
 from shared.event.record import Headers, KafkaPartition
 from shared.event.table_row import window_key
 from shared.event.topics import kept_topic, stream_topic
@@ -55,7 +56,9 @@ class KeptLane:
         share: PipelineShare,
         made: Made,
         places: Collection[KafkaPartition],
+        *,
         room: int,
+        row_bytes_max: int = EVENT_BYTES_MAX,
     ) -> tuple[KeptChange, Made]:
         """What a job changes, and what became of its events now that more is known of them."""
         read = Frontier(dict(self.frontier.read_ms))
@@ -66,7 +69,10 @@ class KeptLane:
             until_ms = min(until_ms, self.frontier_max_ms)
         if isinstance(self.kept, KeptWindows):
             found = list(partials_of(pipeline, made.found))
-            return self.kept.changed_by(found, until_ms, room=room), made
+            change = self.kept.changed_by(
+                found, until_ms, room=room, row_bytes_max=min(row_bytes_max, WINDOW_BYTES_MAX)
+            )
+            return change, made
         change = self.kept.changed_by(seen_of(made.found), until_ms, room=room)
         return change, _without(made, change.repeats)
 
@@ -88,11 +94,16 @@ class KeptLanes:
     by_lane: dict[str, KeptLane] = field(default_factory=dict)
 
     def room_of(self, lane_id: str) -> int:
-        """How many bytes more a pipeline may keep: its tenant has a part of what there is."""
+        """How many bytes more a pipeline may keep: what nobody has, or its tenant's part of all.
+
+        So nobody is refused because others have come, as long as there is room.
+        """
         tenant = self.by_lane[lane_id].tenant
-        tenants = {keeper.tenant for keeper in self.by_lane.values()}
-        used = sum(it.kept.size for it in self.by_lane.values() if it.tenant == tenant)
-        return min(_TENANT_MAX, _PROCESS_MAX // len(tenants)) - used
+        used: Counter[str] = Counter()
+        for keeper in self.by_lane.values():
+            used[keeper.tenant] += keeper.kept.size
+        left = max(_PROCESS_MAX - used.total(), _PROCESS_MAX // len(used) - used[tenant])
+        return min(_TENANT_MAX - used[tenant], left)
 
 
 def stored_of(

@@ -14,6 +14,13 @@ from pyspark.sql import DataFrame
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _OF_THE_CLIENT = "kafka."
 
+# What is brought back at once: in Python each has a kilobyte or so.
+_ROWS_MAX = 100_000
+
+
+class TooMuchAtOnceError(Exception):
+    """Fewer events have to be worked on at once."""
+
 
 def write_rows(
     rows: DataFrame, options: Mapping[str, str], observed: Sequence[str]
@@ -35,9 +42,11 @@ def write_rows(
 
 def read_rows(rows: DataFrame, observed: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """The rows themselves, and what was counted on the way."""
-    found = rows.toArrow().to_pylist()
+    found = rows.toArrow()
+    if found.num_rows > _ROWS_MAX:
+        raise TooMuchAtOnceError(f"{found.num_rows:,} rows came of it, and {_ROWS_MAX:,} are taken")
     execution = rows._jdf.queryExecution()  # noqa: SLF001 - as above
-    return found, told_of(execution, observed)
+    return found.to_pylist(), told_of(execution, observed)
 
 
 def told_of(execution: Any, observed: Sequence[str]) -> list[dict[str, Any]]:

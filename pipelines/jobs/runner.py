@@ -11,17 +11,19 @@ from typing import Any, TypeVar
 import structlog
 
 from pipelines.book import PipelineBook, PipelineShare, Planned
-from pipelines.jobs.job import JobFailedError, Task, TooMuchAtOnceError, run_job
+from pipelines.jobs.job import JobFailedError, Task, run_job
 from pipelines.jobs.kept_lanes import KeptLanes, Stored, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
 from pipelines.jobs.outcomes import Made, receipts
 from pipelines.jobs.poison import dead_letter
+from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError
 from pipelines.jobs.sink import SinkAwayError, SinkKind
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
 from pipelines.windows.change import KeptChange, TooManyChangedError, TooMuchKeptError
 from pipelines.writer import UNWRITTEN, SlotLostError, SlotWriters
+from shared.event.envelope import EVENT_BYTES_MAX
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import lane_group
 from shared.proof.intervals import Offsets
@@ -94,7 +96,7 @@ class JobRunner:
         except JobFailedError as error:
             await self._cut(job, work, error, began_ms)
         except TooMuchAtOnceError as error:
-            self._too_much(job, work, error)
+            await self._too_much(job, work, error, began_ms)
         except Exception as error:  # noqa: BLE001 - it is told, and tried again
             self._held_up(job, work, error)
 
@@ -125,7 +127,7 @@ class JobRunner:
                     await self._cut(_part(job, [task]), [task], failed, began_ms)
                     continue
                 except TooManyChangedError as error:
-                    self._too_much(_part(job, [task]), [task], error)
+                    await self._too_much(_part(job, [task]), [task], error, began_ms)
                     continue
                 changes[task] = change
             more: Iterable[Stored] = ()
@@ -148,7 +150,11 @@ class JobRunner:
         lane_id = task.share.lane_id
         keeper, places = self.keepers.by_lane[lane_id], self.book.lanes[lane_id].reaches
         room = self.keepers.room_of(lane_id)
-        return keeper.change(task.pipeline, task.share, made, list(places), room)
+        row_sizes = [table.row_bytes_max for table in task.tables.written.values()]
+        row_bytes_max = min(row_sizes, default=EVENT_BYTES_MAX)
+        return keeper.change(
+            task.pipeline, task.share, made, list(places), room=room, row_bytes_max=row_bytes_max
+        )
 
     async def _store(self, job: Planned, told: Mapping[Task, Told]) -> list[Task]:
         """Gives those of which Kafka has it; the others are tried again, all of it."""
@@ -195,8 +201,13 @@ class JobRunner:
             self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
             self.metrics.came_to(name, what.counts)
 
-    def _too_much(self, job: Planned, work: Sequence[Task], error: Exception) -> None:
-        """It is tried with fewer events."""
+    async def _too_much(
+        self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int
+    ) -> None:
+        """It is tried with fewer events, and one that is too much by itself rests."""
+        if job.is_of_one and job.shares[0].is_one_event:
+            await self._cut(job, work, JobFailedError(str(error), TOO_MUCH_KEPT), began_ms)
+            return
         self.book.too_much(job)
         for task in work:
             log.info("lane.too_much", lane=task.share.lane_id, why=short(error))

@@ -292,7 +292,6 @@ class _Stage:
             kind, _ = self._judged(window.time, *at, "time")
             if not isinstance(kind, TimestampType):
                 raise UnfitError(f"it is {_named(kind)}, and a time is a TIMESTAMP", *at, "time")
-        tops = set()
         for name, text in window.compute.items():
             where = (*at, "compute", name)
             try:
@@ -301,9 +300,6 @@ class _Stage:
                 raise UnfitError(error.wrong, *where) from None
             if what.of:
                 self._aggregate(what, *where)
-            tops |= {what.of} if what.aggregate == "top" else set()
-            if len(tops) > 1:
-                raise UnfitError("one window has the top of one expression", *where)
 
     def _aggregate(self, what: Computed, *at: str | int) -> None:
         """Of what can be added, or compared, or written."""

@@ -19,7 +19,7 @@ Part: TypeAlias = Any
 # Of a set, what is kept: so many values, and so many bytes of them.
 SET_MAX, SET_BYTES_MAX = 1_000, 32_768
 # Of values that are counted for `top`, those that may still be among the first.
-TOP_KEPT, TOP_MAX = 1_000, 100
+TOP_KEPT, TOP_MAX, TOP_BYTES = 1_000, 100, 65_536
 # Registers of six bits of a hash: different values are counted to within 3 %.
 _REGISTERS_BITS = 10
 REGISTERS = 1 << _REGISTERS_BITS
@@ -99,9 +99,15 @@ def _top(one: Part, other: Part) -> Part:
 
 def most_of(counts: Mapping[str, int], *, is_cut: bool = False) -> Part:
     """Those that were seen most; others have no more chance, unless they come very often."""
-    if len(counts) > 2 * TOP_KEPT:
-        return {"v": dict(_ranked(counts)[:TOP_KEPT]), "cut": True}
-    return {"v": counts, "cut": is_cut}
+    sizes = {text: len(text.encode(errors="surrogatepass")) for text in counts}
+    if len(counts) <= 2 * TOP_KEPT and sum(sizes.values()) <= 2 * TOP_BYTES:
+        return {"v": dict(counts), "cut": is_cut}
+    kept, left = {}, TOP_BYTES
+    for text, count in _ranked(counts)[:TOP_KEPT]:
+        if (left := left - sizes[text]) < 0:
+            break
+        kept[text] = count
+    return {"v": kept, "cut": True}
 
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:

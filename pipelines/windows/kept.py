@@ -30,7 +30,9 @@ from shared.event.times import rfc3339
 GROUPS_MAX = 100_000
 # So many are written at once. What is over besides is written a moment later.
 CLOSED_MAX = 10_000
-CHANGED_MAX = 20_000
+CHANGED_MAX, CHANGED_BYTES_MAX = 20_000, 16 * 1_048_576
+# What of one window may be kept, as a record of Kafka's.
+WINDOW_BYTES_MAX = 524_288
 # What one costs in memory besides its bytes.
 _COSTS = 250
 # As long as a name of a group may be; of a longer one there is a beginning, and a hash.
@@ -112,7 +114,12 @@ class KeptWindows:
             self._enter((int(start), by), value)
 
     def changed_by(
-        self, found: Iterable[Partial], frontier_ms: int, *, room: int = 2**62
+        self,
+        found: Iterable[Partial],
+        frontier_ms: int,
+        *,
+        room: int = 2**62,
+        row_bytes_max: int = WINDOW_BYTES_MAX,
     ) -> KeptChange:
         """What these events change, when all have been read up to a time of the broker's."""
         frontier_ms = max(frontier_ms, self.head.frontier_ms)
@@ -124,7 +131,13 @@ class KeptWindows:
             raise TooManyChangedError(f"{len(changed):,} windows change at once")
         written = [each if self.of.is_final else each.once_more for each in changed.values()]
         opened = {window.key: _packed(window) for window in written}
+        # Also of those that are written later, when no event is at fault any more.
+        sizes = [len(self._row(window).value) for window in written]
         self._check_room(opened, room)
+        if max(sizes, default=0) > row_bytes_max:
+            raise TooMuchKeptError(f"a row would have {max(sizes):,} bytes of {row_bytes_max:,}")
+        if sum(sizes) + sum(map(len, opened.values())) > CHANGED_BYTES_MAX:
+            raise TooManyChangedError("the windows that change at once are too large")
         over, has_more = self._over(frontier_ms, opened, gone)
         rows = over if self.of.is_final else written
         closed = {window.key for window in over}
@@ -198,6 +211,9 @@ class KeptWindows:
         )
 
     def _check_room(self, opened: Mapping[Key, bytes], room: int) -> None:
+        most = max(map(len, opened.values()), default=0)
+        if most > WINDOW_BYTES_MAX:
+            raise TooMuchKeptError(f"{most:,} bytes of one window are more than are kept")
         new = opened.keys() - self._windows.keys()
         if new and len(self._windows) + len(new) > GROUPS_MAX:
             raise TooMuchKeptError(f"{GROUPS_MAX:,} windows are open, and that is the most")

@@ -11,12 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType
 
-from pipelines.parts.columns import OURS, column, ours
+from pipelines.parts.columns import OURS, alive, column, ours
 from pipelines.parts.columns import timestamp as as_timestamp
 from pipelines.parts.whole_events import DEAD, FILTERED, LATE
 from pipelines.plan import TOO_LARGE, after, check_closed, headers_of, opened, with_fate
 from pipelines.tables.look_ups import LookUp
-from pipelines.windows.aggregates import RANKS, REGISTERS, SET_MAX, Part, kept_of, packed
+from pipelines.windows.aggregates import RANKS, REGISTERS, Part, kept_of, most_of, packed
 from pipelines.windows.kept import Partial
 from shared.config.pipeline import Pipeline, ToDead, ToStream
 from shared.config.steps.computed import Computed, computed
@@ -26,8 +26,13 @@ from shared.proof.receipt import PASSED
 
 # Whose clock is ahead by more is taken for its record's time.
 AHEAD_MS_MAX = 300_000
-# As long as the values may be that a window is counted by.
-BY_BYTES_MAX = 1_024
+# As long as the values may be that a window is counted by, and each that it keeps.
+BY_BYTES_MAX = VALUE_BYTES_MAX = 1_024
+# What keeps values of events, and of these, what keeps any number of them.
+_KEEPING = frozenset({"min", "max", "first", "last", "collect_set", "top"})
+_LISTING = frozenset({"collect_set", "top"})
+# Beside the rows of what is listed, the row of all else.
+_ALL_ELSE = -1
 _REGISTER_BITS = REGISTERS.bit_length() - 1
 # A hash without its register has so many bits.
 _RANK_MAX = 64 - _REGISTER_BITS + 1
@@ -51,6 +56,11 @@ def events_of(
     read_ms = F.greatest(ours("stored_ms"), F.lit(frontier_ms))
     rows = with_fate(rows, ours("t") < read_ms - window.late_ms, LATE)
     rows = with_fate(rows, F.octet_length(ours("by")) > BY_BYTES_MAX, TOO_LARGE)
+    computes = _computes(pipeline)
+    kinds = _kinds(rows, computes)
+    for text in dict.fromkeys(of.of for of in computes if of.aggregate in _KEEPING):
+        size = F.octet_length(_text(alive(F.expr(text)), kinds[text]))
+        rows = with_fate(rows, F.coalesce(size, F.lit(0)) > VALUE_BYTES_MAX, TOO_LARGE)
     fate = ours("fate")
     is_dead_late = (fate == LATE) & isinstance(pipeline.late_to, ToDead)
     outcome = F.when(fate.isNull(), PASSED).when(is_dead_late, DEAD)
@@ -65,23 +75,25 @@ def events_of(
 def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
     """For each window and group, what these events add to each of its aggregates."""
     window, computes = _window(pipeline), _computes(pipeline)
-    alive = events.where(ours("fate").isNull())
-    kinds = _kinds(alive, computes)
-    top = next((of for of in computes if of.aggregate == "top"), None)
-    counted = _text(F.expr(top.of), kinds[top.of]) if top else F.lit(None).cast("string")
-    rows = alive.withColumn(f"{OURS}top", counted)
+    rows = events.where(ours("fate").isNull())
+    kinds = _kinds(rows, computes)
+    rows = rows.withColumns(
+        {f"{OURS}nth": F.lit(_ALL_ELSE), f"{OURS}text": F.lit(None).cast("string")}
+    )
+    if listed := [nth for nth, of in enumerate(computes) if of.aggregate in _LISTING]:
+        rows = _listed(rows, {nth: computes[nth].of for nth in listed}, kinds)
     if window.gap_ms:
         times = F.session_window(as_timestamp(ours("t")), f"{window.gap_ms} milliseconds")
         rows = rows.withColumn(f"{OURS}times", times)
         start, end = (F.unix_millis(ours("times").getField(each)) for each in ("start", "end"))
-        grouped = rows.groupBy(ours("times"), ours("by"), ours("top"))
+        grouped = rows.groupBy(*map(ours, ("times", "by", "nth", "text")))
     else:
         newest = ours("t") - F.pmod(ours("t"), F.lit(window.every_ms))
         ago = range(0, window.size_ms, window.every_ms)
         starts = F.array(*(newest - past for past in ago))
         rows = rows.withColumn(f"{OURS}start", F.explode(starts))
         start, end = ours("start"), ours("start") + window.size_ms
-        grouped = rows.groupBy(ours("start"), ours("by"), ours("top"))
+        grouped = rows.groupBy(*map(ours, ("start", "by", "nth", "text")))
     parts = grouped.agg(
         F.max(ours("t")).alias("last"),
         F.max(ours("accepted_at_ms")).alias("accepted"),
@@ -93,9 +105,25 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
         start.alias("start"),
         end.alias("end"),
         ours("by").alias("by"),
-        ours("top").alias("top"),
+        ours("nth").alias("nth"),
+        ours("text").alias("text"),
         *map(column, names),
     )
+
+
+def _listed(rows: DataFrame, listed: Mapping[int, str], kinds: Mapping[str, DataType]) -> DataFrame:
+    """With a row more for each value that is listed, which is counted by it.
+
+    So a list is as many rows, which Spark may put on a disk; and none grows in its memory.
+    """
+    all_else = F.struct(F.lit(_ALL_ELSE).alias("nth"), F.lit(None).cast("string").alias("text"))
+    values = (
+        F.struct(F.lit(nth).alias("nth"), _text(F.expr(of), kinds[of]).alias("text"))
+        for nth, of in listed.items()
+    )
+    rows = rows.withColumn(f"{OURS}one", F.explode(F.array(all_else, *values)))
+    rows = rows.withColumns({f"{OURS}{it}": ours("one").getField(it) for it in ("nth", "text")})
+    return rows.where((ours("nth") == _ALL_ELSE) | ours("text").isNotNull())
 
 
 def lost_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
@@ -123,11 +151,22 @@ def fates_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
 def partials_of(pipeline: Pipeline, found: Sequence[Mapping[str, Any]]) -> Iterator[Partial]:
     """What Spark has found, as it is merged."""
     computes = _computes(pipeline)
+    lists: dict[tuple[int, int, str, int], dict[str, int]] = {}
     for row in found:
-        parts = [_read(of, row[f"p{nth}"], row) for nth, of in enumerate(computes)]
-        yield Partial(
-            row["start"], row["end"], row["by"] or "{}", row["last"], row["accepted"], parts
-        )
+        if row["nth"] != _ALL_ELSE:
+            where = row["start"], row["end"], row["by"] or "{}", row["nth"]
+            lists.setdefault(where, {})[row["text"]] = row["n"]
+    for row in found:
+        if row["nth"] != _ALL_ELSE:
+            continue
+        start, end, by = row["start"], row["end"], row["by"] or "{}"
+        parts = [
+            _list(of, lists.get((start, end, by, nth), {}))
+            if of.aggregate in _LISTING
+            else _read(of, row[f"p{nth}"])
+            for nth, of in enumerate(computes)
+        ]
+        yield Partial(start, end, by, row["last"], row["accepted"], parts)
 
 
 def _window(pipeline: Pipeline) -> WindowOf:
@@ -147,7 +186,8 @@ def _kinds(rows: DataFrame, computes: Sequence[Computed]) -> dict[str, DataType]
 
 
 def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
-    value = F.expr(of.of) if of.of else F.lit(1)
+    # In a row of something that is listed, there is nothing else.
+    value = F.when(ours("nth") == _ALL_ELSE, F.expr(of.of) if of.of else F.lit(1))
     kind = kinds.get(of.of, DoubleType())
     text = _text(value, kind)
     with_value = F.struct(value.alias("value"), text.alias("text"))
@@ -165,8 +205,8 @@ def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
         "first": lambda: F.min(F.when(there, with_place)),
         "last": lambda: F.max(F.when(there, with_place)),
         "approx_count_distinct": lambda: F.collect_set(_rank(value)),
-        "collect_set": lambda: F.slice(F.sort_array(F.collect_set(text)), 1, SET_MAX + 1),
-        # It is counted by its values.
+        # They are counted by their values.
+        "collect_set": lambda: F.lit(None).cast("string"),
         "top": lambda: F.lit(None).cast("string"),
     }
     return parts[of.aggregate]()
@@ -201,7 +241,14 @@ def _rank(value: Column) -> Column:
     return F.when(value.isNotNull(), register * RANKS + rank)
 
 
-def _read(of: Computed, raw: Any, row: Mapping[str, Any]) -> Part:
+def _list(of: Computed, counts: Mapping[str, int]) -> Part:
+    if of.aggregate == "top":
+        return most_of(counts)
+    kept, is_cut = kept_of(set(counts))
+    return {"v": kept, "cut": is_cut}
+
+
+def _read(of: Computed, raw: Any) -> Part:
     match of.aggregate:
         case "avg":
             return [raw["sum"], raw["count"]]
@@ -209,11 +256,5 @@ def _read(of: Computed, raw: Any, row: Mapping[str, Any]) -> Part:
             return None if raw is None else list(raw.values())
         case "approx_count_distinct":
             return packed(set(raw))
-        case "collect_set":
-            kept, is_cut = kept_of(set(raw))
-            return {"v": kept, "cut": is_cut}
-        case "top":
-            text = row["top"]
-            return {"v": {} if text is None else {text: row["n"]}, "cut": False}
         case _:
             return raw

@@ -121,3 +121,11 @@ def test_values_of_two_kinds_are_put_together_all_the_same() -> None:
     assert come_to("sum", ["5", 1.5]) == 6.5
     assert come_to("min", ['"a"', "5"]) == 5
     assert come_to("max", ['"a"', "5"]) == "a"
+
+
+def test_of_many_long_values_those_that_come_often_are_kept() -> None:
+    counts = {json.dumps("x" * 1_000 + str(n)): n for n in range(200)}
+    part = most_of(counts)
+    assert part["cut"]
+    assert sum(map(len, part["v"])) <= aggregates.TOP_BYTES
+    assert max(counts, key=lambda text: counts[text]) in part["v"]

@@ -111,7 +111,8 @@ class Run:
         assert WINDOW is not None
         frontier_ms = self.keeper.kept.head.frontier_ms
         groups: dict[tuple[int, str], list[int]] = defaultdict(list)
-        stored_ms, late = {}, 0
+        stored_ms: dict[KafkaPartition, int] = {}
+        late = 0
         for where, (begin, end) in share.ranges.items():
             for at_ms, says_ms, key in self.logs[where][begin:end]:
                 happened_ms = min(says_ms, at_ms + AHEAD_MS_MAX)
@@ -128,7 +129,8 @@ class Run:
                 "by": json.dumps({"k": key}),
                 "last": max(times),
                 "accepted": 0,
-                "top": None,
+                "nth": -1,
+                "text": None,
                 "n": len(times),
                 "p0": len(times),
             }
@@ -140,7 +142,7 @@ class Run:
     def end(self, job: Planned, told: list[dict[str, Any]], made: Made) -> None:
         """All of it is stored, and then it counts."""
         share = job.shares[0]
-        change, _ = self.keeper.change(PIPELINE, share, made, PLACES, 2**40)
+        change, _ = self.keeper.change(PIPELINE, share, made, PLACES, room=2**40)
         self.stored |= dict(change.records)
         self.position |= {where: end for where, (_, end) in share.ranges.items()}
         self.late += told[0]["late"]

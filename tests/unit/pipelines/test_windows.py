@@ -243,3 +243,19 @@ def test_what_is_not_there_is_null_and_what_is_not_kept_is_forgotten_in_vain() -
     assert written["most"] == [{"value": 7, "count": 2}]
     kept.read(b"5 {}", None)
     assert len(kept) == 0
+
+
+def test_no_window_and_no_change_is_larger_than_can_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = KeptWindows(HOURLY, Head("s"))
+    one, two = hourly([(1, "a", 1)]), hourly([(1, "a", 1), (1, "b", 1)])
+    with pytest.raises(TooMuchKeptError, match="a row would have"):
+        kept.changed_by(one, 0, row_bytes_max=50)
+    monkeypatch.setattr(kept_module, "CHANGED_BYTES_MAX", 300)
+    assert kept.changed_by(one, 0).rows
+    with pytest.raises(TooManyChangedError, match="too large"):
+        kept.changed_by(two, 0)
+    monkeypatch.setattr(kept_module, "WINDOW_BYTES_MAX", 20)
+    with pytest.raises(TooMuchKeptError, match="of one window"):
+        kept.changed_by(one, 0)
