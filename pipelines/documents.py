@@ -69,6 +69,13 @@ class Documents:
             if state != known:
                 self._say(self.ours[title], replace(state, at_ms=now_ms))
 
+    def keeps(self, title: str, kept: int, kept_bytes: int, *, now_ms: int) -> None:
+        """How many windows or keys it keeps."""
+        known = self.states.get(title)
+        if known is not None and (known.kept, known.kept_bytes) != (kept, kept_bytes):
+            state = replace(known, kept=kept, kept_bytes=kept_bytes, at_ms=now_ms)
+            self._say(self.ours[title], state)
+
     def by_lane(self) -> dict[str, Pipeline]:
         """What runs, by the lane that it has."""
         return {pipeline.lane_id: pipeline for pipeline in self.running.values()}

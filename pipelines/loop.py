@@ -103,9 +103,7 @@ class PipelineLoop:
             self.keepers,
         )
         self.entrance = self._entrance()
-        self.succession = Succession(
-            settings.bootstrap_servers, self.book, self.keepers, self.writers, self.documents
-        )
+        self.succession = Succession(self.runner, self.documents)
         self.forgotten = ForgottenTopics(
             settings.bootstrap_servers,
             lambda name: self._slot_if_ours(name) is not None,

@@ -21,12 +21,18 @@ class PipelineMetrics(LaneMetrics):
         for outcome, count in counts.items():
             self.counter(names.PIPELINES_EVENTS).labels(pipeline, outcome).inc(count)
 
+    def keeps(self, pipeline: str, count: int, size: int) -> None:
+        """So many windows or keys, of so many bytes."""
+        self.gauge(names.PIPELINES_KEPT).labels(pipeline).set(count)
+        self.gauge(names.PIPELINES_KEPT_BYTES).labels(pipeline).set(size)
+
     def spark_is_up(self) -> None:
         self.gauge(names.PIPELINES_SPARK_UP).set(1)
 
     def lane_gone(self, pipeline: str) -> None:
         """It is not ours, or not there, any more: whoever has it shows it."""
-        for metric in (self.up, self.stalled_s, self.progress_age_s):
+        kept = (names.PIPELINES_KEPT, names.PIPELINES_KEPT_BYTES)
+        for metric in (self.up, self.stalled_s, self.progress_age_s, *kept):
             gauge = self.gauge(metric)
             if (pipeline,) in gauge._metrics:  # noqa: SLF001 - it has no other way to ask
                 gauge.remove(pipeline)

@@ -205,9 +205,16 @@ PIPELINES_EVENTS_READ = _of_pipeline(
 )
 PIPELINES_EVENTS = Metric(
     "hifi_pipelines_events_total",
-    "What became of events, by outcome: passed (one may become several), filtered or dead; what is"
-    " read again counts again.",
+    "What became of events, by outcome: passed (one may become several), filtered, late or dead;"
+    " what is read again counts again.",
     labels=("pipeline", "outcome"),
+)
+PIPELINES_KEPT = _of_pipeline(
+    "hifi_pipelines_kept",
+    "Windows that are open, or keys that are known, of a pipeline that keeps such.",
+)
+PIPELINES_KEPT_BYTES = _of_pipeline(
+    "hifi_pipelines_kept_bytes", "The memory that these take, as it is counted for the bounds."
 )
 PIPELINES_MICRO_BATCH_SECONDS = Metric(
     "hifi_pipelines_micro_batch_seconds",

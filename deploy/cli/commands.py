@@ -97,7 +97,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "pipelines": (
             "deploy.cli.control.pipelines:app",
-            "Pipelines: check, try, put, show, list, delete.",
+            "Pipelines: check, try, put, replace, give-up, show, list, delete.",
         ),
         "tables": ("deploy.cli.control.tables:app", "Tables: put, show, list, delete."),
         "archive": ("deploy.cli.archive.archives:app", "Archives: put, verify, seal."),

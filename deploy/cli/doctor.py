@@ -25,6 +25,7 @@ from deploy.local.stack_settings import StackSettings
 from gateway.settings import Settings
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState, PipelineStates, with_state
+from shared.config.steps.window import KEYS_KEPT_MAX, WINDOWS_KEPT_MAX
 from shared.event.rights import OPERATOR
 from shared.event.topic_safety import (
     Copies,
@@ -55,6 +56,8 @@ from shared.runtime.setup_error import OperatorError, SetupError
 
 _ELR = "eligible.leader.replicas.version"
 _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
+# From here on somebody should look at what a pipeline keeps.
+_NEARLY = 0.8
 _GRADE_WIDTH = max(map(len, _STYLES)) + 2
 
 
@@ -172,7 +175,15 @@ def examine_pipeline(pipeline: Pipeline, state: PipelineState | None) -> TopicFi
         where = f" at {state.pointer}" if state.pointer else ""
         says = harmless(f"refused{where}: {state.why}")
         return TopicFinding(subject, "note", says, "put a document that is right, or delete it")
-    return TopicFinding(subject, "good", state.standing)
+    most = WINDOWS_KEPT_MAX if pipeline.window else KEYS_KEPT_MAX
+    if state.kept is not None and state.kept > _NEARLY * most:
+        says = (
+            f"it keeps {state.kept:,} of {most:,} windows or keys; beyond, events are dead letters"
+        )
+        mend = "count by less, or for shorter, or in pipelines of their own"
+        return TopicFinding(subject, "note", says, mend)
+    kept = "" if state.kept is None else f", and keeps {state.kept:,} windows or keys"
+    return TopicFinding(subject, "good", state.standing + kept)
 
 
 def _kafka(
@@ -203,7 +214,7 @@ async def _ask(
             if configuration.pipelines and PIPELINES in names:
                 judged = await pipeline_states(address)
                 beside += [
-                    examine_pipeline(each, judged.get(each.name))
+                    examine_pipeline(each, judged.get(each.title))
                     for each in configuration.pipelines.values()
                 ]
         states = await admin.states(spec.name for spec in specs)

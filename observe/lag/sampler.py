@@ -260,7 +260,7 @@ class Sampler:
         self, view: PipelineView, pipeline: Pipeline, books: LiveBooks, at_ms: int
     ) -> PipelineView:
         lane = self._shown(pipeline.lane_id, books, at_ms, is_paused=False)
-        state = self._standings().get(pipeline.name)
+        state = self._standings().get(pipeline.title)
         if state is None or state.fingerprint != pipeline.fingerprint:
             state = PipelineState(pipeline.fingerprint, "checking")
         rates = books.of(pipeline.lane_id).recent.rates(now_ms=at_ms)
@@ -274,7 +274,8 @@ class Sampler:
         )
         lane = replace(lane, verdict=found.verdict, reason=found.reason, cause=found.cause)
         told = (state.standing, state.why, state.pointer)
-        return PipelineView(view.stream, view.name, view.balance, lane, *told, rates)
+        kept = (state.kept, state.kept_bytes)
+        return PipelineView(view.stream, view.name, view.balance, lane, *told, rates, *kept)
 
     def _shown(
         self, destination_id: str, books: LiveBooks, at_ms: int, *, is_paused: bool

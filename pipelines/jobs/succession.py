@@ -9,14 +9,15 @@ ended, and tells of all that the other has not told of. So nothing is told twice
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import structlog
 
-from pipelines.book import PipelineBook, PipelineLane
+from pipelines.book import PipelineLane
 from pipelines.documents import Documents
-from pipelines.jobs.kept_lanes import KeptLane, KeptLanes
+from pipelines.jobs.kept_lanes import KeptLane
 from pipelines.jobs.kept_store import read_head
-from pipelines.writer import SlotWriters
+from pipelines.jobs.runner import JobRunner
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
 from shared.event.record import Position
@@ -29,6 +30,8 @@ log = structlog.get_logger()
 # How far something is that is not under way here does not change; how far what is built is behind
 # is told so often.
 _ASK_S, _TELL_S = 5.0, 1.0
+# Whoever looks at it looks at more than one.
+_TELL_KEPT_S = 15.0
 
 
 @dataclass(slots=True)
@@ -45,19 +48,23 @@ class _Before:
 class Succession:
     """Of the pipelines of one process."""
 
-    bootstrap_servers: str
-    book: PipelineBook
-    keepers: KeptLanes
-    writers: SlotWriters
+    runner: JobRunner
     documents: Documents
     _before: dict[str, _Before] = field(default_factory=dict)
     _told_s: dict[str, float] = field(default_factory=dict)
+    _kept_s: dict[str, float] = field(default_factory=dict)
 
     async def look(self, running: Mapping[str, Pipeline], configuration: Configuration) -> None:
         """Let each of them read as far as what it replaces has, or take its place."""
         for lane_id, pipeline in running.items():
-            keeper, lane = self.keepers.by_lane.get(lane_id), self.book.lanes.get(lane_id)
-            if keeper is None or lane is None or not keeper.kept.head.is_quiet:
+            keeper, lane = (
+                self.runner.keepers.by_lane.get(lane_id),
+                self.runner.book.lanes.get(lane_id),
+            )
+            if keeper is None or lane is None:
+                continue
+            self._tell_kept(pipeline, keeper)
+            if not keeper.kept.head.is_quiet:
                 continue
             current = configuration.pipelines.get(pipeline.name)
             is_built = current is not None and current.title != pipeline.title
@@ -72,7 +79,10 @@ class Succession:
     async def _come_to(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> _Before:
         """How far what it replaces has come."""
         lane_id = _lane_before(pipeline, keeper)
-        own, kept = self.book.lanes.get(lane_id), self.keepers.by_lane.get(lane_id)
+        own, kept = (
+            self.runner.book.lanes.get(lane_id),
+            self.runner.keepers.by_lane.get(lane_id),
+        )
         if own is not None and kept is not None and not is_final:
             position = {where: reach.at for where, reach in own.reaches.items()}
             return _Before(position, kept.kept.head.frontier_ms, 0.0)
@@ -81,14 +91,14 @@ class Succession:
         if known is not None and is_asked and (is_final or now_s - known.asked_s < _ASK_S):
             return known
         # What was under way of it has been stored then, or never will be.
-        await self.writers.of(pipeline.name).begin()
-        positions = FencedPositions(self.bootstrap_servers, lane_group(lane_id))
+        await self.runner.writers.of(pipeline.name).begin()
+        positions = FencedPositions(self.runner.settings.bootstrap_servers, lane_group(lane_id))
         try:
             position = {where: reach.at for where, reach in (await positions.read()).items()}
         finally:
             await positions.close()
         topic = kept_topic(pipeline.name, keeper.kept.head.before)
-        head = await read_head(self.bootstrap_servers, topic)
+        head = await read_head(self.runner.settings.bootstrap_servers, topic)
         found = _Before(position, head.frontier_ms if head else None, now_s, is_final)
         self._before[pipeline.title] = found
         return found
@@ -97,6 +107,13 @@ class Succession:
         if (now_s := time.monotonic()) - self._told_s.get(pipeline.title, 0.0) >= _TELL_S:
             self._told_s[pipeline.title] = now_s
             self.documents.built(pipeline.title, _behind(lane), now_ms=now_ms())
+
+    def _tell_kept(self, pipeline: Pipeline, keeper: KeptLane) -> None:
+        count, size = len(keeper.kept), keeper.kept.size
+        self.runner.metrics.keeps(pipeline.name, count, size)
+        if (now_s := time.monotonic()) - self._kept_s.get(pipeline.title, -inf) >= _TELL_KEPT_S:
+            self._kept_s[pipeline.title] = now_s
+            self.documents.keeps(pipeline.title, count, size, now_ms=now_ms())
 
     async def _take_its_place(
         self, pipeline: Pipeline, lane: PipelineLane, keeper: KeptLane, before: _Before
@@ -108,7 +125,7 @@ class Succession:
         topic = kept_topic(pipeline.name, pipeline.generation)
         lane.is_under_way = True
         try:
-            await self.writers.of(pipeline.name).store([], {}, [(topic, *head.record, ())])
+            await self.runner.writers.of(pipeline.name).store([], {}, [(topic, *head.record, ())])
             kept.head = head
             lane.limits = keeper.frontier_max_ms = None
             self._before.pop(pipeline.title, None)

@@ -23,11 +23,14 @@ from pipelines.windows.change import (
     head_of,
 )
 from shared.config.steps.computed import Computed, computed
-from shared.config.steps.window import WINDOW_END, WINDOW_START, WindowOf
+from shared.config.steps.window import (
+    WINDOW_END,
+    WINDOW_START,
+    WINDOWS_KEPT_MAX,
+    WindowOf,
+)
 from shared.event.times import rfc3339
 
-# What one pipeline may keep open: more is no window that anybody looks at.
-GROUPS_MAX = 100_000
 # So many are written at once. What is over besides is written a moment later.
 CLOSED_MAX = 10_000
 CHANGED_MAX, CHANGED_BYTES_MAX = 20_000, 16 * 1_048_576
@@ -215,8 +218,8 @@ class KeptWindows:
         if most > WINDOW_BYTES_MAX:
             raise TooMuchKeptError(f"{most:,} bytes of one window are more than are kept")
         new = opened.keys() - self._windows.keys()
-        if new and len(self._windows) + len(new) > GROUPS_MAX:
-            raise TooMuchKeptError(f"{GROUPS_MAX:,} windows are open, and that is the most")
+        if new and len(self._windows) + len(new) > WINDOWS_KEPT_MAX:
+            raise TooMuchKeptError(f"{WINDOWS_KEPT_MAX:,} windows are open, and that is the most")
         grown = sum(_size(key, value) for key, value in opened.items())
         grown -= sum(_size(key, self._windows[key]) for key in opened.keys() - new)
         if grown > max(room, 0):

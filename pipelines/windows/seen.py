@@ -17,10 +17,8 @@ from pipelines.windows.change import (
     TooMuchKeptError,
     head_of,
 )
-from shared.config.steps.window import OnceOf
+from shared.config.steps.window import KEYS_KEPT_MAX, OnceOf
 
-# What one pipeline may have seen, and be asked for.
-KEYS_MAX = 500_000
 # Of one record, some 50 bytes each.
 _KEYS_OF_A_RECORD = 10_000
 _COSTS = 150
@@ -89,7 +87,7 @@ class KeptKeys:
                 repeats.add((event.partition, event.offset))
             else:
                 new[event.key] = event.stored_ms
-        is_full = len(self._first_ms) + len(new) > KEYS_MAX or len(new) * _COSTS > max(room, 0)
+        is_full = len(self._first_ms) + len(new) > KEYS_KEPT_MAX or len(new) * _COSTS > max(room, 0)
         if new and is_full:
             raise TooMuchKeptError(f"{len(self._first_ms):,} keys are known, and that is the most")
         listed, at = list(new.items()), max(self._records, default=0) + 1

@@ -24,6 +24,9 @@ class PipelineState(Struct, frozen=True):
     at_ms: int = 0
     # Of one that is being built: how many events it is behind what it replaces.
     behind: int | None = None
+    # Of one with windows or keys: how many it keeps, and how many bytes of memory they take.
+    kept: int | None = None
+    kept_bytes: int = 0
 
     @property
     def is_level(self) -> bool:

@@ -266,6 +266,9 @@ class PipelineView:
     pointer: str = ""
     # Events per second of the last minute, by what became of them.
     rates: Mapping[str, float] = field(default_factory=dict)
+    # Open windows, or keys that are known, and the memory that they take; None: it keeps nothing.
+    kept: int | None = None
+    kept_bytes: int = 0
 
     @property
     def events_per_s(self) -> float:

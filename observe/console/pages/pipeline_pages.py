@@ -79,7 +79,7 @@ def pipeline_page(name: str, context: PageContext) -> Page | None:
         regions=(
             Region("top", _top(view, pipeline)),
             Region("graph", section("What it does", pipeline_graph(pipeline))),
-            Region("now", section("Now", facts_list(_facts(view)))),
+            Region("now", section("Now", facts_list(_facts(view, pipeline)))),
             Region("lag", lag_section([lane], context)),
             Region("loss", loss_section([lane], now_ms=context.overview.at_ms)),
             Region("minutes", minutes_table(lane)),
@@ -117,7 +117,7 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
     )
 
 
-def _facts(view: PipelineView) -> list[tuple[str, Child]]:
+def _facts(view: PipelineView, pipeline: Pipeline) -> list[tuple[str, Child]]:
     assert view.lane is not None, "as above"
     lane = view.lane
     state: Child = view.standing
@@ -137,6 +137,10 @@ def _facts(view: PipelineView) -> list[tuple[str, Child]]:
         ("Oldest event on its way", wording.duration(lane.oldest_age_s)),
         ("Backlog", wording.plural(lane.backlog_events, "event")),
     ]
+    if view.kept is not None:
+        what = "open window" if pipeline.window else "known key"
+        kept = f"{wording.plural(view.kept, what)}, {wording.size(view.kept_bytes)} of memory"
+        facts.append(("Keeps", kept))
     if lane.silent_s:
         facts.append(("No sign of it for", wording.duration(lane.silent_s)))
     if view.balance.dead:

@@ -62,7 +62,8 @@ def _output(output: Mapping[str, Any]) -> _Box:
 
 def _text(value: Any, more: Mapping[str, Any]) -> str:
     if isinstance(value, Mapping):
-        value = ", ".join(f"{name} = {_text(each, {})}" for name, each in value.items())
+        said = {name: each for name, each in value.items() if each not in (None, [])}
+        value = ", ".join(f"{name} = {_text(each, {})}" for name, each in said.items())
     return f"{value}{_more(more)}"
 
 

@@ -80,7 +80,10 @@ def shown() -> Overview:
         pointer="/steps/0/where",
         verdict=StreamVerdict.DISABLED,
     )
-    return replace(overview(), pipelines=(a_view(EU_SALES, rates=rates), refused))
+    return replace(
+        overview(),
+        pipelines=(a_view(EU_SALES, rates=rates, kept=1_234, kept_bytes=5_600_000), refused),
+    )
 
 
 def test_the_list_has_the_worst_first_and_a_page_says_all_there_is(
@@ -92,6 +95,7 @@ def test_the_list_has_the_worst_first_and_a_page_says_all_there_is(
     assert "In trouble: broken." in listed
     page = client.get("/pipelines/eu-sales").text
     assert "16.1 in: 12.5 passed, 3.0 filtered, 0.5 late, 0.1 dead" in page
+    assert "1,234 known keys, 5.6 MB of memory" in page
     assert 'href="/streams/orders"' in page
     assert 'href="/dead?stream=orders&amp;destination=pipeline:eu-sales"' in page
     # The whole expression stands in the picture's titles, and in the document.

@@ -122,3 +122,17 @@ def test_what_is_built_is_another_than_what_it_replaces_and_is_told_how_far_it_i
     state = documents.states["p.2"]
     assert (state.standing, state.behind) == ("running", None)
     assert documents.by_lane() == {"s/pipeline:p.2": built}
+
+
+def test_what_it_keeps_is_told_when_it_changes() -> None:
+    documents = Documents()
+    documents.keeps("p", 5, 100, now_ms=1)
+    assert documents.states == {}
+    documents.take([FIRST], now_ms=1)
+    documents.judged(FIRST, now_ms=2)
+    for is_told in (True, False):
+        documents.untold.clear()
+        documents.keeps("p", 5, 100, now_ms=3)
+        assert bool(documents.untold) is is_told
+    state = documents.states["p"]
+    assert (state.standing, state.kept, state.kept_bytes) == ("running", 5, 100)

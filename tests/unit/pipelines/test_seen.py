@@ -58,7 +58,7 @@ def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) ->
     kept = KeptKeys(ONCE, Head("s"))
     with pytest.raises(TooMuchKeptError):
         kept.changed_by([SeenEvent(0, 0, 0, "a")], 0, room=10)
-    monkeypatch.setattr(seen_module, "KEYS_MAX", 1)
+    monkeypatch.setattr(seen_module, "KEYS_KEPT_MAX", 1)
     kept.apply(kept.changed_by([SeenEvent(0, 0, 0, "a")], 0))
     assert kept.changed_by([SeenEvent(1, 0, 1, "a")], 0).repeats
     with pytest.raises(TooMuchKeptError):

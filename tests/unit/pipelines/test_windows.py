@@ -181,7 +181,7 @@ def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) ->
     kept = KeptWindows(HOURLY, Head("s"))
     with pytest.raises(TooMuchKeptError, match="no more room"):
         kept.changed_by(hourly([(1, "a", 1)]), 0, room=100)
-    monkeypatch.setattr(kept_module, "GROUPS_MAX", 1)
+    monkeypatch.setattr(kept_module, "WINDOWS_KEPT_MAX", 1)
     kept.apply(kept.changed_by(hourly([(1, "a", 1)]), 0))
     with pytest.raises(TooMuchKeptError, match="1 windows are open"):
         kept.changed_by(hourly([(1, "b", 1)]), 0)
