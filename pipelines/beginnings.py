@@ -121,7 +121,10 @@ class Entrance:
             self.book.enter(lane_id, pipeline.tenant, found, gathering, keeps=keeps)
             if kept is not None:
                 self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
-                self.book.lanes[lane_id].closes_at_ms = kept.closes_at_ms
+                lane = self.book.lanes[lane_id]
+                lane.closes_at_ms = kept.closes_at_ms
+                # Nothing is read before it is known how far what it replaces has come.
+                lane.limits = {} if kept.head.is_quiet else None
             self._told_s[lane_id] = time.monotonic()
             log.info("lane.started", lane=lane_id)
 

@@ -185,6 +185,7 @@ class PipelineLoop:
         for task in self._beside:
             task.cancel()
         self.entrance.close()
+        self.succession.close()
         await self.writers.close()
         self.runner.close()
 
@@ -292,7 +293,7 @@ class PipelineLoop:
                 if error is not None:
                     raise error
             await self.entrance.tell_again(running)
-            await self.succession.look(running, self.config.configuration)
+            self.succession.look(running, self.config.configuration)
             await self.forgotten.forget_gone(self.config.configuration, busy=self._busy)
         except UNWRITTEN as error:
             log.info("service.kafka_away", error=repr(error))

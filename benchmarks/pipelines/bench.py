@@ -19,7 +19,7 @@ from deploy.local.ports import pick_free
 from shared.config.configuration import Stream
 from shared.config.model import ConfigObject
 from shared.config.pipeline import Pipeline
-from shared.event.topics import fixed_specs, stream_spec, stream_topic
+from shared.event.topics import TopicSpec, fixed_specs, stream_spec, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -78,7 +78,8 @@ class Runner:
     def put(self, *pipelines: Pipeline) -> None:
         """With the streams that they name."""
         names = {name for pipeline in pipelines for name in pipeline.streams}
-        make_streams(self.servers, sorted(names))
+        kept = [spec for pipeline in pipelines if (spec := pipeline.kept_spec)]
+        make_streams(self.servers, sorted(names), more=kept)
         put(self.servers, pipelines)
 
     def take_away(self, *pipelines: Pipeline) -> None:
@@ -119,6 +120,9 @@ class Runner:
 
     def events_read(self, pipeline: Pipeline) -> float:
         return self.figure("hifi_pipelines_events_read_total", pipeline.name)
+
+    def outcome(self, pipeline: Pipeline, outcome: str) -> float:
+        return self.figure("hifi_pipelines_events_total", pipeline.name, outcome=outcome)
 
     def wait_for_events(self, pipeline: Pipeline, count: int) -> None:
         wait(lambda: self.events_read(pipeline) >= count)
@@ -200,16 +204,24 @@ def put(servers: str, objects: Sequence[ConfigObject]) -> None:
     asyncio.run(write_config(servers, objects))
 
 
-def make_streams(servers: str, names: Sequence[str], *, partition_count: int = 4) -> None:
-    """Those of these that are not there yet."""
-    asyncio.run(_make(servers, names, partition_count))
+def make_streams(
+    servers: str,
+    names: Sequence[str],
+    *,
+    partition_count: int = 4,
+    more: Sequence[TopicSpec] = (),
+) -> None:
+    """Those of these that are not there yet, and other topics."""
+    asyncio.run(_make(servers, names, partition_count, more))
 
 
-async def _make(servers: str, names: Sequence[str], partition_count: int) -> None:
+async def _make(
+    servers: str, names: Sequence[str], partition_count: int, more: Sequence[TopicSpec]
+) -> None:
     tiers = [tier.name for tier in RetrySchedule().tiers]
     specs = [stream_spec(name, partition_count=partition_count) for name in names]
     async with topic_admin(servers) as admin:
-        await admin.create_missing([*fixed_specs(tiers), *specs])
+        await admin.create_missing([*fixed_specs(tiers), *specs, *more])
     await write_config(servers, [Stream(name, partition_count) for name in names])
 
 

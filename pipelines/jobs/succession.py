@@ -6,10 +6,12 @@ ended, and tells of all that the other has not told of. So nothing is told twice
 (ADR 0081).
 """
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 import structlog
 
@@ -18,6 +20,7 @@ from pipelines.documents import Documents
 from pipelines.jobs.kept_lanes import KeptLane
 from pipelines.jobs.kept_store import read_head
 from pipelines.jobs.runner import JobRunner
+from pipelines.writer import UNWRITTEN
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
 from shared.event.record import Position
@@ -27,9 +30,8 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 
 log = structlog.get_logger()
 
-# How far something is that is not under way here does not change; how far what is built is behind
-# is told so often.
-_ASK_S, _TELL_S = 5.0, 1.0
+# How far what is built is behind is told so often; and what cannot be asked is asked again so soon.
+_TELL_S, _AGAIN_S = 1.0, 1.0
 # Whoever looks at it looks at more than one.
 _TELL_KEPT_S = 15.0
 
@@ -40,7 +42,6 @@ class _Before:
 
     position: Position
     frontier_ms: int | None
-    asked_s: float
     is_final: bool = False
 
 
@@ -53,14 +54,12 @@ class Succession:
     _before: dict[str, _Before] = field(default_factory=dict)
     _told_s: dict[str, float] = field(default_factory=dict)
     _kept_s: dict[str, float] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
-    async def look(self, running: Mapping[str, Pipeline], configuration: Configuration) -> None:
+    def look(self, running: Mapping[str, Pipeline], configuration: Configuration) -> None:
         """Let each of them read as far as what it replaces has, or take its place."""
         for lane_id, pipeline in running.items():
-            keeper, lane = (
-                self.runner.keepers.by_lane.get(lane_id),
-                self.runner.book.lanes.get(lane_id),
-            )
+            keeper, lane = self._keepers.get(lane_id), self.runner.book.lanes.get(lane_id)
             if keeper is None or lane is None:
                 continue
             self._tell_kept(pipeline, keeper)
@@ -68,40 +67,67 @@ class Succession:
                 continue
             current = configuration.pipelines.get(pipeline.name)
             is_built = current is not None and current.title != pipeline.title
-            before = await self._come_to(pipeline, keeper, is_final=not is_built)
+            if (before := self._come_to(pipeline, keeper, is_final=not is_built)) is None:
+                # It must not read beyond what is not known.
+                lane.limits = {}
+                continue
             lane.limits = before.position or None
             keeper.frontier_max_ms = before.frontier_ms
             if is_built:
                 self._tell(pipeline, lane)
             elif not (lane.is_under_way or _behind(lane)):
-                await self._take_its_place(pipeline, lane, keeper, before)
+                lane.is_under_way = True
+                self._beside(pipeline, self._take_its_place(pipeline, lane, keeper, before))
 
-    async def _come_to(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> _Before:
-        """How far what it replaces has come."""
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    @property
+    def _keepers(self) -> Mapping[str, KeptLane]:
+        return self.runner.keepers.by_lane
+
+    def _beside(self, pipeline: Pipeline, work: Coroutine[Any, Any, None]) -> None:
+        """It may take seconds, for which nobody else waits."""
+
+        async def done() -> None:
+            try:
+                await work
+            except UNWRITTEN as error:
+                log.info("pipeline.not_replaced", pipeline=pipeline.title, error=repr(error))
+                await asyncio.sleep(_AGAIN_S)
+            finally:
+                del self._tasks[pipeline.title]
+
+        self._tasks[pipeline.title] = asyncio.create_task(done())
+
+    def _come_to(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> _Before | None:
+        """How far what it replaces has come, or had; None as long as that is not known."""
         lane_id = _lane_before(pipeline, keeper)
-        own, kept = (
-            self.runner.book.lanes.get(lane_id),
-            self.runner.keepers.by_lane.get(lane_id),
-        )
+        own, kept = self.runner.book.lanes.get(lane_id), self._keepers.get(lane_id)
         if own is not None and kept is not None and not is_final:
+            self._before.pop(pipeline.title, None)
             position = {where: reach.at for where, reach in own.reaches.items()}
-            return _Before(position, kept.kept.head.frontier_ms, 0.0)
-        now_s, known = time.monotonic(), self._before.get(pipeline.title)
-        is_asked = known is not None and known.is_final == is_final
-        if known is not None and is_asked and (is_final or now_s - known.asked_s < _ASK_S):
+            return _Before(position, kept.kept.head.frontier_ms)
+        known = self._before.get(pipeline.title)
+        if known is not None and known.is_final == is_final:
             return known
+        if pipeline.title not in self._tasks:
+            self._beside(pipeline, self._ask(pipeline, keeper, is_final=is_final))
+        return None
+
+    async def _ask(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> None:
+        servers = self.runner.settings.bootstrap_servers
         # What was under way of it has been stored then, or never will be.
         await self.runner.writers.of(pipeline.name).begin()
-        positions = FencedPositions(self.runner.settings.bootstrap_servers, lane_group(lane_id))
+        positions = FencedPositions(servers, lane_group(_lane_before(pipeline, keeper)))
         try:
             position = {where: reach.at for where, reach in (await positions.read()).items()}
         finally:
             await positions.close()
-        topic = kept_topic(pipeline.name, keeper.kept.head.before)
-        head = await read_head(self.runner.settings.bootstrap_servers, topic)
-        found = _Before(position, head.frontier_ms if head else None, now_s, is_final)
-        self._before[pipeline.title] = found
-        return found
+        head = await read_head(servers, kept_topic(pipeline.name, keeper.kept.head.before))
+        frontier_ms = head.frontier_ms if head else None
+        self._before[pipeline.title] = _Before(position, frontier_ms, is_final)
 
     def _tell(self, pipeline: Pipeline, lane: PipelineLane) -> None:
         if (now_s := time.monotonic()) - self._told_s.get(pipeline.title, 0.0) >= _TELL_S:
@@ -123,7 +149,6 @@ class Succession:
         # Keys that were seen have no time at which they are told of.
         head = replace(kept.head, quiet_ms=0 if pipeline.window is None else frontier_ms)
         topic = kept_topic(pipeline.name, pipeline.generation)
-        lane.is_under_way = True
         try:
             await self.runner.writers.of(pipeline.name).store([], {}, [(topic, *head.record, ())])
             kept.head = head

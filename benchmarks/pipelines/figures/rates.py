@@ -42,7 +42,7 @@ def measure(bench: Bench) -> dict[str, float]:
     rounds: list[dict[str, float]] = []
     with running_spark(settings) as spark, bench.running() as runner:
         for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
-            found = {"read": _read(spark, servers, "rate", count)}
+            found = {"read": read(spark, servers, "rate", count)}
             for kind, step in _STEPS.items():
                 found[kind] = runner.drain(pipeline_of(f"{kind}-{nth}", "rate", step), count)
             rounds.append(found)
@@ -60,7 +60,8 @@ def measure(bench: Bench) -> dict[str, float]:
     }
 
 
-def _read(spark: SparkSession, servers: str, stream: str, count: int) -> float:
+def read(spark: SparkSession, servers: str, stream: str, count: int) -> float:
+    """Events per second that Spark reads at its best, and drops."""
     options = {
         "kafka.bootstrap.servers": servers,
         "subscribe": stream_topic(stream),

@@ -1,0 +1,111 @@
+"""How fast pipelines count by windows, beside Spark that only reads, and how soon one is over.
+
+(a) Spark reads a backlog of 400,000 events of 500 bytes and drops them, as in `rates`; (b) a
+pipeline counts them by the minute and a hundred keys; interleaved. Then 200 events a second come to
+one with windows of two seconds that are written once they are over: how long after its end and
+`late` a row is stored.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from datetime import datetime
+
+from benchmarks.delivery_rates import AT_ITS_BEST
+from benchmarks.paced import write_all
+from benchmarks.pipelines.bench import Bench, make_streams, pipeline_of, run_paced, wait
+from benchmarks.pipelines.figures.rates import read
+from shared.event.topics import stream_topic
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.spark.session import SparkSettings, running_spark
+
+_EVENTS = 400_000
+_ROUNDS, _WARM_UP_ROUNDS = 3, 1
+_KEYS = {"select": {"k": "CAST(id AS BIGINT) % 100"}}
+_COUNT = {"compute": {"n": "count(*)"}, "by": ["k"]}
+_EVENTS_PER_S, _SECONDS = 200.0, 30.0
+_LATE_MS = 1_000
+
+
+def measure(bench: Bench) -> dict[str, float]:
+    """Ratios of each round by itself, as in `rates`."""
+    servers, count = bench.servers, bench.count(_EVENTS)
+    make_streams(servers, ["counted", "over"])
+    write_all(servers, "counted", count=count)
+    settings = SparkSettings(
+        name="bench",
+        folder=bench.folder / "reading",
+        worker_daemon="pyspark.daemon",
+        more=AT_ITS_BEST,
+    )
+    counting = {"window": {"every": "1 minute", "late": "1 day", **_COUNT}}
+    rounds: list[dict[str, float]] = []
+    with running_spark(settings) as spark, bench.running() as runner:
+        for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
+            found = {"read": read(spark, servers, "counted", count)}
+            to = f"counts-{nth}"
+            pipeline = pipeline_of(f"window-{nth}", "counted", _KEYS, counting, to=to)
+            found["window"] = runner.drain(pipeline, count)
+            rounds.append(found)
+        final = {"every": "2 seconds", "late": "1 second", "emit": "final", **_COUNT}
+        over = pipeline_of("over", "over", _KEYS, {"window": final})
+        runner.put(over)
+        runner.wait_until_up(over)
+        sent = run_paced(servers, ["over"], _EVENTS_PER_S, _SECONDS)
+        stopped_ms = time.time() * 1000
+        runner.wait_for_events(over, sent)
+        wait(lambda: _counted(servers) + runner.outcome(over, "late") >= sent)
+        ages = _ages_ms(servers)
+        late = runner.outcome(over, "late")
+    counted = rounds[_WARM_UP_ROUNDS:]
+    return {
+        "ratio_window": round(statistics.median(it["window"] / it["read"] for it in counted), 3),
+        "window_events_per_s": round(statistics.median(it["window"] for it in counted)),
+        "window_over_ms_p50": round(statistics.median(ages.values())),
+        "window_over_ms_max": max(ages.values()),
+        # Those that were over when nothing came any more.
+        "window_idle_ms_max": max(age for over_ms, age in ages.items() if over_ms > stopped_ms),
+        "window_late": late,
+        # Each row is written anew as it grows: the last of a window has all of it.
+        "errors": sum(
+            abs(_last_of(servers, f"counts-{nth}") - count) for nth in range(len(rounds))
+        ),
+    }
+
+
+def _rows(servers: str, stream: str) -> list[tuple[dict[str, object], int]]:
+    """What was written, and when Kafka had it."""
+
+    async def rows() -> list[tuple[dict[str, object], int]]:
+        async with open_reader(servers) as reader:
+            spans = await reader.spans([stream_topic(stream)])
+            return [
+                (json.loads(record.value or b"{}"), record.timestamp_ms)
+                async for record in reader.range(spans).records()
+            ]
+
+    return asyncio.run(rows())
+
+
+def _last_of(servers: str, stream: str) -> int:
+    """What the last rows of all windows have counted."""
+    last = {
+        (str(row["k"]), row["window_start"]): int(str(row["n"]))
+        for row, _ in _rows(servers, stream)
+    }
+    return sum(last.values())
+
+
+def _counted(servers: str) -> int:
+    return sum(int(str(row["n"])) for row, _ in _rows(servers, "over-out"))
+
+
+def _ages_ms(servers: str) -> dict[float, int]:
+    """By when windows were over, how long after that the last of their rows was stored."""
+    ages: dict[float, int] = {}
+    for row, stored_ms in _rows(servers, "over-out"):
+        end_ms = round(1000 * datetime.fromisoformat(str(row["window_end"])).timestamp())
+        over_ms = end_ms + _LATE_MS
+        ages[over_ms] = max(stored_ms - over_ms, ages.get(over_ms, 0))
+    return ages
