@@ -25,6 +25,8 @@ log = structlog.get_logger()
 
 # Kafka forgets what a group without members has not committed for a week (its default).
 _TELL_AGAIN_S = 3_600.0
+# Of each Kafka partition, in a job whose rows are all stored in one transaction.
+_ONCE_EVENTS_MAX = 2_500
 # What cannot be read for want of Kafka is tried again so soon.
 _AGAIN_S = 1.0
 
@@ -117,8 +119,9 @@ class Entrance:
         await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept))
         # If it was lost meanwhile, and came again, others may have gone on with it.
         if self.writers.of(pipeline.name) is writer and self.is_running(lane_id):
-            gathering, keeps = self._gathering(pipeline), kept is not None
-            self.book.enter(lane_id, pipeline.tenant, found, gathering, keeps=keeps)
+            most = _ONCE_EVENTS_MAX if pipeline.dedupe else self.settings.micro_batch_events_max
+            keeps = 0 if kept is None else most
+            self.book.enter(lane_id, pipeline.tenant, found, self._gathering(pipeline), keeps=keeps)
             if kept is not None:
                 self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
                 lane = self.book.lanes[lane_id]

@@ -61,8 +61,9 @@ class PipelineLane:
     events_max: int
     # Of one that writes to a sink: ranges that are not done yet are done again as they were.
     gathering: Gathering | None = None
-    # What it keeps of events is put together for it alone: others' rows must not wait for that.
-    keeps: bool = False
+    # What it keeps of events is put together for it alone: others' rows must not wait for that. A
+    # job has so many of each Kafka partition at the most; 0: it keeps nothing.
+    keeps: int = 0
     reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
     # Until it has shown that it is well: what a new one cannot do must hold up nobody.
     is_apart: bool = True
@@ -90,10 +91,10 @@ class PipelineShare:
     life: int = 0
     # Up to where this may have been done before.
     repeats: Position = field(default_factory=dict)
-    # A sink's: what it may have written is this and nothing beyond.
-    is_fixed: bool = False
     # Of the logs of which there is nothing more then: when, by the brokers, they were asked.
     read_until_ms: Position = field(default_factory=dict)
+    # A sink's: what it may have written is this and nothing beyond.
+    is_fixed: bool = False
 
     def until(self, where: KafkaPartition) -> int:
         """Up to where something may have been written once this has begun."""
@@ -149,7 +150,7 @@ class PipelineBook:
         reaches: Mapping[KafkaPartition, Reach],
         gathering: Gathering | None = None,
         *,
-        keeps: bool = False,
+        keeps: int = 0,
     ) -> None:
         """Go on with one, or with more Kafka partitions of it, from where it is."""
         if lane_id not in self.lanes:
@@ -277,7 +278,7 @@ class PipelineBook:
 
     def _goes_alone(self, lane: PipelineLane) -> bool:
         most = max(self.news(lane.id).values())
-        return lane.keeps or lane.is_apart or bool(lane.cut_to) or most > SHARED_EVENTS_MAX
+        return bool(lane.keeps or lane.is_apart or lane.cut_to) or most > SHARED_EVENTS_MAX
 
     def _elsewhere(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
         """Those that begin now: who has just failed leaves half of the places to the others."""
@@ -310,15 +311,14 @@ class PipelineBook:
         news = self.news(lane.id)
         if cut := next((where for where in lane.cut_to if where in news), None):
             news = {cut: min(news[cut], lane.cut_to[cut])}
-        most = SHARED_EVENTS_MAX if is_shared else lane.events_max
+        most = min(lane.events_max, SHARED_EVENTS_MAX if is_shared else lane.keeps or inf)
         begins = {where: lane.reaches[where].at for where in news}
-        ranges = {it: (at, at + min(news[it], most)) for it, at in begins.items()}
+        ranges = {it: (at, at + int(min(news[it], most))) for it, at in begins.items()}
         untils = {where: lane.reaches[where].until for where in news}
         for where, (begin, end) in ranges.items():
             lane.reaches[where] = Reach(begin, max(end, untils[where]))
         repeats = {where: until for where, until in untils.items() if until > begins[where]}
-        told_ms = self.until_ms(lane.id, ranges)
-        return PipelineShare(lane.id, ranges, lane.life, repeats, read_until_ms=told_ms)
+        return PipelineShare(lane.id, ranges, lane.life, repeats, self.until_ms(lane.id, ranges))
 
     def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
         """What may have been written is done again as it was: a sink knows it by its range."""

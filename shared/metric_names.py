@@ -210,7 +210,7 @@ PIPELINES_EVENTS = Metric(
     labels=("pipeline", "outcome"),
 )
 PIPELINES_KEPT = _of_pipeline(
-    "hifi_pipelines_kept",
+    "hifi_pipelines_kept_count",
     "Windows that are open, or keys that are known, of a pipeline that keeps such.",
 )
 PIPELINES_KEPT_BYTES = _of_pipeline(

@@ -53,6 +53,8 @@ _MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
 _SAID = "said"
 
 
+# Rows that are stored with the position, in one transaction.
+_ONCE_ROWS_MAX = 10_000
 # What came back to the driver was more than it takes; of fewer events it is less.
 _TOO_MUCH = "spark.driver.maxResultSize"
 
@@ -256,7 +258,7 @@ def _asked(spark: SparkSession, servers: str, task: Task) -> Made:
     letters = with_dead_letters(watched, task.pipeline, now_ms=_now_ms(spark))
     wanted = letters.where(F.col("topic").isNotNull() | F.col("seen").isNotNull())
     wanted = wanted.withColumn("minute_ms", _audited_minute(F.col))
-    found, (seen,) = read_rows(wanted, ["made"])
+    found, (seen,) = read_rows(wanted, ["made"], rows_max=_ONCE_ROWS_MAX)
     return _made(task, seen, found)
 
 

@@ -15,7 +15,7 @@ _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _OF_THE_CLIENT = "kafka."
 
 # What is brought back at once: in Python each has a kilobyte or so.
-_ROWS_MAX = 100_000
+ROWS_MAX = 100_000
 
 
 class TooMuchAtOnceError(Exception):
@@ -40,11 +40,13 @@ def write_rows(
     return told_of(execution, observed)
 
 
-def read_rows(rows: DataFrame, observed: Sequence[str]) -> tuple[list[Any], list[Any]]:
+def read_rows(
+    rows: DataFrame, observed: Sequence[str], *, rows_max: int = ROWS_MAX
+) -> tuple[list[Any], list[Any]]:
     """The rows themselves, and what was counted on the way."""
     found = rows.toArrow()
-    if found.num_rows > _ROWS_MAX:
-        raise TooMuchAtOnceError(f"{found.num_rows:,} rows came of it, and {_ROWS_MAX:,} are taken")
+    if found.num_rows > rows_max:
+        raise TooMuchAtOnceError(f"{found.num_rows:,} rows came of it, and {rows_max:,} are taken")
     execution = rows._jdf.queryExecution()  # noqa: SLF001 - as above
     return found.to_pylist(), told_of(execution, observed)
 

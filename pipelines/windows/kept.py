@@ -32,12 +32,12 @@ from shared.config.steps.window import (
 from shared.event.times import rfc3339
 
 # So many are written at once. What is over besides is written a moment later.
-CLOSED_MAX = 10_000
-CHANGED_MAX, CHANGED_BYTES_MAX = 20_000, 16 * 1_048_576
+CLOSED_MAX = 5_000
+CHANGED_MAX, CHANGED_BYTES_MAX = 5_000, 16 * 1_048_576
 # What of one window may be kept, as a record of Kafka's.
 WINDOW_BYTES_MAX = 524_288
 # What one costs in memory besides its bytes.
-_COSTS = 250
+_COSTS = 450
 # As long as a name of a group may be; of a longer one there is a beginning, and a hash.
 _GROUP_CHARS_MAX = 300
 # Of nothing: a row of all events together has to be called something.

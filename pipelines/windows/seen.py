@@ -21,7 +21,7 @@ from shared.config.steps.window import KEYS_KEPT_MAX, OnceOf
 
 # Of one record, some 50 bytes each.
 _KEYS_OF_A_RECORD = 10_000
-_COSTS = 150
+_COSTS = 300
 
 
 class SeenEvent(NamedTuple):

@@ -206,7 +206,7 @@ class Pipeline(ConfigObject):
     @model_validator(mode="after")
     def _check_whole(self) -> "Pipeline":
         _check_size(self)
-        _check_steps(self)
+        check_steps(self.steps)
         _check_outputs(self)
         _check_tests(self)
         return self
@@ -334,14 +334,6 @@ class Pipeline(ConfigObject):
 def _check_size(pipeline: Pipeline) -> None:
     if (size := len(pipeline.to_json())) > DOCUMENT_BYTES_MAX:
         raise ConfigError("", f"the document has {size} bytes; {DOCUMENT_BYTES_MAX} are the most")
-
-
-def _check_steps(pipeline: Pipeline) -> None:
-    explodes = [nth for nth, step in enumerate(pipeline.steps) if isinstance(step, Explode)]
-    if len(explodes) > 1:
-        wrong = "it explodes once: put flatten(...) in the first, or chain two by a stream"
-        raise ConfigError(f"steps.{explodes[1]}.explode", wrong)
-    check_steps(pipeline.steps)
 
 
 def _check_outputs(pipeline: Pipeline) -> None:

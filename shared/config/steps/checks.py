@@ -1,4 +1,4 @@
-"""Checks what a pipeline that keeps something of its events can have besides."""
+"""Checks which steps and outputs a pipeline can have beside one another."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,11 @@ from shared.config.steps.window import Keeping, WindowStep
 
 
 def check_steps(steps: Sequence[Any]) -> None:
-    """One step keeps something, and what comes of windows are rows."""
+    """One explodes at most, one keeps something, and what comes of windows are rows."""
+    explodes = [nth for nth, step in enumerate(steps) if step.member == "explode"]
+    if len(explodes) > 1:
+        wrong = "it explodes once: put flatten(...) in the first, or chain two by a stream"
+        raise ConfigError(f"steps.{explodes[1]}.explode", wrong)
     keeping = [nth for nth, step in enumerate(steps) if isinstance(step, Keeping)]
     if len(keeping) > 1:
         wrong = "one pipeline has one window or dedupe: chain two by a stream"
@@ -18,7 +22,6 @@ def check_steps(steps: Sequence[Any]) -> None:
     if keeping[0] + 1 < len(steps):
         wrong = "what a window writes are rows: chain what is done with them by a stream"
         raise ConfigError(f"steps.{keeping[0] + 1}", wrong)
-    explodes = [nth for nth, step in enumerate(steps) if step.member == "explode"]
     if explodes:
         raise ConfigError(f"steps.{explodes[0]}.explode", "chain the window by a stream")
 

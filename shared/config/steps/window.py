@@ -25,7 +25,7 @@ GAP_MS_MAX = DAY_MS
 # Into so many windows an event may fall.
 OVERLAPS_MAX = 60
 # What one pipeline may keep: more open windows are none that anybody looks at.
-WINDOWS_KEPT_MAX, KEYS_KEPT_MAX = 100_000, 500_000
+WINDOWS_KEPT_MAX, KEYS_KEPT_MAX = 100_000, 400_000
 BY_MAX = 8
 COMPUTES_MAX = 32
 # What a row of a window says besides.

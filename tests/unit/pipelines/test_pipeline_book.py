@@ -352,6 +352,6 @@ def test_what_is_to_replace_another_reads_no_farther_than_that_has() -> None:
 
 def test_what_keeps_something_shares_a_job_with_nobody() -> None:
     book = book_of("t.a", "t.b")
-    book.lanes["t.a"].keeps = True
+    book.lanes["t.a"].keeps = 1_000
     have(book, 10)
     assert who(book.plan(0.0)) == [["t.b"], ["t.a"]]

@@ -77,7 +77,7 @@ class Run:
         self.job = None
         self.book = PipelineBook(events_max=200, time_box_s=5.0, own_jobs_max=4)
         reaches = {where: Reach(at, at) for where, at in self.position.items()}
-        self.book.enter(LANE, "default", reaches, keeps=True)
+        self.book.enter(LANE, "default", reaches, keeps=10_000)
         kept = kept_for(PIPELINE)
         assert kept is not None
         for record in self.stored.items():
