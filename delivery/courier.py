@@ -11,6 +11,7 @@ from delivery.batches import CONTENT_TYPES, Batch, batch_id
 from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
+from shared.event.derived import RESTORED
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
 from shared.runtime.spark.processor_time import processor_time
 
@@ -87,6 +88,9 @@ class Courier:
         replays = sorted({history.replay_id for history in batch.histories} - {""})
         if replays:
             headers["hifi-replay"] = ", ".join(replays)
+        restores = sorted({history.restore_id for history in batch.histories} - {""})
+        if restores:
+            headers[RESTORED] = ", ".join(restores)
         body = batch.body(destination)
         started_s, before = time.perf_counter(), processor_time()
         exchange = self.sender.post(destination, body, headers, is_late=self._is_late)

@@ -1,5 +1,6 @@
 """Opens rows: batches of events for each destination, and events that are not sent."""
 
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batche
 from delivery.event_columns import Fetched, columns_of
 from shared.config.destination import Destination
 from shared.config.selection import is_wanted
+from shared.event.derived import RESTORED
 from shared.event.envelope import (
     Envelope,
     History,
@@ -28,6 +30,8 @@ from shared.retry.decision import (
     admit_unknown,
 )
 from shared.retry.schedule import SLOW, RetrySchedule
+
+_RESTORE_ID = re.compile(rb"[a-z0-9][a-z0-9_-]{0,63}")
 
 # A stream's, as they are fetched, or any that were opened before.
 Rows: TypeAlias = Fetched | Sequence[RecordIn]
@@ -81,10 +85,12 @@ def open_stream(
             opened.to_send[name] = [fresh_batches(columns, fresh, destination)]
             continue
         if columns is not None:
-            envelopes = columns.envelopes(0, len(columns))
+            tried = [Tried(envelope, fresh) for envelope in columns.envelopes(0, len(columns))]
         else:
-            envelopes = [open_stream_record(record) for record in _records(rows)]
-        tried = [Tried(envelope, fresh) for envelope in envelopes]
+            tried = [
+                Tried(open_stream_record(record), _if_restored(record, fresh))
+                for record in _records(rows)
+            ]
         if first and tried and tried[0].envelope.origin.offset == first[0]:
             was = first[1]
             was = replace(was, is_ambiguous=was.is_ambiguous or fresh.is_ambiguous)
@@ -142,6 +148,15 @@ def open_retries(
 
 def _may_be_sent(first: Origin | None, replay_until: Position) -> bool:
     return first is not None and first.offset < replay_until.get(KafkaPartition(*first[:2]), 0)
+
+
+def _if_restored(record: RecordIn, fresh: History) -> History:
+    """What a restore has put back says so, wherever it waits."""
+    restore_id = next((raw for name, raw in record.headers if name == RESTORED), b"")
+    # It stands in requests: what no restore has written does not.
+    if not _RESTORE_ID.fullmatch(restore_id):
+        return fresh
+    return replace(fresh, restore_id=restore_id.decode())
 
 
 def _first_place(rows: Rows) -> Origin | None:

@@ -37,6 +37,7 @@ AMBIGUOUS = "ambiguous"
 LAST_ATTEMPT_AT = "last-attempt-at-ms"
 REDRIVE_ID = "redrive-id"
 REPLAY_ID = "replay-id"
+RESTORE_ID = "restore-id"
 REDRIVES = "redrives"
 
 VALUE_BYTES = "value-bytes"
@@ -86,8 +87,9 @@ class History:
     # How often somebody has sent it again out of dead letters, and which such order was the last.
     redrive_count: int = 0
     redrive_id: str = ""
-    # Which replay sends it; empty for a live lane.
+    # Which replay sends it, and which restore has put it back into its stream; mostly none.
     replay_id: str = ""
+    restore_id: str = ""
 
     @classmethod
     def fresh(cls, *, now_ms: int, deadline_s: float) -> "History":
@@ -158,8 +160,7 @@ def event_headers(
 
 def open_stream_record(record: RecordIn) -> Envelope:
     """Read a record of a stream topic; it never fails, whoever wrote the record."""
-    headers = dict(record.headers)
-    origin = record.origin
+    headers, origin = dict(record.headers), record.origin
     return Envelope(
         origin=origin,
         value=record.value,
@@ -316,6 +317,7 @@ def _open_history(headers: Mapping[str, bytes], *, stored_at_ms: int) -> History
         redrive_count=_if_there(headers, REDRIVES, _natural) or 0,
         redrive_id=_text(headers.get(REDRIVE_ID)),
         replay_id=_text(headers.get(REPLAY_ID)),
+        restore_id=_text(headers.get(RESTORE_ID)),
     )
 
 
@@ -338,6 +340,7 @@ def _rare_headers(history: History) -> Headers:
         *(() if not redrives else ((REDRIVES, b"%d" % redrives),)),
         *(() if not redrives else ((REDRIVE_ID, history.redrive_id.encode()),)),
         *(() if not history.replay_id else ((REPLAY_ID, history.replay_id.encode()),)),
+        *(() if not history.restore_id else ((RESTORE_ID, history.restore_id.encode()),)),
     )
 
 

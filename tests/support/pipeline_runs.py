@@ -16,7 +16,7 @@ from shared.proof.receipt import Receipt, receipts_of
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.kafka_log import read_all
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
 
 # A JVM starts in ten seconds on two idle cores.
 START_S = 240.0
@@ -77,8 +77,18 @@ def wait_for_state(kafka: str, pipeline: Pipeline, standing: str, *, within_s: f
 
 def post_all(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
     for start in range(0, len(events), 1_000):
-        answer = hifi.post(stream, events[start : start + 1_000])
-        assert answer.status_code == 200, answer.text
+        _post(hifi, stream, events[start : start + 1_000])
+
+
+def _post(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
+    """Until somebody takes them: a new stream may have no leader for a moment."""
+    until_s = time.monotonic() + PATIENCE_S
+    answer = hifi.post(stream, events)
+    while answer.status_code == 503 and not answer.json()["accepted"]:
+        assert time.monotonic() < until_s, answer.text[:1_000]
+        time.sleep(0.1)
+        answer = hifi.post(stream, events)
+    assert answer.status_code == 200, answer.text[:1_000]
 
 
 def written(kafka: str, stream: str) -> list[Written]:
