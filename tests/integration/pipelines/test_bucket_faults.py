@@ -32,7 +32,7 @@ from tests.support.object_server import ObjectServer
 from tests.support.pipeline_runs import document, put, states
 from tests.support.stack_fixtures import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 _COUNT = 200
 
@@ -125,10 +125,7 @@ _SAID: dict[Manner, str] = {
 }
 
 
-@pytest.mark.parametrize(
-    "manner",
-    ["denied", *(pytest.param(it, marks=pytest.mark.long) for it in ("full", "away", "slow"))],
-)
+@pytest.mark.parametrize("manner", ["denied", "full", "away", "slow"])
 def test_a_bad_bucket_is_said_holds_nobody_up_and_has_all_in_the_end(
     ground: Ground, manner: Manner
 ) -> None:
