@@ -1,7 +1,6 @@
 """Runs an S3 server as a process, for tests of archives: one for all of them."""
 
 import json
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -13,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from deploy.local.children import Child
+from deploy.local.ports import pick_free
 from shared.config.outside.store import Store
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
 from shared.runtime.secret_box import SecretBox, new_key
 
-_START_S = 60.0
+# Two halves of a suite start their brokers at the same time.
+_START_S = 120.0
 ACCESS_KEY, SECRET_KEY = "hifi-tests", "not-a-secret-of-anybody"
 _PORTS = ("master", "volume", "filer", "s3")
 _numbers = count()
@@ -51,7 +52,8 @@ def running_object_server(folder: Path) -> Iterator[ObjectServer]:
     }
     config = folder / "s3.json"
     config.write_text(json.dumps({"identities": [identity]}))
-    ports = {f"{name}.port{more}": _free_port() for name in _PORTS for more in ("", ".grpc")}
+    names = [f"{name}.port{more}" for name in _PORTS for more in ("", ".grpc")]
+    ports = dict(zip(names, pick_free(len(names)), strict=True))
     argv: list[str | Path] = [
         Path(sys.executable).parent / "weed",
         "server",
@@ -88,13 +90,6 @@ def _wait(server: ObjectServer, child: Child) -> None:
             time.sleep(0.2)
         else:
             return
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")
