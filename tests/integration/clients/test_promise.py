@@ -153,7 +153,7 @@ def told_node(kafka: Cluster, *, kills: int) -> None:
         gateway.start()
         url = f"http://127.0.0.1:{gateway.line.port}"
         process = subprocess.Popen(
-            ["node", "clients/javascript/test/under_way.js", url, stream],
+            ["node", "clients/javascript/trials/under_way.js", url, stream],
             cwd=sources.ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -163,6 +163,8 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
     made(hifi, name, source)
     final = {"emit": "final", "late": "1 second"}
     put(hifi, f"pipelines/{name}", counting(name, source, "2 seconds", **final))
+    # The windows of both generations end together: one that is open at the change is told of anew.
+    wait_until(lambda: 2_000 <= time.time() * 1000 % 4_000 < 2_300, what="it is time", look_s=0.01)
     now_ms = int(time.time() * 1000)
     all_events = [{"k": n % 3, "at": rfc3339(now_ms)} for n in range(3_000)]
     post_all(hifi, source, all_events)

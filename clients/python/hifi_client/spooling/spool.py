@@ -162,6 +162,8 @@ class Spool:
                 segment.close()
             os.close(self._position_file)
             self._refused.close()
+            # A child of a fork that has not come to run yet has it open, too.
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._lock.close()
 
     def _writable(self) -> Segment:
