@@ -76,24 +76,23 @@ def rows(hifi: RunningHifi, table: str) -> dict[str, int]:
     return {row["key"]: row["row"]["n"] for row in answer.json()["rows"]}
 
 
+def length_s(row: dict[str, Any]) -> float:
+    start, end = (datetime.fromisoformat(row[f"window_{name}"]) for name in ("start", "end"))
+    return (end - start).total_seconds()
+
+
 @contextmanager
-def looked_at(hifi: RunningHifi, table: str) -> Iterator[list[tuple[int, set[str]]]]:
+def looked_at(hifi: RunningHifi, table: str) -> Iterator[list[tuple[int, set[float]]]]:
     """Somebody reads the table again and again: what each answer was, by the windows' lengths."""
-    stop, seen = threading.Event(), []
+    stop = threading.Event()
+    seen: list[tuple[int, set[float]]] = []
 
     def look() -> None:
         with httpx.Client(timeout=30) as client:
             while not stop.is_set():
                 answer = client.get(f"{hifi.gateway}/v1/tables/{table}/rows")
-                lengths = {
-                    row["row"]["window_start"] + "/" + row["row"]["window_end"]
-                    for row in answer.json().get("rows", [])
-                }
-                kinds = {
-                    "hour" if each.split("/")[1].endswith(":00:00.000Z") else "minute"
-                    for each in lengths
-                }
-                seen.append((answer.status_code, kinds))
+                lengths_s = {length_s(row["row"]) for row in answer.json().get("rows", [])}
+                seen.append((answer.status_code, lengths_s))
                 time.sleep(0.02)
 
     reader = threading.Thread(target=look)
@@ -140,7 +139,8 @@ def test_a_window_is_changed_and_readers_have_one_or_the_other(hifi: RunningHifi
         wait_for_generation(hifi, name, 2)
         wait_for_rows(hifi, f"{name}-rows", recount(all_events + more, 3_600_000))
     assert {status for status, _ in seen} == {200}, "a reader was without an answer"
-    assert all("hour" not in kinds or kinds == {"hour"} for _, kinds in seen if kinds)
+    lengths_s = {tuple(lengths_s) for _, lengths_s in seen if lengths_s}
+    assert lengths_s == {(90.0,), (3_600.0,)}, "each answer was of one or the other"
     wait_until(
         lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "running",
         what="it goes on in its place",
