@@ -21,6 +21,9 @@ talk = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji
 
 Cell = str | Text
 
+# A line stays a line; --json shows everything.
+_VALUE_CHARS_MAX = 2_000
+
 
 def print_json(thing: Any) -> None:
     out.out(json.dumps(thing, indent=2, ensure_ascii=False), highlight=False)
@@ -54,6 +57,14 @@ def harmless(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def value_text(value: bytes) -> str:
+    """An event's bytes on one line, as far as a line goes."""
+    text = harmless(value.decode(errors="replace"))
+    if len(text) > _VALUE_CHARS_MAX:
+        text = f"{text[:_VALUE_CHARS_MAX]}… ({len(value):,} bytes)"
+    return text
 
 
 def when(at_ms: int) -> str:

@@ -10,7 +10,7 @@ import httpx
 import typer
 
 from deploy.cli import options
-from deploy.cli.events.stream_events import Stream, StreamEvent, follow
+from deploy.cli.events.stream_events import Contains, Key, Since, Stream, StreamEvent, follow
 from deploy.cli.printing import harmless, talk
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
@@ -31,11 +31,9 @@ def listen(
     batch: Annotated[
         int, typer.Option(help="Events in one request at most.", min=1, max=_BATCH_MAX)
     ] = _BATCH_DEFAULT,
-    since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Since then, not only what comes.")
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="Only those with this ordering key.")] = None,
-    contains: Annotated[str | None, typer.Option(help="Only those that contain this text.")] = None,
+    since: Since = None,
+    key: Key = None,
+    contains: Contains = None,
     client: ControlClient,
 ) -> None:
     """Send the events of a stream to a receiver that you are developing, until Ctrl-C.

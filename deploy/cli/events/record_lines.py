@@ -4,13 +4,10 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from deploy.cli.printing import harmless
+from deploy.cli.printing import harmless, value_text
 from shared.event.envelope import REASON, Malformed, open_retry_record, open_stream_record
 from shared.event.record import RecordIn
 from shared.event.topics import RECEIPTS, STREAM_PREFIX
-
-# A line stays a line; --json shows everything.
-_VALUE_CHARS_MAX = 2_000
 
 
 def facts_of(record: RecordIn) -> dict[str, Any]:
@@ -70,10 +67,7 @@ def as_line(record: RecordIn, *, with_headers: bool) -> str:
     ]
     if record.key is not None:
         words.append(f"key={_word(_text(record.key))}")
-    value = harmless(record.value.decode(errors="replace"))
-    if len(value) > _VALUE_CHARS_MAX:
-        value = f"{value[:_VALUE_CHARS_MAX]}… ({len(record.value):,} bytes)"
-    line = "  ".join((*words, value))
+    line = "  ".join((*words, value_text(record.value)))
     if not with_headers:
         return line
     headers = (

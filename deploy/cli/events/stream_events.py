@@ -4,14 +4,13 @@ import base64
 import contextlib
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, out, reader_may_leave, talk
+from deploy.cli.printing import harmless, out, reader_may_leave, talk, value_text, when
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError
 
@@ -20,12 +19,13 @@ app = typer.Typer(name="events", no_args_is_help=True)
 _COUNT_DEFAULT, _PAGE_MAX = 20, 1_000
 # As long as the gateway keeps a question open.
 _WAIT_S = 20
-# A line stays a line; --json shows everything.
-_VALUE_CHARS_MAX = 2_000
 
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 Key = Annotated[str | None, typer.Option(help="Only those with this ordering key.")]
 Contains = Annotated[str | None, typer.Option(help="Only those that contain this text.")]
+Since = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Since then, not only what comes.")
+]
 
 
 class StreamEvent(msgspec.Struct, omit_defaults=True):
@@ -48,13 +48,9 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
 
     def line(self) -> str:
         """For people: time, place, id, key, and the event as far as a line goes."""
-        at = datetime.fromtimestamp(self.stored_at_ms / 1000, tz=UTC).astimezone()
-        text = harmless(self.value.decode(errors="replace"))
-        if len(text) > _VALUE_CHARS_MAX:
-            text = f"{text[:_VALUE_CHARS_MAX]}… ({len(self.value):,} bytes)"
-        time = f"{at:%Y-%m-%d %H:%M:%S}.{self.stored_at_ms % 1000:03}"
+        time = f"{when(self.stored_at_ms)}.{self.stored_at_ms % 1000:03}"
         key = () if self.key is None else (f"key={harmless(self.key)}",)
-        return "  ".join((time, self.place, harmless(self.id), *key, text))
+        return "  ".join((time, self.place, harmless(self.id), *key, value_text(self.value)))
 
 
 class _EventPage(msgspec.Struct):
@@ -120,9 +116,7 @@ def tail(
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="End after so many.", min=1)
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Since then, not only what comes.")
-    ] = None,
+    since: Since = None,
     key: Key = None,
     contains: Contains = None,
     as_json: options.AsJson = False,
