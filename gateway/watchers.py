@@ -1,6 +1,8 @@
 """Counts who waits for what is still to come, so that no tenant takes the places of others."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from starlette.types import Receive
@@ -16,13 +18,13 @@ class Watchers:
 
     of_tenant_max: int = _OF_A_TENANT_MAX
     count_max: int = _WATCHERS_MAX
-
     # Set when the process ends: who watches comes again elsewhere.
     are_leaving: bool = False
     _count: Counter[str] = field(default_factory=Counter)
 
-    def enter(self, tenant: str) -> None:
-        """Take one in, or refuse."""
+    @contextmanager
+    def place(self, tenant: str) -> Iterator[None]:
+        """A place for one more, or Problem; given up at the end of the block."""
         if self._count[tenant] >= self.of_tenant_max or self._count.total() >= self.count_max:
             raise Problem(
                 "too_many_watchers",
@@ -31,11 +33,12 @@ class Watchers:
                 headers=((b"retry-after", b"5"),),
             )
         self._count[tenant] += 1
-
-    def leave(self, tenant: str) -> None:
-        self._count[tenant] -= 1
-        if not self._count[tenant]:
-            del self._count[tenant]
+        try:
+            yield
+        finally:
+            self._count[tenant] -= 1
+            if not self._count[tenant]:
+                del self._count[tenant]
 
 
 async def client_left(receive: Receive) -> None:

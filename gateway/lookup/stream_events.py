@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -111,21 +111,18 @@ async def list_events(
     caller.stream(stream, plane.configuration)
     # Who may only send is not to see what others have sent.
     caller.check("read")
-    topic, pages = stream_topic(stream), plane.stream_pages
+    topic, pages, wanted = stream_topic(stream), plane.stream_pages, query.wanted()
     start = query.after if query.after is not None else query.since_ms
-    async with AsyncExitStack() as held:
-        if query.wait_s:
-            plane.waiting.enter(caller.tenant)
-            held.callback(plane.waiting.leave, caller.tenant)
-        else:
-            await held.enter_async_context(plane.event_turns.of(caller.tenant))
+    async with plane.event_turns.of(caller.tenant):
         if start is None:
-            page = await pages.newest(
-                topic, count=query.limit, wanted=query.wanted(), before=query.before
-            )
+            page = await pages.newest(topic, count=query.limit, wanted=wanted, before=query.before)
         else:
-            coming = pages.since(
-                topic, start, count=query.limit, wanted=query.wanted(), wait_s=query.wait_s
+            page = await pages.since(topic, start, count=query.limit, wanted=wanted)
+    if query.wait_s and page.is_complete and not page.records:
+        # In nobody's way: from the end on only what comes is read.
+        with plane.waiting.place(caller.tenant):
+            coming = pages.coming(
+                topic, page.newer, count=query.limit, wanted=wanted, wait_s=query.wait_s
             )
             page = await _while_they_wait(request, coming)
     return as_json(_shown(page))

@@ -43,7 +43,10 @@ class Watch:
 
     async def run(self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         """Until they leave, the table or their right is gone, or this process ends."""
-        self.watchers.enter(self.table.tenant)
+        with self.watchers.place(self.table.tenant):
+            await self._run(receive, send, headers)
+
+    async def _run(self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         leaving = asyncio.ensure_future(client_left(receive))
         try:
             start = {"type": "http.response.start", "status": 200}
@@ -62,7 +65,6 @@ class Watch:
             leaving.cancel()
             with suppress(asyncio.CancelledError):
                 await leaving
-            self.watchers.leave(self.table.tenant)
 
     async def _begin(self, send: Send) -> None:
         copy = self.copies.of(self.table)

@@ -159,7 +159,7 @@ def look(
     for batch in batches:
         for record in records_of(batch):
             origin = record.origin
-            where = KafkaPartition(origin.topic, origin.partition)
+            where = origin.log
             if origin.offset in wanted[where]:
                 event = open_stream_record(record)
                 minute = audited_minute(event.event_time_ms, event.accepted_at_ms)

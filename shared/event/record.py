@@ -31,6 +31,11 @@ class Origin(NamedTuple):
     partition: int
     offset: int
 
+    @property
+    def log(self) -> KafkaPartition:
+        """In which Kafka partition that was."""
+        return KafkaPartition(self.topic, self.partition)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordIn:

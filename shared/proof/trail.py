@@ -41,7 +41,7 @@ class Trail:
     def of(cls, origins: Iterable[Origin]) -> "Trail":
         wanted: dict[KafkaPartition, Offsets] = {}
         for origin in origins:
-            offsets = wanted.setdefault(KafkaPartition(origin.topic, origin.partition), Offsets())
+            offsets = wanted.setdefault(origin.log, Offsets())
             offsets.add(origin.offset, origin.offset + 1)
         return cls(wanted)
 
@@ -98,7 +98,7 @@ class Trail:
         if isinstance(opened, Malformed):
             return
         origin = opened.origin
-        if origin.offset in self.wanted.get(KafkaPartition(origin.topic, origin.partition), _NONE):
+        if origin.offset in self.wanted.get(origin.log, _NONE):
             yield Kept(opened, record.origin, record.timestamp_ms, headers)
 
 

@@ -220,6 +220,31 @@ def test_who_waits_takes_no_place_from_other_tenants(gateway: RunningGateway) ->
     assert ask(gateway, after=newer, wait_s=0.1).status_code == 200
 
 
+def test_a_tenant_who_waits_reads_the_log_once_at_a_time(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading: list[int] = []
+    since, under_way = stream_pages.StreamPages.since, []
+
+    async def watched(*args: Any, **more: Any) -> stream_pages.StreamPage:
+        under_way.append(1)
+        reading.append(len(under_way))
+        try:
+            await asyncio.sleep(0.1)
+            return await since(*args, **more)
+        finally:
+            under_way.pop()
+
+    monkeypatch.setattr(stream_pages.StreamPages, "since", watched)
+    query = {"from": "2020-01-01T00:00:00Z", "contains": "nowhere", "wait_s": 0.1}
+    asking = [threading.Thread(target=ask, args=(gateway,), kwargs=query) for _ in range(4)]
+    for each in asking:
+        each.start()
+    for each in asking:
+        each.join()
+    assert reading == [1] * 4
+
+
 def test_who_leaves_gives_their_place_up_at_once(gateway: RunningGateway) -> None:
     newer = page(gateway, limit=1)["newer"]
     request = (

@@ -95,9 +95,7 @@ async def find_request(
     wait_until_s, until_s = now_s + wait_s, now_s + SEARCH_S_MAX
 
     def take(record: RecordIn) -> None:
-        newest_ms[KafkaPartition(record.origin.topic, record.origin.partition)] = (
-            record.timestamp_ms
-        )
+        newest_ms[record.origin.log] = record.timestamp_ms
         request.take(record.value)
 
     async with _open(bootstrap_servers) as log:

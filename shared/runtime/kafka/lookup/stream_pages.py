@@ -84,24 +84,28 @@ class StreamPages:
         )
 
     async def since(
-        self, topic: str, start: Cursor | int, *, count: int, wanted: Wanted, wait_s: float = 0.0
+        self, topic: str, start: Cursor | int, *, count: int, wanted: Wanted
     ) -> StreamPage:
-        """What comes from a cursor, or from a time in ms, on; if nothing is there, in `wait_s`."""
-        begun_s = time.monotonic()
+        """What there is from a cursor, or from a time in ms, on."""
         async with self._open() as log:
             spans = await log.spans([topic])
             ends = {where: end for where, (_, end) in spans.items()}
             if isinstance(start, int):
                 at = {**ends, **await log.offsets_at(dict.fromkeys(ends, start))}
             else:
-                # A Kafka partition that came later is read from its start.
-                firsts = {where: first for where, (first, _) in spans.items()}
-                at = _at(start, spans, otherwise=firsts)
+                at = _onwards(start, spans)
             page = _PageAhead(count, wanted, at)
-            is_complete = await page.read(log, ends, until_s=begun_s + _SEARCH_S_MAX)
-            if is_complete and not page.records and wait_s > 0:
-                await page.wait(log, until_s=begun_s + wait_s)
+            is_complete = await page.read(log, ends, until_s=time.monotonic() + _SEARCH_S_MAX)
         return StreamPage(tuple(page.records), newer=_cursor(page.at), is_complete=is_complete)
+
+    async def coming(
+        self, topic: str, start: Cursor, *, count: int, wanted: Wanted, wait_s: float
+    ) -> StreamPage:
+        """What comes from a cursor on, as soon as there is something, or nothing after `wait_s`."""
+        async with self._open() as log:
+            page = _PageAhead(count, wanted, _onwards(start, await log.spans([topic])))
+            await page.wait(log, until_s=time.monotonic() + wait_s)
+        return StreamPage(tuple(page.records), newer=_cursor(page.at))
 
     def _open(self) -> AbstractAsyncContextManager[KafkaReader]:
         return open_reader(
@@ -129,7 +133,7 @@ class _PageAhead:
         # Those beyond a full page are left for the next one.
         if self.is_full():
             return
-        self.at[_where(record)] = record.origin.offset + 1
+        self.at[record.origin.log] = record.origin.offset + 1
         if self.wanted(record):
             self.records.append(record)
             self._byte_count += len(record.value)
@@ -207,7 +211,7 @@ class _WalkBack:
         ]
 
     def _look(self, record: RecordIn) -> None:
-        where, at_ms = _where(record), record.timestamp_ms
+        where, at_ms = record.origin.log, record.timestamp_ms
         self._oldest_ms[where] = min(self._oldest_ms.get(where, at_ms), at_ms)
         if not self.wanted(record):
             return
@@ -227,10 +231,6 @@ class _WalkBack:
         return where in unread and offset < self.begins[where]
 
 
-def _where(record: RecordIn) -> KafkaPartition:
-    return KafkaPartition(record.origin.topic, record.origin.partition)
-
-
 def _at(
     cursor: Cursor | None, spans: Mapping[KafkaPartition, tuple[int, int]], *, otherwise: _Offsets
 ) -> _Offsets:
@@ -240,6 +240,11 @@ def _at(
         where: min(max(said.get(where, otherwise[where]), first), end)
         for where, (first, end) in spans.items()
     }
+
+
+def _onwards(cursor: Cursor, spans: Mapping[KafkaPartition, tuple[int, int]]) -> _Offsets:
+    """A Kafka partition that came later is read from its start."""
+    return _at(cursor, spans, otherwise={where: first for where, (first, _) in spans.items()})
 
 
 def _cursor(offsets: _Offsets) -> Cursor:
