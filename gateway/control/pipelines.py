@@ -6,6 +6,7 @@ Spark, within seconds: GET says what has been found.
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -132,7 +133,7 @@ async def put_pipeline(
         known = before or gone
         if known is None:
             plane.check_bounds(caller.tenant, {"pipelines": 1})
-        try:
+        with told_of_the_document():
             document = named(given, name=pipeline, tenant=caller.tenant)
             keep(document, known)
             owner = config_key("pipeline", pipeline).decode()
@@ -140,9 +141,6 @@ async def put_pipeline(
             wanted = strictly(Pipeline.of(document), before)
             wanted = _goes_on(wanted, known)
             check_wanted(wanted, caller, plane.configuration)
-        except ConfigError as error:
-            pointer = pointer_to(error.setting) if error.setting else ""
-            raise Problem("bad_pipeline", f"{error}.", pointer=pointer) from error
         if wanted.kept_spec is not None:
             await plane.store.make_own(wanted.kept_spec)
         return wanted
@@ -259,6 +257,16 @@ def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
         caller.check_tables()
     for stream in sorted(pipeline.streams):
         caller.check_name(stream)
+
+
+@contextmanager
+def told_of_the_document() -> Iterator[None]:
+    """What is wrong with a document is told with where in it that is."""
+    try:
+        yield
+    except ConfigError as error:
+        pointer = pointer_to(error.setting) if error.setting else ""
+        raise Problem("bad_pipeline", f"{error}.", pointer=pointer) from error
 
 
 def keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:

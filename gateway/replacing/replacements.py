@@ -9,7 +9,14 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
 from gateway.callers import Caller
-from gateway.control.pipelines import check_wanted, keep, known_pipeline, shown, state_of
+from gateway.control.pipelines import (
+    check_wanted,
+    keep,
+    known_pipeline,
+    shown,
+    state_of,
+    told_of_the_document,
+)
 from gateway.control.requests import (
     Admin,
     JsonObject,
@@ -22,7 +29,7 @@ from gateway.control.requests import (
     named,
     strictly,
 )
-from gateway.problems import Problem, pointer_to
+from gateway.problems import Problem
 from shared.config.configuration import Configuration, Replacement
 from shared.config.destination import Start
 from shared.config.model import ConfigError
@@ -81,12 +88,9 @@ async def put_replacement(
     async def edit(before: Replacement | None) -> Replacement:
         configuration = plane.configuration
         current = known_pipeline(pipeline, caller, configuration)
-        try:
+        with told_of_the_document():
             wanted = _wanted(given, current, before, start)
             check_wanted(wanted, caller, configuration)
-        except ConfigError as error:
-            pointer = pointer_to(error.setting) if error.setting else ""
-            raise Problem("bad_pipeline", f"{error}.", pointer=pointer) from error
         known = before.tables if before else {}
         tables = {
             name: 1 + max(known.get(name, 0), configuration.tables[name].generation)
