@@ -42,6 +42,8 @@ QUICK_INTERVALS = {
 STATEMENT_KEY = {"HIFI_OBSERVE_STATEMENT_KEY": "07" * 32}
 # Spark starts in 10 s on two idle cores; tests never meet idle ones.
 PATIENCE_S = 90.0
+# A Spark driver that starts beside the rest of a suite.
+_REVIVAL_S = 240.0
 _LOOK_S = 0.1
 
 
@@ -81,6 +83,14 @@ class RunningHifi:
                 for each in self.added
             ]
             asyncio.run(write_config(self.kafka, gone))
+
+    def revive(self, name: str) -> None:
+        """Start a service again that was killed, and wait until it is ready."""
+        # What dies too often waits longer; these deaths are meant.
+        self.stack.restarts.forgive()
+        self.stack.look_after()
+        (service,) = [each for each in self.stack.services if each.name == name]
+        wait_until(service.is_ready, what=f"{name} is up again", timeout_s=_REVIVAL_S)
 
     def wait_for_lane(self, destination_id: str) -> None:
         metrics = f"http://127.0.0.1:{self.stack.settings.delivery_metrics_port}/metrics"

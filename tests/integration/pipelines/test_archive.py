@@ -57,7 +57,6 @@ def _keep_through_kills(hifi: RunningHifi, source: str, *, kills: int, per_round
     asyncio.run(make_streams(hifi.kafka, [f"{source}-again"]))
     wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
     archive, bucket = ArchiveId("default", source, pipeline.name), bucket_of(folder_of(hifi))
-    service = next(one for one in hifi.stack.services if one.name == "pipelines")
     total = 0
     for nth in range(kills):
         before = len(objects_of(bucket, archive))
@@ -76,9 +75,7 @@ def _keep_through_kills(hifi: RunningHifi, source: str, *, kills: int, per_round
                 look_s=0.01,
             )
         hifi.stack.children["pipelines"].kill()
-        hifi.stack.restarts.forgive()
-        hifi.stack.look_after()
-        wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+        hifi.revive("pipelines")
     objects = wait_until_kept(bucket, archive, total)
     assert sum(each.count for each in objects) == total, "none is there twice"
     for one, other in pairwise(objects):

@@ -182,12 +182,8 @@ def test_kills_in_mid_batch_write_no_row_twice_and_lose_none(
             postgres.kill()
             postgres.start()
             continue
-        service = next(one for one in hifi.stack.services if one.name == "pipelines")
         hifi.stack.children["pipelines"].kill()
-        # What dies too often waits longer; these deaths are meant.
-        hifi.stack.restarts.forgive()
-        hifi.stack.look_after()
-        wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+        hifi.revive("pipelines")
     wait_until_all_is_done(hifi, pipeline, total)
     found = postgres.rows("SELECT count(*), count(DISTINCT id), sum(n) FROM kept", database)
     assert found == [(total, total, sum(range(total)))]

@@ -41,7 +41,6 @@ def test_kills_in_mid_batch_lose_nothing_and_repeats_have_the_same_ids(
     )
     put(hifi.kafka, pipeline)
     wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
-    service = next(one for one in hifi.stack.services if one.name == "pipelines")
     total = 0
     for _ in range(kills):
         events = [{"n": n} for n in range(total, total + ROUND)]
@@ -56,10 +55,7 @@ def test_kills_in_mid_batch_lose_nothing_and_repeats_have_the_same_ids(
         )
         victim = hifi.stack.children["pipelines"]
         victim.kill()
-        # What dies too often waits longer; these deaths are meant.
-        hifi.stack.restarts.forgive()
-        hifi.stack.look_after()
-        wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+        hifi.revive("pipelines")
     wait_until_all_is_done(hifi, pipeline, total)
     rows = {0: written(hifi.kafka, even), 1: written(hifi.kafka, odd)}
     kept = [n for n in range(total) if n % 3]

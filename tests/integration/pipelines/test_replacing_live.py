@@ -170,7 +170,6 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
     post_all(hifi, source, all_events)
     wait_until(lambda: len(written(hifi.kafka, f"{name}-told")) >= 3, what="they are over")
     put(hifi, f"pipelines/{name}/replacement", counting(name, source, "4 seconds", **final))
-    service = next(one for one in hifi.stack.services if one.name == "pipelines")
     wait_until(
         lambda: (
             hifi.balance(pipeline_lane(source, name, 2)).delivered > 0
@@ -181,9 +180,7 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
         look_s=0.01,
     )
     hifi.stack.children["pipelines"].kill()
-    hifi.stack.restarts.forgive()
-    hifi.stack.look_after()
-    wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+    hifi.revive("pipelines")
     wait_for_generation(hifi, name, 2)
     wait_until(
         lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "running",

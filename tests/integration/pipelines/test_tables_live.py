@@ -180,8 +180,6 @@ def test_rows_are_answered_while_their_lane_is_killed_ten_times(joined: Joined) 
     joined.event()
     path = f"/v1/tables/{LAST}/rows/Ada"
     wait_until(lambda: joined.api.get(path).status_code == 200, what="there is a row")
-    stack = joined.hifi.stack
-    service = next(one for one in stack.services if one.name == "pipelines")
     answers: Counter[int] = Counter()
     over = Event()
 
@@ -195,10 +193,8 @@ def test_rows_are_answered_while_their_lane_is_killed_ten_times(joined: Joined) 
     try:
         for _ in range(10):
             event = joined.event()
-            stack.children["pipelines"].kill()
-            stack.restarts.forgive()
-            stack.look_after()
-            wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+            joined.hifi.stack.children["pipelines"].kill()
+            joined.hifi.revive("pipelines")
             wait_until(partial(joined.has, event), what="it goes on", timeout_s=START_S)
     finally:
         over.set()

@@ -51,7 +51,6 @@ def test_kills_in_mid_batch_leave_each_row_as_a_recount_has_it(
     )
     put(hifi.kafka, pipeline)
     wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
-    service = next(one for one in hifi.stack.services if one.name == "pipelines")
     now_ms, total = int(time.time() * 1000), 0
     expected: dict[str, list[int]] = {}
     hits = 0
@@ -74,9 +73,7 @@ def test_kills_in_mid_batch_leave_each_row_as_a_recount_has_it(
         hifi.stack.children["pipelines"].kill()
         # The job may have been stored in between: then this kill has hit nothing.
         hits += is_under_way(hifi.kafka, pipeline)
-        hifi.stack.restarts.forgive()
-        hifi.stack.look_after()
-        wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+        hifi.revive("pipelines")
     wait_until_all_is_done(hifi, pipeline, total)
     rows = history(hifi.kafka, table)
     check_recount(rows, expected)

@@ -37,7 +37,6 @@ def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -
     stream = f"kills{kills}"
     waiting = WAITING if kills > 3 else WAITING // 10
     events = [{"id": f"e{n}"} for n in range(waiting)]
-    retrier = next(one for one in hifi.stack.services if one.name == "retrier")
     with scripted_destination(always(503)) as destination:
         to = Destination(stream=stream, name="to", url=destination.url)
         hifi.add(to)
@@ -53,10 +52,7 @@ def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -
             time.sleep(LIFE_S * (1 + dice.random()))
             victim = hifi.stack.children["retrier"]
             victim.kill()
-            # What dies too often waits longer; these deaths are meant.
-            hifi.stack.restarts.forgive()
-            hifi.stack.look_after()
-            wait_until(retrier.is_ready, what="the retrier is up again", timeout_s=240)
+            hifi.revive("retrier")
             assert hifi.stack.children["retrier"] is not victim
         wait_until(
             lambda: hifi.balance(to.id).delivered == waiting,
