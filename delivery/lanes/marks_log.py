@@ -20,8 +20,8 @@ log = structlog.get_logger()
 MARKS = KafkaPartition(LANES, 0)
 # All processes hear of all marks, and those come by the hundred, each worker's by itself: what has
 # come meanwhile is heard of together. A look costs as much as some fifty marks, so where there are
-# crowds of them the next one is later.
-_GATHER_S, _CROWD_GATHER_S, _CROWD = 0.02, 0.05, 20
+# crowds of them the next one is later: a job's report says the same of its own strands.
+_GATHER_S, _CROWD_GATHER_S, _CROWD = 0.02, 0.1, 20
 # How long the broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
 _AGAIN_S = 0.5

@@ -19,6 +19,7 @@ from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.event.topics import LANES
 from shared.flow.flow_record import FlowRecord
+from shared.runtime.garbage import collect_seldom
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -40,13 +41,14 @@ _ENDS_WITHIN_S = 5.0
 # Workers are there within seconds, and on a machine that has much else to do a bit later.
 _WARM_WITHIN_S = 30.0
 # How often what is known of destinations is shown.
-_SHOW_S = 0.5
+_SHOW_S = 2.0
 # What is left of a destination goes 37 days after it was removed; its marks soon after that.
 _FORGET_S = 3_600.0
 
 
 def run_delivery(settings: DeliverySettings) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    collect_seldom()
     metrics = DeliveryMetrics()
     with spark_process(
         "delivery", settings, metrics, worker_daemon="delivery.lanes.worker_daemon"

@@ -24,12 +24,15 @@ _CROWDED, _OPEN_PART, _WAIT_STRETCH_MAX = 1.5, 0.5, 4.0
 _KEPT_PART = 0.8
 # Each worker that is shared has jobs of its own, which cost as much for few strands as for many. So
 # there is one for so much of a core as is needed, by what tasks had of late, and one less only for
-# a good deal less than that.
-_WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.7, 5.0
+# somewhat less than that: three processes with a fifth of a core each have one each.
+_WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.85, 5.0
 # A job costs Spark 8 ms of processor time, so company is worth waiting for where there is some: few
 # strands go at once, and where more than some two hundred have something to send in a second it is
 # the longest wait. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _STRANDS_S, _MOST_S = 0.03, 0.002, 0.0001, 0.4
+# Where a fleet shares what there is to do, workers have less of it in a job: they wait for longer,
+# by so much of that where they have all but nothing to do.
+_SPARE_STRETCH = 0.75
 _RUNNING_S = 0.05
 # Those in real time that end together go on together: each job more is a process more. Whoever is
 # late by more than that is waited for no longer.
@@ -142,9 +145,20 @@ class Turns:
             kept = exp((self._ran_until_s - now_s) / _MEAN_S)
             self._ran_s = kept * self._ran_s + sum(times.ran_s for _, times in ends)
             self._ran_until_s = now_s
-            self._share_out(self._ran_s / _MEAN_S)
+            self._share_out()
 
-    def _share_out(self, cores: float) -> None:
+    @property
+    def _cores(self) -> float:
+        """What those who are well have had of late."""
+        return self._ran_s / _MEAN_S
+
+    @property
+    def _spare(self) -> float:
+        """What part of what is worth their workers these have not had."""
+        return max(0.0, 1 - self._cores / (_WORTH_CORES * self._sharing))
+
+    def _share_out(self) -> None:
+        cores = self._cores
         if cores > _WORTH_CORES * self._sharing:
             self._sharing = min(self.worker_count, self._sharing + 1)
         elif cores < _LESS_PART * _WORTH_CORES * (self._sharing - 1):
@@ -217,7 +231,8 @@ class Turns:
         """The next job of this kind waits: longer if this one has many strands."""
         if kind is not JobKind.ALONE:
             crowd_s = (_STRAND_S + _STRANDS_S * strand_count) * strand_count
-            wait_s = min(_MOST_S, _LEAST_S + crowd_s)
+            most_s = _MOST_S * (1 + _SPARE_STRETCH * self._spare)
+            wait_s = min(most_s, _LEAST_S + crowd_s)
             wait_s *= min(_WAIT_STRETCH_MAX, max(1.0, self._stretch / _CROWDED))
             if kind is JobKind.APART:
                 wait_s = max(_APART_S, wait_s)

@@ -8,7 +8,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_feed import TopicFeed
 
 # All machines know within 2 s what one has learned.
-_GATHER_S = 0.1
+_GATHER_S = 0.25
 
 
 class StateFeed(TopicFeed[dict[str, FlowRecord]]):

@@ -74,3 +74,9 @@ def test_what_was_made_for_executors_that_are_gone_is_forgotten(
     # Those of no executor stay, and those of the one that stays are used again.
     assert jobs._template({}, "2", 1) is jobs._templates["[]", "2", 1]
     assert [size for _, _, size in jobs.run([b"xy"], pool="p")] == [2]
+
+
+def test_spark_keeps_nothing_of_jobs_that_are_done(jobs: TaskJobs[tuple[int, str, int]]) -> None:
+    jobs.run([b"x"], pool="p")
+    kept = jobs.context._jsc.sc().statusStore().jobsList(None)
+    assert kept.isEmpty()

@@ -286,6 +286,24 @@ def test_who_has_little_to_do_uses_fewer_workers_and_all_of_them_again_when_ther
     assert of.workers(JobKind.FOLLOWING) == 4, "in real time nobody waits for others' work"
 
 
+@pytest.mark.parametrize(("cores", "expected_s"), [(0.6, 0.4), (0.2, 0.5), (0.0, 0.7)])
+def test_a_worker_with_little_to_do_waits_for_company_for_longer(
+    cores: float, expected_s: float
+) -> None:
+    """Where three processes share what one could do, each job has a third of it."""
+    of = Turns(worker_count=2)
+    fed(of, cores, from_s=0.0, for_s=60)
+    of.pause(JobKind.SHARED, strand_count=200, now_s=0.0)
+    assert not of.may_start(JobKind.SHARED, now_s=expected_s - 0.02)
+    assert of.may_start(JobKind.SHARED, now_s=expected_s + 0.02)
+
+
+def test_a_third_of_what_takes_two_workers_is_for_one() -> None:
+    of = Turns(worker_count=2)
+    assert fed(of, 0.6, from_s=0.0, for_s=60)[-1] == 2
+    assert fed(of, 0.23, from_s=60.0, for_s=60)[-1] == 1
+
+
 @pytest.mark.parametrize("cores", [0.25, 0.31, 0.59, 0.61, 0.9])
 def test_how_many_share_does_not_swing(cores: float) -> None:
     """Whoever changes the worker opens its connections anew."""
