@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-archive bench-client bench-gateway \
 	bench-delivery bench-fleet bench-http bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
-	docs clean
+	docs docs-serve clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -58,13 +58,13 @@ programs: # what tests use besides Python and Java
 # What the examples for JavaScript use besides the client.
 PACKAGES := examples/javascript/node_modules/.synced
 
-test: programs .venv/.synced .venv/.rate-synced $(PACKAGES) ## all tests: real Kafka, real Spark, real HTTP
+test: programs .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) ## all tests: real Kafka, real Spark, real HTTP
 	@# Two at a time: what checks takes one core, and tests wait half of their time.
 	@begun=$$(date +%s); $(MAKE) --no-print-directory -j2 --output-sync lint types tidy coverage \
 		$(if $(ARGS),&& $(PYTEST_ALL) $(ARGS),half-1 half-2); code=$$?; \
 		echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
 
-half-1 half-2: .venv/.synced .venv/.rate-synced $(PACKAGES) # what is in which: tests/support/halves.py
+half-1 half-2: .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) # what is in which: tests/support/halves.py
 	@$(PYTEST_ALL) --half=$(@:half-%=%)
 
 test-aws: .venv/.aws-synced ## the templates of deploy/aws: assertions, cdk-nag, cfn-lint (needs node); no AWS and no network
@@ -118,8 +118,12 @@ bench-archive: .venv/.bench-synced ## how fast a stream is kept in a store, and 
 bench-retrier: .venv/.bench-synced ## a million waiting events, half of their destinations dead: lateness, memory, rewrites
 	@$(BIN)/python -m benchmarks.retrier $(ARGS)
 
-docs: .venv/.synced ## write the generated pages anew
+docs: .venv/.docs-synced ## write the generated pages anew, and build all as a site, in build/docs/site
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/build_site.py
+
+docs-serve: .venv/.docs-synced ## the same, and show it at http://localhost:8000
+	@$(BIN)/python docs/build_site.py serve
 
 chaos: .venv/.synced ## all of Hifi under random trouble, then its books against a recount (ARGS="--seed 7 --minutes 5")
 	@$(BIN)/python -m tests.chaos $(ARGS)
@@ -139,6 +143,10 @@ clean: ## remove what make has made here; data/ stays
 # one has been seen to make the whole environment anew.
 .venv/.rate-synced: .venv/.synced
 	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python $(BIN)/python
+	@touch $@
+
+.venv/.docs-synced: .venv/.synced
+	@$(UV) sync --quiet --frozen --inexact --extra local --group docs --python $(BIN)/python
 	@touch $@
 
 $(PACKAGES): examples/javascript/package-lock.json

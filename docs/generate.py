@@ -1,17 +1,25 @@
-"""Writes what follows from the code: lifecycle.md, metrics.md, alert rules, dashboards.
+"""Writes what follows from the code: states, metrics, commands, alert rules, dashboards.
 
 `python docs/generate.py` writes them; with `--check` it only says whether they are current.
 """  # noqa: INP001 - documents are no package
 
+import inspect
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
 
 from deploy.alerts.rule_file import rule_file
+from deploy.cli.commands import PANELS, app
 from deploy.dashboards.boards import boards
 from shared import metric_names
 from shared.retry import lifecycle
 
+# Every command has it, and what it does is no secret.
+_EVERYWHERE = frozenset({"--help", "--install-completion"})
 FOLDER = Path(__file__).parent
 
 LIFECYCLE = """\
@@ -46,11 +54,23 @@ destination, a status, a reason; never an event id, a URL or a key.
 {table}
 """
 
+COMMANDS = """\
+# Every command
+
+<!-- Written by docs/generate.py from the commands themselves: change them, then run it. -->
+
+What `hifi COMMAND --help` says, in one place. Where a Hifi is, profiles, exit codes and completion:
+[the command line](commands.md). In brackets is the variable of an option.
+
+{pages}
+"""
+
 
 def documents() -> Mapping[str, str]:
     """Every generated file: its path from docs/, and its text."""
     return {
         "lifecycle.md": LIFECYCLE.format(chart=lifecycle.chart(), rows=_state_rows()),
+        "command-line.md": COMMANDS.format(pages=_command_pages()),
         "metrics.md": METRICS.format(table=metric_names.table()),
         "../deploy/alerts/hifi.yaml": rule_file(),
         **{f"../deploy/dashboards/{name}": text for name, text in boards().items()},
@@ -83,6 +103,49 @@ def _state_rows() -> str:
             f"| `{state.value}` | {lifecycle.MEANINGS[state]} | {', '.join(targets) or '-'} |"
         )
     return "\n".join(rows)
+
+
+def _command_pages() -> str:
+    """All of them, in the groups of `hifi --help`."""
+    whole: Any = get_command(app)
+    parts = []
+    for panel, names in PANELS.items():
+        parts.append(f"## {panel}")
+        for name in names:
+            parts += _command(f"hifi {name}", whole.commands[name].loaded())
+    return "\n\n".join(parts)
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    yield f"### {name}"
+    yield inspect.cleandoc(command.help).replace("\f", "").replace("\b", "").strip()
+    options = [each for each in command.params if _EVERYWHERE.isdisjoint(each.opts)]
+    if options:
+        rows = "\n".join(map(_row, options))
+        yield f"| | what | else |\n|---|---|---|\n{rows}"
+    for part, its in getattr(command, "commands", {}).items():
+        yield from _command(f"{name} {part}", its)
+
+
+def _row(option: Any) -> str:
+    is_argument = option.param_type_name == "argument"
+    names = [option.metavar or option.name.upper()] if is_argument else option.opts
+    told = ", ".join(f"`{each}`" for each in [*names, *option.secondary_opts])
+    variable = f" (`{option.envvar}`)" if option.envvar else ""
+    return f"| {told} | {_cell(option.help or '')}{variable} | {_default(option)} |"
+
+
+def _default(option: Any) -> str:
+    if option.required:
+        return "needed"
+    default = option.default
+    if default is None or default == "" or isinstance(default, bool) or callable(default):
+        return ""
+    return _cell(f"`{default}`")
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
 def _read(path: Path) -> str | None:

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match
 
 from gateway.answers import problem_answer
@@ -22,6 +22,7 @@ from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
+from gateway.http.api_page import HEADERS, api_page
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
@@ -115,6 +116,11 @@ async def describe(request: Request) -> Response:
     return JSONResponse(request.app.state.described)
 
 
+@_about.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+async def show_api(request: Request) -> Response:
+    return HTMLResponse(request.app.state.api_page, headers=HEADERS)
+
+
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, keys),
     *(dead_letter_routes, receipt_routes, stream_events),
@@ -127,11 +133,12 @@ _REFUSALS = (
 
 
 def _control_app(plane: ControlPlane) -> FastAPI:
-    # The pages of the framework load scripts from elsewhere; the document is our own.
+    # The pages of the framework load scripts from elsewhere; the document and its page are our own.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.router.routes.extend(_ROUTES)
     app.state.control_plane = plane
     app.state.described = described(plane.settings)
+    app.state.api_page = api_page(app.state.described)
     for kind in _REFUSALS:
         app.add_exception_handler(kind, _tell)
     return app

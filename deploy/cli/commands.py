@@ -155,7 +155,7 @@ class _NotLoaded(TyperCommand):
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         """From here on the command itself does all, with the defaults of the profile."""
-        command = self._loaded()
+        command = self.loaded()
         # None while a shell asks for completions; and a profile is not made of another.
         is_of_a_hifi = parent.obj is not None and info_name != "profiles"
         defaults = parent.obj.defaults() if is_of_a_hifi else {}
@@ -163,7 +163,7 @@ class _NotLoaded(TyperCommand):
             defaults = dict.fromkeys(command.commands, defaults)
         return command.make_context(info_name, args, parent, default_map=defaults, **extra)
 
-    def _loaded(self) -> Any:
+    def loaded(self) -> Any:
         module, _, attribute = self._place.partition(":")
         found = getattr(import_module(module), attribute)
         set_up_logs()

@@ -223,14 +223,20 @@ class Tab:
     def type(self, text: str) -> None:
         self.send("Input.insertText", text=text)
 
-    def picture(self) -> bytes:
-        """The whole page as PNG."""
+    def picture(self, *, height_max: int | None = None) -> bytes:
+        """The whole page as PNG, or its upper part."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
         answer = self.send(
             "Page.captureScreenshot",
             format="png",
             captureBeyondViewport=True,
-            clip={"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1},
+            clip={
+                "x": 0,
+                "y": 0,
+                "width": size["width"],
+                "height": min(size["height"], height_max or size["height"]),
+                "scale": 1,
+            },
         )
         return b64decode(answer["data"])
 

@@ -2,7 +2,7 @@
 
 Starts all of Hifi on free ports in a temporary folder, with destinations in every state, sends
 events that succeed, that fail once and that fail for good, loses some, and stops it all again. The
-pictures go to build/shots.
+pictures go to build/shots, and those that the documentation shows to docs/pictures.
 """
 
 import asyncio
@@ -46,6 +46,9 @@ TRAFFIC_S = 100.0
 # The heat-map is that wide, and this one of its minutes has lost something.
 MINUTES_BACK = 20
 LOST_MINUTE = 7
+# What the documentation shows of which page: the upper part.
+DOCUMENTED = {"overview": "overview", "destination-open": "failing"}
+DOCUMENTED_PX = 700
 LOOKS: Mapping[str, Mapping[str, Any]] = {
     "light": {},
     "dark": {"scheme": "dark"},
@@ -198,6 +201,9 @@ def take(tab: Tab, console: str, look: str) -> None:
     for name, path in PAGES.items():
         tab.open(console + path)
         (FOLDER / f"{name}-{look}.png").write_bytes(tab.picture())
+        if look == "light" and name in DOCUMENTED:
+            shown = FOLDER.parents[1] / "docs" / "pictures" / f"{DOCUMENTED[name]}.png"
+            shown.write_bytes(tab.picture(height_max=DOCUMENTED_PX))
 
 
 def _say(what: str) -> None:
