@@ -60,6 +60,12 @@ class Documents:
             self.states[name] = replace(known, why=why, at_ms=now_ms)
             self.untold.add(name)
 
+    def lost(self, title: str, count: int, offsets: str, *, now_ms: int) -> None:
+        """Kafka has deleted that many offsets before it read them, these last."""
+        if (known := self.states.get(title)) is not None:
+            state = replace(known, lost=known.lost + count, lost_last=offsets, at_ms=now_ms)
+            self._say(self.ours[title], state)
+
     def built(self, title: str, behind: int | None, *, now_ms: int) -> None:
         """How many events it is behind what it is to replace; None once it has taken its place."""
         standing: Standing = "running" if behind is None else "replacing"

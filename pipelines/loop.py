@@ -21,6 +21,7 @@ from pipelines.functions.granted import calls_of, granted
 from pipelines.jobs.job import Task
 from pipelines.jobs.kept_lanes import KeptLanes
 from pipelines.jobs.kept_store import ForgottenTopics
+from pipelines.jobs.losses import Losses
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
 from pipelines.jobs.succession import Succession
@@ -34,7 +35,7 @@ from pipelines.tables.look_ups import NO_TABLES, Tables
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.pipeline import Pipeline
 from shared.config.steps.window import Keeping
-from shared.event.record import KafkaPartition, RecordOut
+from shared.event.record import RecordOut
 from shared.event.topics import (
     PIPELINES,
     lease_group,
@@ -91,13 +92,14 @@ class PipelineLoop:
         self._granted: dict[str, frozenset[str]] = {}
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
         self.keepers = KeptLanes()
+        self.losses = Losses(self.log, self.book, self.writers, self.metrics, self._say_lost)
         self.runner = JobRunner(
             self.spark,
             settings,
             self.metrics,
             self.book,
             self.writers,
-            self.log,
+            self.losses,
             self.sinks,
             self._say,
             self.keepers,
@@ -285,8 +287,7 @@ class PipelineLoop:
                 ends = await self.log.ends(
                     [it for top in topics for it in self.log.partitions(top)]
                 )
-                for lane_id, where in self.book.see_ends(ends, asked_ms):
-                    await self._go_on_without(lane_id, where)
+                await self.losses.look(running, self.book.see_ends(ends, asked_ms))
             # Each comes to its end: what is asked again while it is under way is said twice.
             entering = [*self.entrance.entering(running), self._tell_states()]
             for error in await asyncio.gather(*entering, return_exceptions=True):
@@ -316,11 +317,8 @@ class PipelineLoop:
     def _say(self, title: str, why: str) -> None:
         self.documents.held_up(title, why, now_ms=now_ms())
 
-    async def _go_on_without(self, lane_id: str, where: KafkaPartition) -> None:
-        """Kafka has lost the end of a log: what comes there from now on is new."""
-        at = self.book.ends[where]
-        log.error("lane.data_lost", lane=lane_id, where=where, to=at)
-        self.book.move(lane_id, where, at)
+    def _say_lost(self, title: str, count: int, offsets: str) -> None:
+        self.documents.lost(title, count, offsets, now_ms=now_ms())
 
     async def _tell_states(self) -> None:
         """To whoever follows them."""

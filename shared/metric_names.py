@@ -206,7 +206,7 @@ PIPELINES_EVENTS_READ = _of_pipeline(
 PIPELINES_EVENTS = Metric(
     "hifi_pipelines_events_total",
     "What became of events, by outcome: passed (one may become several), filtered, late or dead;"
-    " what is read again counts again.",
+    " what is read again counts again. Lost are offsets that Kafka had deleted before.",
     labels=("pipeline", "outcome"),
 )
 PIPELINES_KEPT = _of_pipeline(

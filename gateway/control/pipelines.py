@@ -210,7 +210,8 @@ async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
 
 def shown(pipeline: Pipeline, state: PipelineState) -> dict[str, Any]:
     """The pipeline as the API shows it: with how it stands."""
-    said = {"standing": state.standing, "why": state.why, "pointer": state.pointer}
+    told = ("standing", "why", "pointer", "lost", "lost_last")
+    said = {each: getattr(state, each) for each in told}
     return {**shown_document(pipeline), "state": said}
 
 

@@ -274,8 +274,8 @@ class Sampler:
         )
         lane = replace(lane, verdict=found.verdict, reason=found.reason, cause=found.cause)
         told = (state.standing, state.why, state.pointer)
-        kept = (state.kept, state.kept_bytes)
-        return PipelineView(view.stream, view.name, view.balance, lane, *told, rates, *kept)
+        kept, lost = (state.kept, state.kept_bytes), (state.lost, state.lost_last)
+        return PipelineView(view.stream, view.name, view.balance, lane, *told, rates, *kept, *lost)
 
     def _shown(
         self, destination_id: str, books: LiveBooks, at_ms: int, *, is_paused: bool

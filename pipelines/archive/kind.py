@@ -24,10 +24,12 @@ def archive_kind(settings: PipelinesSettings) -> SinkKind:
         events_max=settings.archive_events_max,
         time_box_s=_TIME_BOX_S,
     )
-    return SinkKind(gathering, lambda pipeline: archive_sink(pipeline, stores, folders))
+    return SinkKind(gathering, lambda pipeline, life: archive_sink(pipeline, life, stores, folders))
 
 
-def archive_sink(pipeline: Pipeline, stores: dict[str, Store], folders: Path | None) -> ArchiveSink:
+def archive_sink(
+    pipeline: Pipeline, life: str, stores: dict[str, Store], folders: Path | None
+) -> ArchiveSink:
     """SinkAwayError if its store is not for it."""
     output = pipeline.sink
     assert isinstance(output, ToArchive), "it archives"
@@ -39,7 +41,7 @@ def archive_sink(pipeline: Pipeline, stores: dict[str, Store], folders: Path | N
         raise SinkAwayError(f"there is no store {output.archive!r} for {pipeline.tenant}: {there}")
     return ArchiveSink(
         store,
-        ArchiveId(pipeline.tenant, pipeline.source.stream, pipeline.name),
+        ArchiveId(pipeline.tenant, pipeline.source.stream, pipeline.name, life),
         pipeline.fingerprint,
         pipeline.is_tee,
         folders,

@@ -2,7 +2,8 @@
 
 Where an object is cut depends on the range, which is stored before anything is written, and on the
 events in it. So whoever does a range again, after a crash, makes the same objects: what is there
-already is compared, and kept (ADR 0084).
+already is compared, and kept (ADR 0084). Where a topic is made anew, offsets begin again: that is
+another life of the stream, and kept beside (ADR 0088).
 """
 
 import hashlib
@@ -137,7 +138,7 @@ class ArchiveWriter:
         except (UnreadableError, KeyError) as error:
             raise SinkAwayError(
                 f"the object {said.path} is there already, and holds something else ({error}):"
-                " move it away, or archive this stream under another name"
+                " it is of another Hifi, which needs a store or a path of its own"
             ) from None
         return made.said(self.sink, said.end, there, (document, is_whole))
 
@@ -171,6 +172,7 @@ class _Making:
             tenant=sink.id.tenant,
             stream=sink.id.stream,
             archive=sink.id.name,
+            life=sink.id.life,
             partition=self.partition,
             first=self.first,
             end=end,

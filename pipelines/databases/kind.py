@@ -44,7 +44,7 @@ class Databases:
 
     @property
     def kind(self) -> SinkKind:
-        return SinkKind(_GATHERING, self.made, self.ended)
+        return SinkKind(_GATHERING, lambda pipeline, _: self.made(pipeline), self.ended)
 
     def made(self, pipeline: Pipeline) -> DatabaseSink:
         """SinkAwayError while its server is left alone."""

@@ -1,5 +1,6 @@
 """Says what a job has made of the events of a pipeline, and writes it down as receipts. Pure."""
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,6 +17,8 @@ from shared.proof.receipt import PASSED, Covered, Receipt, ReceiptOutcome, sheet
 
 # Of one receipt, so that a record of them has room for it: 50 bytes each.
 _COVERED_MAX = 2_000
+# Kafka had deleted what was to be read next.
+_LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,28 @@ def receipts(
 
     key = share.lane_id.encode()
     return [RecordOut(RECEIPTS, key, sheet) for sheet in sheets_of(lines())]
+
+
+def owed_from(lane_id: str, position: Position, *, now_ms: int) -> list[RecordOut]:
+    """A receipt of no event: from there on a lane owes an outcome, whatever the log still holds.
+
+    Without it, one that has told nothing yet of a Kafka partition would owe what is left there.
+    """
+    receipt = Receipt(
+        destination_id=lane_id,
+        outcome=ReceiptOutcome.DELIVERED,
+        reason=_LOST,
+        batch_id=str(uuid.uuid4()),
+        event_count=0,
+        covered=tuple(Covered(*where, at, at) for where, at in position.items()),
+        minutes={},
+        event_time_ms_min=now_ms,
+        accepted_at_ms_min=now_ms,
+        attempt=1,
+        started_at_ms=now_ms,
+        ended_at_ms=now_ms,
+    )
+    return [RecordOut(RECEIPTS, lane_id.encode(), it) for it in sheets_of([receipt.to_json()])]
 
 
 def _with_counts(receipt: Receipt, made: Made) -> Receipt:

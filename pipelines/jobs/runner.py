@@ -14,6 +14,7 @@ from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.jobs.job import JobFailedError, Task, run_job
 from pipelines.jobs.kept_lanes import KeptLanes, Stored, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
+from pipelines.jobs.losses import Losses
 from pipelines.jobs.outcomes import Made, receipts
 from pipelines.jobs.poison import dead_letter
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError
@@ -29,7 +30,6 @@ from shared.event.topics import lane_group
 from shared.proof.intervals import Offsets
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases.fenced_positions import Reach
-from shared.runtime.kafka.log_client import LogClient
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ class JobRunner:
     metrics: PipelineMetrics
     book: PipelineBook
     writers: SlotWriters
-    log: LogClient
+    losses: Losses
     sinks: Mapping[str, SinkKind]
     # Gets the pipeline, and why what it writes to does not take anything; empty: it does.
     told: Callable[[str, str], None] = lambda _, __: None
@@ -82,7 +82,7 @@ class JobRunner:
         """Never raises: the lanes of the job are told how it ended."""
         began_s, began_ms = time.monotonic(), now_ms()
         try:
-            work = [self._with_sink(task) for task in work]
+            work = [await self._with_sink(task) for task in work]
             # Before anything is written: whoever goes on from here says what may be a repeat.
             ready = await self._store(job, {task: Told(_until(task.share)) for task in work})
             if not ready:
@@ -93,17 +93,36 @@ class JobRunner:
             found = await self.in_thread(run_job, self._plans, self.settings, ready)
             made = dict(zip(ready, found, strict=True))
             await self._store_made(job, made, began_s, began_ms)
-        except JobFailedError as error:
-            await self._cut(job, work, error, began_ms)
-        except TooMuchAtOnceError as error:
-            await self._too_much(job, work, error, began_ms)
         except Exception as error:  # noqa: BLE001 - it is told, and tried again
-            self._held_up(job, work, error)
+            await self._went_wrong(job, work, error, began_ms)
 
-    def _with_sink(self, task: Task) -> Task:
+    async def _went_wrong(
+        self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int
+    ) -> None:
+        """What is to be read may be gone: then nothing else is at fault."""
+        try:
+            passing = await self.losses.pass_by(work)
+        except Exception as away:  # noqa: BLE001 - as above
+            self._held_up(job, work, away)
+            return
+        others = [task for task in work if task not in passing]
+        for task in passing:
+            if (output := task.pipeline.sink) is not None and task.sink is not None:
+                self.sinks[output.member].ended(task.pipeline, error)
+        if not others:
+            return
+        if isinstance(error, JobFailedError):
+            await self._cut(_part(job, others), others, error, began_ms)
+        elif isinstance(error, TooMuchAtOnceError):
+            await self._too_much(_part(job, others), others, error, began_ms)
+        else:
+            self._held_up(job, others, error)
+
+    async def _with_sink(self, task: Task) -> Task:
         if (output := task.pipeline.sink) is None:
             return task
-        return replace(task, sink=self.sinks[output.member].made(task.pipeline))
+        topic_id = await self.losses.topic_id(task)
+        return replace(task, sink=self.sinks[output.member].made(task.pipeline, topic_id))
 
     async def close_windows(self, job: Planned, task: Task) -> None:
         """Write what is over since time has passed, without an event."""
@@ -241,7 +260,7 @@ class JobRunner:
         (task,), ((where, (at, _)),) = work, job.shares[0].ranges.items()
         try:
             letter = await dead_letter(
-                self.log, where, at, task.pipeline, reason=error.reason, why=short(error)
+                self.losses.log, where, at, task.pipeline, reason=error.reason, why=short(error)
             )
             dead = {(error.reason, where): Offsets.of([(at, at + 1)])} if letter else {}
             made = Made(dead=dead)

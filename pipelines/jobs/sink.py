@@ -100,7 +100,8 @@ class SinkKind:
 
     gathering: Gathering
     # May raise SinkAwayError: what its document names may not be there just now.
-    made: Callable[[Pipeline], Sink]
+    # With the id of its stream's topic.
+    made: Callable[[Pipeline, str], Sink]
     # How a job of a pipeline has ended: without an error, or with that.
     ended: Callable[[Pipeline, Exception | None], None] = lambda *_: None
 

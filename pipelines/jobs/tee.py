@@ -36,11 +36,8 @@ _AGAIN_S = 0.2
 # Where processors are short, a task rests so many times as long as it had to wait for one, and at
 # most so many times as long as it had one.
 _REST = 5
-# It would be a hole that nobody has been told of.
-_GONE = (
-    "{place}, has nothing at {at} any more, which is not kept yet: keep what is there under another"
-    " name"
-)
+# Whoever gave the range finds out how much that is, and goes on behind it.
+_GONE = "{place}, has nothing at {at} any more, which is not kept yet"
 # So many at a time are made columns of.
 _ROWS_MAX = 10_000
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

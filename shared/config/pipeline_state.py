@@ -27,6 +27,9 @@ class PipelineState(Struct, frozen=True):
     # Of one with windows or keys: how many it keeps, and how many bytes of memory they take.
     kept: int | None = None
     kept_bytes: int = 0
+    # How many offsets Kafka had deleted before it came to them, and which these were last.
+    lost: int = 0
+    lost_last: str = ""
 
     @property
     def is_level(self) -> bool:

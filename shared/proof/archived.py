@@ -5,6 +5,7 @@ of it come from these events and from nothing else: who writes it again, after a
 same. Beside each object stands what is said of it, so that a restore needs no Kafka.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -13,8 +14,10 @@ import msgspec
 
 from shared.proof.intervals import Offsets
 
+_LIFE = "life="
 _DIGITS = 20
 _SUFFIX = ".json"
+_MANIFEST = re.compile(r"/date=[\d-]+/partition=\d+/\d{20}-\d{20}\.json$")
 
 
 class ArchiveId(NamedTuple):
@@ -24,11 +27,18 @@ class ArchiveId(NamedTuple):
     stream: str
     # The pipeline.
     name: str
+    # Of which topic: one that was deleted and made anew has another id, and offsets from 0 on.
+    # Empty: not told, as archives did not at first.
+    life: str = ""
+
+    @property
+    def above(self) -> str:
+        """All of its lives are below this, and nothing of another archive."""
+        return f"{self.tenant}/streams/{self.stream}/archive={self.name}"
 
     @property
     def root(self) -> str:
-        """Nothing of it is elsewhere, and nothing of another is below this."""
-        return f"{self.tenant}/streams/{self.stream}/archive={self.name}"
+        return f"{self.above}/{_LIFE}{self.life}" if self.life else self.above
 
     @property
     def objects(self) -> str:
@@ -45,6 +55,8 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     stream: str
     archive: str
+    # The topic's id (`ArchiveId.life`).
+    life: str = ""
     partition: int
     # The offsets that it is about; some may have been filtered, or be Kafka's own marks.
     first: int
@@ -65,7 +77,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> ArchiveId:
-        return ArchiveId(self.tenant, self.stream, self.archive)
+        return ArchiveId(self.tenant, self.stream, self.archive, self.life)
 
     @property
     def path(self) -> str:
@@ -98,8 +110,43 @@ def day_of(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
+def life_in(folder: str) -> str | None:
+    """Which life of an archive a folder right below it is."""
+    name = folder.rstrip("/").rpartition("/")[2]
+    return name.removeprefix(_LIFE) if name.startswith(_LIFE) else None
+
+
+def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
+    """Whether one life goes on where another ends, by the paths of their manifests.
+
+    Of a topic that was made anew offsets begin again; in the same one they go on.
+    """
+    begins, edges = dict[str, int](), dict[str, set[int]]()
+    for path in later:
+        partition, first, _ = _range_in(path)
+        begins[partition] = min(first, begins.get(partition, first))
+    for path in earlier:
+        partition, first, end = _range_in(path)
+        edges.setdefault(partition, set()).update((first, end))
+    both = begins.keys() & edges.keys()
+    return bool(both) and all(
+        begins[it] in edges[it] and begins[it] > min(edges[it]) for it in both
+    )
+
+
+def _range_in(path: str) -> tuple[str, int, int]:
+    *_, partition, name = path.split("/")
+    first, _, end = name.removesuffix(_SUFFIX).partition("-")
+    return partition, int(first), int(end)
+
+
 def is_manifest(path: str) -> bool:
-    return path.endswith(_SUFFIX)
+    return _MANIFEST.search(path) is not None
+
+
+def day_in(path: str) -> str:
+    """Of its first event; empty if it is none of ours."""
+    return next((part[5:] for part in path.split("/") if part.startswith("date=")), "")
 
 
 def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
@@ -107,8 +154,7 @@ def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
 
     It ends within a day of its first event, or nobody would have waited for it.
     """
-    day = next((part[5:] for part in path.split("/") if part.startswith("date=")), None)
-    if day is None:
+    if not (day := day_in(path)):
         return False
     return (to_ms is None or day <= day_of(to_ms)) and (
         from_ms is None or day >= day_of(from_ms - _LONGEST_MS)

@@ -269,6 +269,9 @@ class PipelineView:
     # Open windows, or keys that are known, and the memory that they take; None: it keeps nothing.
     kept: int | None = None
     kept_bytes: int = 0
+    # How many offsets Kafka had deleted before it came to them, and which these were last.
+    lost: int = 0
+    lost_last: str = ""
 
     @property
     def events_per_s(self) -> float:

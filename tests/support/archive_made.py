@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipelines.archive.sink import ArchiveSink
 from shared.config.outside.store import Store
-from shared.event.record import KafkaPartition
+from shared.event.record import KafkaPartition, Ranges
 from shared.proof.archived import Archived, ArchiveId
 from shared.runtime.archive.files import SCHEMA
 from shared.runtime.archive.stores import OpenStore
@@ -32,15 +32,16 @@ def row(partition: int, offset: int, value: bytes | None = b"{}") -> dict[str, A
     }
 
 
-def sink_of(folder: Path, *, document: str = "d") -> ArchiveSink:
+def sink_of(folder: Path, *, document: str = "d", life: str = "") -> ArchiveSink:
     store = Store("here", f"file://{folder}")
-    return ArchiveSink(store, ARCHIVE, document, is_whole=True, folders=folder)
+    archive = ARCHIVE._replace(life=life)
+    return ArchiveSink(store, archive, document, is_whole=True, folders=folder)
 
 
-def kept(sink: ArchiveSink, *rows: dict[str, Any]) -> list[Archived]:
+def kept(sink: ArchiveSink, *rows: dict[str, Any], ranges: Ranges = RANGES) -> list[Archived]:
     schema = pa.schema([pa.field("partition", pa.int32()), *SCHEMA])
     said: list[Any] = []
-    with sink.open(RANGES) as writer:
+    with sink.open(ranges) as writer:
         for partition in sorted({each["partition"] for each in rows}):
             mine = [each for each in rows if each["partition"] == partition]
             said += writer.take(pa.RecordBatch.from_pylist(mine, schema))

@@ -9,7 +9,7 @@ from shared.config.outside.store import Store
 from shared.event.derived import RESTORED
 from shared.event.topics import stream_topic
 from shared.proof.archived import Archived, ArchiveId
-from shared.runtime.archive.reading import listed
+from shared.runtime.archive.reading import listed, lives_of
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.secret_box import SecretBox
 from tests.support.kafka_log import read_all
@@ -36,7 +36,8 @@ def bucket_of(folder: Path) -> OpenStore:
 
 
 def objects_of(bucket: OpenStore, archive: ArchiveId) -> list[Archived]:
-    there = listed(bucket, archive)
+    """Of its newest life."""
+    there = listed(bucket, lives_of(bucket, archive)[-1])
     assert there.damage == ()
     return sorted(there.objects, key=lambda each: (each.partition, each.first))
 
@@ -69,8 +70,9 @@ def log_of(kafka: str, stream: str) -> dict[int, list[Kept]]:
 def restored(
     kafka: str, bucket: OpenStore, archive: ArchiveId, to_stream: str, *, restore_id: str
 ) -> Restoring:
-    """All of it, at once."""
-    wanted = Restore(restore_id, archive, to_stream, None, None, None)
+    """All of the newest life, or of the one that is named, at once."""
+    life = archive if archive.life else lives_of(bucket, archive)[-1]
+    wanted = Restore(restore_id, life, to_stream, None, None, None)
     restoring = Restoring(kafka, bucket, wanted, found(bucket, wanted))
 
     async def run() -> None:

@@ -12,7 +12,7 @@ from benchmarks.paced import write_all
 from benchmarks.pipelines.bench import Bench, count_of, make_streams
 from deploy.cli.archive.restoring import Restore, Restoring, found
 from shared.proof.archived import ArchiveId
-from shared.runtime.archive.reading import listed
+from shared.runtime.archive.reading import listed, lives_of
 from shared.runtime.archive.stores import OpenStore
 
 _EVENTS = 400_000
@@ -32,7 +32,7 @@ def measure(bench: Bench) -> dict[str, float]:
         for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
             name = f"kept-{nth}"
             rates.append(runner.drain(archive_of("kept", name), count))
-            objects = listed(bucket, ArchiveId("default", "kept", name)).objects
+            objects = listed(bucket, _life(bucket, name)).objects
             errors += abs(sum(each.count for each in objects) - count)
             largest_mb = max(largest_mb, *(each.size / 1_048_576 for each in objects))
     restored = _restore(servers, bucket, "kept-0", bench.count(_RESTORED))
@@ -46,9 +46,13 @@ def measure(bench: Bench) -> dict[str, float]:
     }
 
 
+def _life(bucket: OpenStore, archive: str) -> ArchiveId:
+    return lives_of(bucket, ArchiveId("default", "kept", archive))[-1]
+
+
 def _restore(servers: str, bucket: OpenStore, archive: str, count: int) -> float:
     """Events per second, of so many."""
-    wanted = Restore("bench", ArchiveId("default", "kept", archive), "again", None, None, None)
+    wanted = Restore("bench", _life(bucket, archive), "again", None, None, None)
     restoring = Restoring(servers, bucket, wanted, found(bucket, wanted))
 
     async def some() -> float:

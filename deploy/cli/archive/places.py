@@ -11,7 +11,7 @@ from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.stack_settings import FOLDERS, STORES
 from shared.config.access import DEFAULT_TENANT
 from shared.proof.archived import ArchiveId
-from shared.runtime.archive.reading import archives_of
+from shared.runtime.archive.reading import archives_of, lives_of
 from shared.runtime.archive.stores import (
     FOLDERS_VARIABLE,
     STORES_VARIABLE,
@@ -21,6 +21,9 @@ from shared.runtime.archive.stores import (
 )
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, UsageError
+
+# What was kept before lives had names.
+_UNNAMED = "unnamed"
 
 
 class StoreError(OperatorError):
@@ -38,9 +41,10 @@ class ArchiveChoice:
     archive: str | None
     tenant: str
     keys: str | None
+    life: str | None = None
 
-    def open(self, stream: str) -> tuple[OpenStore, ArchiveId]:
-        """The store, and the one archive of the stream there."""
+    def open(self, stream: str) -> tuple[OpenStore, list[ArchiveId]]:
+        """The store, and the lives of the one archive of the stream there, the newest last."""
         stores = read_stores(self.stores or self.data / STORES)
         name = self.store or (next(iter(stores)) if len(stores) == 1 else None)
         if name not in stores:
@@ -58,15 +62,25 @@ class ArchiveChoice:
         try:
             bucket = OpenStore(stores[name], box, folders=folders)
             names = archives_of(bucket, self.tenant, stream)
+            chosen = self.archive or (names[0] if len(names) == 1 else None)
+            if chosen not in names:
+                there = ", ".join(names) or "none"
+                raise UsageError(
+                    f"Name one archive of {stream} with --archive; in {name} there are: {there}."
+                )
+            lives = lives_of(bucket, ArchiveId(self.tenant, stream, chosen))
         except StoreAwayError as error:
             raise StoreError(f"{error}.") from error
-        chosen = self.archive or (names[0] if len(names) == 1 else None)
-        if chosen not in names:
-            there = ", ".join(names) or "none"
-            raise UsageError(
-                f"Name one archive of {stream} with --archive; in {name} there are: {there}."
-            )
-        return bucket, ArchiveId(self.tenant, stream, chosen)
+        wanted = [each for each in lives if self.life in {None, life_name(each)}]
+        if not wanted:
+            there = ", ".join(map(life_name, lives))
+            raise UsageError(f"{chosen} has no life {self.life!r}; there are: {there}.")
+        return bucket, wanted
+
+
+def life_name(archive: ArchiveId) -> str:
+    """As --life takes it."""
+    return archive.life or _UNNAMED
 
 
 def archive_choice(  # noqa: PLR0917 - typer makes an option of each
@@ -94,7 +108,11 @@ def archive_choice(  # noqa: PLR0917 - typer makes an option of each
         str | None,
         typer.Option("--secret-keys", envvar=VARIABLE, help="Open secrets; else those of DATA."),
     ] = None,
+    life: Annotated[
+        str | None,
+        typer.Option(help="The id of the stream's topic, if that was made anew; see `verify`."),
+    ] = None,
     data: options.Data = options.DATA_DEFAULT,
 ) -> ArchiveChoice:
     """Makes one of the options that all commands about archives have."""
-    return ArchiveChoice(data, stores, folders, store, archive, tenant, keys)
+    return ArchiveChoice(data, stores, folders, store, archive, tenant, keys, life)

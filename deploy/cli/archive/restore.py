@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.archive.places import ArchiveChoice, archive_choice
+from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name
 from deploy.cli.archive.restoring import Found, Restore, Restoring, default_id, found
 from deploy.cli.control.dead import time_ms
 from deploy.cli.printing import talk
@@ -51,7 +51,8 @@ def restore_(
 
     hifi restore --stream orders --from 2026-11-21T10:00Z --to-stream orders-again --dry-run
     """
-    bucket, archive_id = place.open(stream)
+    bucket, lives = place.open(stream)
+    archive_id = lives[-1]
     from_ms, to_ms = time_ms("--from", since), time_ms("--to", to)
     wanted = Restore(restore_id or "", archive_id, to_stream or stream, from_ms, to_ms, rate)
     name = restore_id or default_id(wanted)
@@ -64,6 +65,9 @@ def restore_(
         f" {wording.plural(len(there.objects), 'object')}; {wanted.to_stream} gets them as restore"
         f" {name}."
     )
+    if others := ", ".join(map(life_name, lives[:-1])):
+        newest = life_name(archive_id)
+        talk.print(f"They are of the life {newest}, the newest; --life names another: {others}.")
     if dry_run or not there.objects:
         return
     asyncio.run(_carry_out(kafka, Restoring(kafka, bucket, wanted, there), there))

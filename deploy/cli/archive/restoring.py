@@ -120,7 +120,9 @@ class Restoring:
 
     async def run(self) -> AsyncGenerator[int, None]:
         """After each transaction, how many events are there; safe to stop at any moment."""
-        wanted, group = self.wanted, restore_group(self.wanted.id)
+        wanted = self.wanted
+        # Offsets of one life say nothing of another.
+        group = restore_group(".".join(filter(None, (wanted.id, wanted.archive.life))))
         topic = stream_topic(wanted.to_stream)
         writer = only_writer(
             self.bootstrap_servers, restore_writer(wanted.to_stream), compression_type="lz4"

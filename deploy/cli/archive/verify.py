@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.archive.places import ArchiveChoice, StoreError, archive_choice
+from deploy.cli.archive.places import ArchiveChoice, StoreError, archive_choice, life_name
 from deploy.cli.control.dead import time_ms
 from deploy.cli.events.minute_ids import broken_link, minute_ids, statements_of
 from deploy.cli.events.verify import minute_text, read_public_key
@@ -53,10 +53,10 @@ def verify(
 
     hifi archive verify --stream orders --from 2h
     """
-    bucket, archive_id = place.open(stream)
+    bucket, lives = place.open(stream)
     from_ms, to_ms = time_ms("--from", since), time_ms("--to", to)
     try:
-        kept = kept_in(bucket, archive_id, from_ms=from_ms, to_ms=to_ms)
+        kept = kept_in(bucket, lives, from_ms=from_ms, to_ms=to_ms)
     except StoreAwayError as error:
         raise StoreError(f"{error}.") from error
     for each in kept.damage:
@@ -71,11 +71,16 @@ def verify(
     for one in bad:
         _tell(kept, one, asyncio.run(_ids_of(kafka, one)))
     if bad or kept.damage:
-        for partition, missing in kept.gaps.items():
-            spans = ", ".join(f"{first}-{end}" for first, end in missing)
-            talk.print(f"No object is about offsets {spans} of Kafka partition {partition}.")
+        kept.tell_gaps()
         raise typer.Exit(_INCOMPLETE)
     out.print("complete")
+    for life, objects in kept.lives.items():
+        if len(lives) > 1:
+            count = sum(each.count for each in objects)
+            talk.print(
+                f"Life {life_name(life)}: {wording.plural(len(objects), 'object')}, {count:,}"
+                f" events, {_times(objects)}."
+            )
     talk.print(
         f"{wording.plural(kept.object_count, 'object')},"
         f" {wording.plural(len(minutes), 'signed minute')}, {kept.event_count:,} events."
@@ -88,16 +93,25 @@ class KeptIds:
 
     damage: list[Damage] = field(default_factory=list)
     ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    objects: tuple[Archived, ...] = ()
+    lives: dict[ArchiveId, tuple[Archived, ...]] = field(default_factory=dict)
     event_count: int = 0
+
+    @property
+    def objects(self) -> list[Archived]:
+        return [each for objects in self.lives.values() for each in objects]
 
     @property
     def object_count(self) -> int:
         return len(self.objects)
 
-    @property
-    def gaps(self) -> Mapping[int, Iterable[tuple[int, int]]]:
-        return gaps(self.objects)
+    def tell_gaps(self) -> None:
+        for life, objects in self.lives.items():
+            of = f" in the life {life_name(life)}" if len(self.lives) > 1 else ""
+            for partition, missing in gaps(objects).items():
+                spans = ", ".join(f"{first}-{end}" for first, end in missing)
+                talk.print(
+                    f"No object is about offsets {spans} of Kafka partition {partition}{of}."
+                )
 
     def to_check(
         self, said: Iterable[SignedStatement], *, from_ms: int | None, to_ms: int | None
@@ -118,19 +132,25 @@ class KeptIds:
 
 
 def kept_in(
-    bucket: OpenStore, archive: ArchiveId, *, from_ms: int | None, to_ms: int | None
+    bucket: OpenStore, lives: Iterable[ArchiveId], *, from_ms: int | None, to_ms: int | None
 ) -> KeptIds:
-    """Read all of it that may have events of that time; what is not as it was has no ids."""
-    there = listed(bucket, archive, from_ms=from_ms, to_ms=to_ms)
-    kept = KeptIds(damage=[*there.damage], objects=there.objects)
-    if not there.objects and not there.damage:
+    """Read all of it that may have events of that time; what is not as it was has no ids.
+
+    What is signed of a minute is about all that came in it, into whichever topic.
+    """
+    kept = KeptIds()
+    for life in lives:
+        there = listed(bucket, life, from_ms=from_ms, to_ms=to_ms)
+        kept.damage += there.damage
+        kept.lives[life] = there.objects
+    if not kept.objects and not kept.damage:
         raise UsageError("The archive has nothing of that time.")
-    if not all(each.is_whole for each in there.objects):
+    if not all(each.is_whole for each in kept.objects):
         raise UsageError(
             "This archive keeps a part of its stream, or its events made anew: what is signed is"
             " about all of them as they came."
         )
-    for said, data in fetched(bucket, there.objects):
+    for said, data in fetched(bucket, kept.objects):
         if isinstance(data, Damage):
             kept.damage.append(data)
             continue
@@ -143,6 +163,12 @@ def kept_in(
         for event_id, at_ms, accepted_ms in zip(*(columns[each] for each in _COLUMNS), strict=True):
             kept.ids[audited_minute(at_ms, accepted_ms)].add(event_id)
     return kept
+
+
+def _times(objects: Iterable[Archived]) -> str:
+    """When Kafka got the first and the last of them."""
+    times = [at for each in objects for at in (each.from_ms, each.to_ms)]
+    return " to ".join(map(minute_text, (min(times), max(times)))) if times else "none of that time"
 
 
 def distrust(chain: list[SignedStatement], public_key: str) -> str:

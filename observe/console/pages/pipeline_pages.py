@@ -141,6 +141,9 @@ def _facts(view: PipelineView, pipeline: Pipeline) -> list[tuple[str, Child]]:
         what = "open window" if pipeline.window else "known key"
         kept = f"{wording.plural(view.kept, what)}, {wording.size(view.kept_bytes)} of memory"
         facts.append(("Keeps", kept))
+    if view.lost:
+        gone = f"{wording.plural(view.lost, 'event')}, last {view.lost_last}"
+        facts.append(("Deleted by Kafka before it read them", tag("span", gone, class_="warn")))
     if lane.silent_s:
         facts.append(("No sign of it for", wording.duration(lane.silent_s)))
     if view.balance.dead:

@@ -1,14 +1,22 @@
 """Reads archives: what there is of one, which of its objects are as they were written."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from shared.proof.archived import Archived, ArchiveId, is_manifest, may_hold
+from shared.proof.archived import (
+    Archived,
+    ArchiveId,
+    continues,
+    day_in,
+    is_manifest,
+    life_in,
+    may_hold,
+)
 from shared.runtime.archive.stores import OpenStore
 
 # Each waits for the store most of its time.
@@ -40,17 +48,54 @@ def archives_of(bucket: OpenStore, tenant: str, stream: str) -> list[str]:
     return sorted(name.removeprefix("archive=") for name in names if name.startswith("archive="))
 
 
+def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
+    """Those of the topics that the stream has had, the newest last.
+
+    What was kept before they had names is one by itself, unless another goes on where it ends.
+    """
+    names = filter(None, map(life_in, bucket.folders(archive.above)))
+    lives = {each: _paths(bucket, each) for each in (archive._replace(life=it) for it in names)}
+    unnamed = _paths(bucket, archive._replace(life=""))
+    if unnamed and not any(continues(paths, unnamed) for paths in lives.values()):
+        lives[archive._replace(life="")] = unnamed
+    found = [each for each, paths in lives.items() if paths] or [archive]
+    if len(found) > 1:
+        found.sort(key=lambda each: _last_ms(bucket, each, lives[each]))
+    return found
+
+
+def _last_ms(bucket: OpenStore, archive: ArchiveId, paths: Sequence[str]) -> int:
+    """When Kafka got the last event of it."""
+    day = max(map(day_in, paths))
+    newest = (_said(bucket, archive, path) for path in paths if day_in(path) == day)
+    return max((each.to_ms for each in newest if isinstance(each, Archived)), default=0)
+
+
+def _paths(bucket: OpenStore, archive: ArchiveId) -> list[str]:
+    return sorted(filter(is_manifest, bucket.names(archive.manifests)))
+
+
 def listed(
     bucket: OpenStore, archive: ArchiveId, *, from_ms: int | None = None, to_ms: int | None = None
 ) -> Listed:
-    """By what stands beside the objects; those of other days are not looked at."""
-    paths = [
-        path
-        for path in bucket.names(archive.manifests)
-        if is_manifest(path) and may_hold(path, from_ms=from_ms, to_ms=to_ms)
+    """By what stands beside the objects; those of other days are not looked at.
+
+    With what was kept before lives had names, if it is of this one.
+    """
+    all_paths = {archive: _paths(bucket, archive)}
+    if archive.life:
+        unnamed = archive._replace(life="")
+        earlier = _paths(bucket, unnamed)
+        if continues(all_paths[archive], earlier):
+            all_paths[unnamed] = earlier
+    wanted = [
+        (part, path)
+        for part, paths in all_paths.items()
+        for path in paths
+        if may_hold(path, from_ms=from_ms, to_ms=to_ms)
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda path: _said(bucket, archive, path), sorted(paths)))
+        found = list(pool.map(lambda each: _said(bucket, *each), wanted))
     return Listed(
         tuple(each for each in found if isinstance(each, Archived)),
         tuple(each for each in found if isinstance(each, Damage)),

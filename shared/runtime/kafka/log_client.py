@@ -127,11 +127,8 @@ class LogClient:
 
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """Who leads each of them, as far as that is known."""
-        found = {
-            # It looks at no more than the two fields that ours have, too.
-            where: self._client.cluster.leader_for_partition(where)
-            for where in places
-        }
+        # It looks at no more than the two fields that ours have, too.
+        found = {where: self._client.cluster.leader_for_partition(where) for where in places}
         return {where: node for where, node in found.items() if node is not None and node >= 0}
 
     def partitions(self, topic: str) -> list[KafkaPartition]:
@@ -209,6 +206,10 @@ class LogClient:
             self._client.force_metadata_update()
         return offsets
 
+    async def ask(self, request: Any) -> Any:
+        """What any broker answers."""
+        return await self._client.send(self._client.get_random_node(), request)
+
     async def fetch(
         self,
         node: int,
@@ -285,10 +286,8 @@ def _opened_answer(raw: bytes) -> OffsetAnswer:
 @lru_cache(_TOPICS_MAX)
 def _opened_offsets(topic: str, raw: bytes) -> OffsetAnswer:
     """What is said of a topic; of most it is what was said before."""
-    rows = [
-        (KafkaPartition(topic, number), code, offset)
-        for number, code, _, offset in _FOUND.iter_unpack(raw)
-    ]
+    unpacked = _FOUND.iter_unpack(raw)
+    rows = [(KafkaPartition(topic, it), code, offset) for it, code, _, offset in unpacked]
     return OffsetAnswer(
         {where: offset for where, code, offset in rows if not code},
         {where: code for where, code, _ in rows if code},

@@ -12,7 +12,8 @@ _KEPT_AT = "data/archive/default/streams/orders/archive=*"
 
 
 def test_duckdb_reads_what_the_page_says(tmp_path: Path) -> None:
-    kept(sink_of(tmp_path), row(0, 12), row(0, 13), row(1, 10))
+    kept(sink_of(tmp_path), row(0, 12), row(1, 10))
+    kept(sink_of(tmp_path, life="new"), row(0, 13))
     (example,) = re.findall(r"```sql\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     assert _KEPT_AT in example
     ours = example.replace("data/archive", str(tmp_path))

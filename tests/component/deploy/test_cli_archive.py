@@ -17,7 +17,7 @@ from shared.proof.merkle import merkle_root
 from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.archive.stores import read_stores
 from shared.runtime.secret_box import SecretBox, new_key
-from tests.support.archive_made import AT_MS, kept, row, sink_of
+from tests.support.archive_made import AT_MS, RANGES, kept, row, sink_of
 
 _PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
 # Four objects, of two minutes.
@@ -179,3 +179,48 @@ def test_secrets_of_stores_are_sealed_anew_and_all_else_of_their_file_stays(tmp_
     assert path.read_text() == both.replace(sealed, now)
     assert path.stat().st_mode & 0o777 == 0o600
     assert reseal(path, SecretBox.of(new)) == (0, 1, ["store:lost"])
+
+
+def test_each_life_of_a_stream_is_named_and_restored_by_itself(
+    tmp_path: Path, archive: list[Archived]
+) -> None:
+    assert archive
+    folder = tmp_path / "kept"
+    later = {"time_ms": AT_MS + 90_000_000}
+    anew = dict.fromkeys(RANGES, (0, 2))
+    newest = kept(sink_of(folder, life="new"), row(0, 0) | later, row(0, 1) | later, ranges=anew)
+    assert sum(each.count for each in newest) == 2
+    told = " ".join(hifi(tmp_path, "restore", "--dry-run").output.split())
+    assert "2 events of orders in 1 object;" in told
+    assert "of the life new, the newest; --life names another: unnamed." in told
+    told = hifi(tmp_path, "restore", "--dry-run", "--life", "unnamed").output
+    assert "4 events of orders in 2 objects;" in told
+    wrong = hifi(tmp_path, "restore", "--dry-run", "--life", "none-such")
+    assert "there are: unnamed, new" in str(wrong.exception)
+    shown = hifi(tmp_path, "archive", "verify", "--life", "unnamed").output
+    assert "complete" in shown
+    assert "Life" not in shown
+
+
+def test_what_was_kept_before_lives_had_names_is_of_the_one_that_goes_on_there(
+    tmp_path: Path, archive: list[Archived]
+) -> None:
+    assert archive
+    on = {where: (end, end + 20) for where, (_, end) in RANGES.items()}
+    kept(sink_of(tmp_path / "kept", life="same"), row(0, 45), row(1, 50), ranges=on)
+    told = " ".join(hifi(tmp_path, "restore", "--dry-run").output.split())
+    assert "6 events of orders in 4 objects;" in told
+    assert "life" not in told
+
+
+def test_verify_names_what_each_life_has(tmp_path: Path, archive: list[Archived]) -> None:
+    assert archive
+    folder = tmp_path / "kept"
+    anew = dict.fromkeys(RANGES, (0, 2))
+    much_later = {"time_ms": AT_MS + 90_000_000, "event_time_ms": AT_MS - 20_000_000}
+    kept(sink_of(folder, life="new"), row(0, 0) | much_later, ranges=anew)
+    ended = hifi(tmp_path, "archive", "verify")
+    assert ended.exit_code == 0, ended.output
+    told = " ".join(ended.output.split())
+    assert "Life unnamed: 2 objects, 4 events, " in told
+    assert "Life new: 1 object, 1 events, " in told

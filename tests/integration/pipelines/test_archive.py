@@ -13,6 +13,7 @@ from deploy.cli.archive.restoring import Restore, Restoring, found
 from shared.event.derived import RESTORED
 from shared.event.topics import ARCHIVE, stream_topic
 from shared.proof.archived import Archived, ArchiveId
+from shared.runtime.archive.reading import lives_of
 from tests.support.archive_runs import (
     bucket_of,
     folder_of,
@@ -99,7 +100,7 @@ def test_a_restore_that_is_cut_goes_on_and_nothing_comes_twice(hifi: RunningHifi
     post_all(hifi, "cut", [{"n": n} for n in range(1_000)])
     archive, bucket = ArchiveId("default", "cut", pipeline.name), bucket_of(folder_of(hifi))
     wait_until_kept(bucket, archive, 1_000)
-    wanted = Restore("cut", archive, "cut-again", None, None, 300.0)
+    wanted = Restore("cut", lives_of(bucket, archive)[-1], "cut-again", None, None, 300.0)
 
     async def cut() -> int:
         restoring = Restoring(hifi.kafka, bucket, wanted, found(bucket, wanted))

@@ -136,3 +136,18 @@ def test_what_it_keeps_is_told_when_it_changes() -> None:
         assert bool(documents.untold) is is_told
     state = documents.states["p"]
     assert (state.standing, state.kept, state.kept_bytes) == ("running", 5, 100)
+
+
+def test_what_is_lost_adds_up_and_stays_while_it_goes_on() -> None:
+    documents = Documents()
+    documents.lost("p", 1, "of nobody", now_ms=1)
+    documents.take([FIRST], now_ms=1)
+    documents.judged(FIRST, now_ms=1)
+    documents.untold.clear()
+    documents.lost("p", 7, "0 to 6", now_ms=2)
+    documents.lost("p", 2, "9 to 10", now_ms=3)
+    documents.held_up("p", "away", now_ms=4)
+    documents.held_up("p", "", now_ms=5)
+    state = documents.states["p"]
+    assert (state.lost, state.lost_last, state.standing) == (9, "9 to 10", "running")
+    assert documents.untold == {"p"}

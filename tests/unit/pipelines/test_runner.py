@@ -11,6 +11,7 @@ import pytest
 from pipelines.book import PipelineBook, Planned
 from pipelines.jobs import runner as runner_module
 from pipelines.jobs.job import STEP_FAILED, JobFailedError, Task
+from pipelines.jobs.losses import Losses
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.runner import JobRunner
 from pipelines.metrics import PipelineMetrics
@@ -61,7 +62,13 @@ class Record:
     headers: Sequence[tuple[str, bytes]] = (("event-id", b"e"),)
 
 
+@dataclass
 class OneLog:
+    start: int = 0
+
+    async def starts(self, places: Sequence[KafkaPartition]) -> dict[KafkaPartition, int]:
+        return dict.fromkeys(places, self.start)
+
     def leaders(self, places: Sequence[KafkaPartition]) -> dict[KafkaPartition, int]:
         return dict.fromkeys(places, 1)
 
@@ -77,6 +84,8 @@ class Ground:
     book: PipelineBook
     writers: KeptWriters
     runner: JobRunner
+    log: OneLog
+    lost: list[tuple[str, int, str]]
 
     @classmethod
     def of(cls, *names: str, end: int) -> "Ground":
@@ -90,7 +99,10 @@ class Ground:
         log: Any = OneLog()
         settings = PipelinesSettings()
         metrics = PipelineMetrics()
-        return cls(book, writers, JobRunner(spark, settings, metrics, book, writers, log, {}))
+        lost: list[tuple[str, int, str]] = []
+        losses = Losses(log, book, writers, metrics, lambda *told: lost.append(told))
+        runner = JobRunner(spark, settings, metrics, book, writers, losses, {})
+        return cls(book, writers, runner, log, lost)
 
     def run(self) -> Planned:
         (job,) = self.book.plan(0.0)
@@ -199,3 +211,40 @@ def test_whatever_else_goes_wrong_is_tried_again_as_it_was(monkeypatch: pytest.M
     (again,) = ground.book.plan(time.monotonic())
     assert again.shares[0].ranges == {WHERE: (0, 10)}
     assert again.shares[0].repeats == {WHERE: 10}
+
+
+def test_what_kafka_has_deleted_is_passed_by_and_nothing_is_blamed_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("a", end=10)
+    ground.log.start = 7
+
+    def job(*_: object) -> list[Made]:
+        raise JobFailedError("there is nothing at 0")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    assert ground.lost == [("a", 7, "0 to 6 of Kafka partition 0")]
+    (_, (owed,), reaches) = ground.writers.said[-1]
+    (receipt,) = receipts_of(owed.value)
+    assert receipt is not None
+    assert (receipt.covered, receipt.event_count) == (((*WHERE, 0, 0),), 0)
+    assert reaches == told("a", 7, 10)
+    assert ground.reach("a") == Reach(7, 10)
+    (again,) = ground.book.plan(0.0)
+    assert again.shares[0].ranges == {WHERE: (7, 10)}
+
+
+def test_what_is_gone_is_not_passed_by_before_kafka_has_been_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("a", end=10)
+    ground.log.start = 7
+
+    def job(*_: object) -> list[Made]:
+        ground.writers.broken.add("a")
+        raise JobFailedError("there is nothing at 0")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    assert (ground.lost, ground.reach("a")) == ([], Reach(0, 10))

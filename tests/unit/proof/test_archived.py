@@ -1,14 +1,17 @@
 """How objects are called, which of them count, and what is missing between them."""
 
 import pytest
+from msgspec import structs
 
 from shared.proof.archived import (
     Archived,
     ArchiveId,
+    continues,
     day_of,
     gaps,
     is_manifest,
     laid,
+    life_in,
     may_hold,
 )
 from shared.proof.intervals import Offsets
@@ -79,3 +82,29 @@ def test_each_offset_counts_once_wherever_ranges_overlap() -> None:
 def test_what_no_object_is_about_is_a_gap() -> None:
     objects = [made(0, 10), made(15, 20), made(7, 9, partition=1)]
     assert gaps(objects) == {0: Offsets.of([(10, 15)])}
+
+
+def paths(*objects: Archived) -> list[str]:
+    return [each.manifest_path for each in objects]
+
+
+def test_a_life_goes_on_where_another_ends_or_was_cut_off() -> None:
+    before = paths(made(3, 10), made(10, 20), made(0, 5, partition=1))
+    assert continues(paths(made(20, 25), made(5, 9, partition=1)), before)
+    assert continues(paths(made(10, 20), made(20, 25)), before), "a range that was done again"
+    assert not continues(paths(made(0, 25), made(5, 9, partition=1)), before)
+    assert not continues(paths(made(3, 10)), before), "from its beginning on it is all there"
+    assert not continues(paths(made(15, 25)), before)
+    assert not continues(paths(made(0, 25, partition=2)), before)
+    assert not continues([], before)
+
+
+def test_each_life_is_below_its_archive() -> None:
+    one = structs.replace(made(5, 12), life="kJ9_-q")
+    assert one.id == ArchiveId("acme", "orders", "orders-kept", "kJ9_-q")
+    assert one.path.startswith(f"{made(5, 12).id.root}/life=kJ9_-q/events/")
+    assert Archived.from_json(one.to_json()) == one
+    assert life_in(f"{one.id.root}/") == "kJ9_-q"
+    assert life_in(one.id.manifests) is None
+    told = one.to_json().replace(b'"life":"kJ9_-q",', b"")
+    assert Archived.from_json(told) == made(5, 12), "as they were written first"

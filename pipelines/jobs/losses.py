@@ -1,0 +1,132 @@
+"""Has pipelines go on with what Kafka has, where it has lost what they had not read.
+
+Retention, or a person, deletes from the beginning of a log; a broker may have lost its end; and a
+topic that was deleted and made anew begins again at 0. Nobody waits for what is gone: in the books
+it is unaccounted, and the pipeline's state says how much it was, and where.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from pipelines.book import PipelineBook
+from pipelines.jobs.job import Task
+from pipelines.jobs.outcomes import owed_from
+from pipelines.metrics import PipelineMetrics
+from pipelines.writer import SlotWriters
+from shared.config.pipeline import Pipeline
+from shared.event.record import KafkaPartition, RecordOut
+from shared.event.topics import lane_group, stream_topic
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.leases.fenced_positions import Reach
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.lookup.topic_ids import topic_ids
+
+log = structlog.get_logger()
+
+
+class MadeAnewError(Exception):
+    """The topic is not that in which the pipeline's position is."""
+
+
+@dataclass
+class Losses:
+    """Those of the pipelines that one process runs."""
+
+    log: LogClient
+    book: PipelineBook
+    writers: SlotWriters
+    metrics: PipelineMetrics
+    # Gets the pipeline's title, how many offsets are gone, and which.
+    tell: Callable[[str, int, str], None]
+    # Which topic each name stands for, as Kafka said last.
+    _ids: dict[str, str] = field(default_factory=dict)
+    # In which one each lane's position is.
+    _begun_in: dict[str, str] = field(default_factory=dict)
+    _told_count: int = -1
+
+    async def look(
+        self, running: Mapping[str, Pipeline], short: Collection[tuple[str, KafkaPartition]]
+    ) -> None:
+        """Begin in topics that are new, and go on in logs that are `short` of their ends."""
+        topics = {stream_topic(pipeline.source.stream) for pipeline in running.values()}
+        if short or self._told_count != self.log.told_count:
+            self._told_count = self.log.told_count
+            self._ids |= await topic_ids(self.log, topics)
+        for lane_id, pipeline in running.items():
+            if lane_id in self.book.lanes:
+                await self._begin_if_new(lane_id, pipeline)
+        for gone in self._begun_in.keys() - self.book.lanes.keys():
+            del self._begun_in[gone]
+        for lane_id, where in short:
+            at, end = self.book.lanes[lane_id].reaches[where].at, self.book.ends[where]
+            if at > end:
+                # What comes there from now on is new.
+                log.error("lane.data_lost", lane=lane_id, where=where, to=end)
+                self.book.move(lane_id, where, end)
+
+    async def _begin_if_new(self, lane_id: str, pipeline: Pipeline) -> None:
+        lane, now = self.book.lanes[lane_id], self._ids.get(stream_topic(pipeline.source.stream))
+        if now is None or lane.is_under_way or self._begun_in.setdefault(lane_id, now) == now:
+            return
+        starts = await self.log.starts(list(lane.reaches))
+        if starts.keys() != lane.reaches.keys():
+            return
+        log.error("lane.topic_made_anew", lane=lane_id, topic_id=now)
+        anew = {it: Reach(at, at) for it, at in starts.items()}
+        await self._store(lane_id, pipeline, anew)
+        lane.reaches, self._begun_in[lane_id] = anew, now
+
+    async def topic_id(self, task: Task) -> str:
+        """That of the topic which the task is to read; MadeAnewError if it is another by now."""
+        topic, lane_id = stream_topic(task.pipeline.source.stream), task.share.lane_id
+        now = (await topic_ids(self.log, [topic])).get(topic, "")
+        if now:
+            self._ids[topic] = now
+        if now != self._begun_in.setdefault(lane_id, now):
+            raise MadeAnewError(f"{topic} was deleted and made anew")
+        return now
+
+    async def pass_by(self, work: Iterable[Task]) -> list[Task]:
+        """Go on behind what Kafka has deleted before it was read; gives those that do."""
+        begins = {task: {it: at for it, (at, _) in task.share.ranges.items()} for task in work}
+        try:
+            starts = await self.log.starts({it for places in begins.values() for it in places})
+        except AWAY:
+            return []
+        passing = []
+        for task, places in begins.items():
+            gone = {it: (at, starts[it]) for it, at in places.items() if at < starts.get(it, at)}
+            if gone and self.book.is_ours(task.share):
+                await self._pass_by(task, gone)
+                passing.append(task)
+        return passing
+
+    async def _pass_by(self, task: Task, gone: Mapping[KafkaPartition, tuple[int, int]]) -> None:
+        lane_id, pipeline = task.share.lane_id, task.pipeline
+        before = self.book.lanes[lane_id].reaches
+        after = {it: Reach(start, max(start, before[it].until)) for it, (_, start) in gone.items()}
+        owed = owed_from(lane_id, {it: at for it, (at, _) in gone.items()}, now_ms=now_ms())
+        await self._store(lane_id, pipeline, {**before, **after}, owed)
+        for where, (_, start) in gone.items():
+            self.book.move(lane_id, where, start)
+        count = sum(start - at for at, start in gone.values())
+        spans = ", ".join(
+            f"{at} to {start - 1} of Kafka partition {where.partition}"
+            for where, (at, start) in sorted(gone.items())
+        )
+        log.error("lane.data_lost", lane=lane_id, count=count, offsets=spans)
+        self.tell(pipeline.title, count, spans)
+        self.metrics.came_to(pipeline.name, {"lost": count})
+
+    async def _store(
+        self,
+        lane_id: str,
+        pipeline: Pipeline,
+        reaches: Mapping[KafkaPartition, Reach],
+        rows: Sequence[RecordOut] = (),
+    ) -> None:
+        """There may be nothing more to read, and so no job that would say where it is."""
+        await self.writers.of(pipeline.name).store(rows, {lane_group(lane_id): reaches})

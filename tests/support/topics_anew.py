@@ -1,0 +1,41 @@
+"""Deletes topics and makes them anew, and deletes from the beginning of logs, as people do."""
+
+import asyncio
+import time
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from shared.event.record import Position
+from shared.event.topics import TopicSpec
+from shared.runtime.kafka.topic_admin import topic_admin
+
+_PATIENCE_S = 60.0
+
+
+async def make_anew(servers: str, spec: TopicSpec) -> None:
+    """All that it held is gone, and its offsets begin again."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    try:
+        await admin.delete_topics([spec.name])
+        until_s = time.monotonic() + _PATIENCE_S
+        while spec.name in await admin.list_topics():
+            assert time.monotonic() < until_s, f"{spec.name} is still there"
+            await asyncio.sleep(0.05)
+    finally:
+        await admin.close()
+    async with topic_admin(servers) as making:
+        await making.create_missing([spec])
+
+
+async def forget(servers: str, upto: Position) -> None:
+    """What lies before these offsets is gone, as when it has grown too old."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    try:
+        await admin.delete_records(
+            {TopicPartition(*it): RecordsToDelete(at) for it, at in upto.items()}
+        )
+    finally:
+        await admin.close()
