@@ -5,8 +5,8 @@ so that a replay which is stopped goes on where it was, and one that is done is 
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from delivery.deliver import deliver
 from delivery.sending import Plan
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition, Position
+from shared.event.record import KafkaPartition, Position, Ranges
 from shared.runtime.kafka.spark_options import range_options, sink_options, starting_offsets
 from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT, records_of
@@ -26,6 +26,7 @@ from shared.runtime.spark.task_tries import is_another_try
 
 # A replay may take its time: what its rate lets wait is waited for, and not parked.
 _TIME_BOX_S = 3_600.0
+NO_EDGES: Mapping[KafkaPartition, Sequence[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class Replay:
     start: Position
     end: Position
     key: bytes | None = None
+    # What Kafka has no more, and where each part of that ends; the last is where its log begins.
+    kept: Callable[[Ranges], pa.Table] | None = None
+    edges: Mapping[KafkaPartition, Sequence[int]] = field(default_factory=dict)
 
     @property
     def event_count(self) -> int:
@@ -55,7 +59,7 @@ def replay(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> I
     """Send what has not been sent yet under this id; the events behind us, after each slice."""
     book = settings.folder / "replays" / f"{wanted.replay_id}.json"
     at, begun = kept_position(book, wanted)
-    while (upto := next_slice(at, wanted.end, settings.micro_batch_events_max)) != at:
+    while (upto := _upto(wanted, at, settings)) != at:
         # Beforehand: a run that is cut off may have sent all of its slice.
         _keep(book, wanted, at, begun=upto)
         _send(spark, wanted, at, upto, settings, maybe_sent=begun)
@@ -66,13 +70,35 @@ def replay(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> I
 
 def count_matching(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> int:
     """How many events of the span have the key; reads them all."""
-    return _rows(spark, wanted, wanted.start, wanted.end, settings).count()
+    if wanted.kept is None:
+        return _rows(spark, wanted, wanted.start, wanted.end, settings).count()
+    at, count = wanted.start, 0
+    while (upto := _upto(wanted, at, settings)) != at:
+        count += _rows(spark, wanted, at, upto, settings).count()
+        at = upto
+    return count
 
 
-def next_slice(at: Position, end: Position, events_max: int) -> Position:
-    """How far the next job goes: an equal share of each Kafka partition, and never past the end."""
+def _upto(wanted: Replay, at: Position, settings: DeliverySettings) -> Position:
+    return next_slice(at, wanted.end, settings.micro_batch_events_max, wanted.edges)
+
+
+def next_slice(
+    at: Position,
+    end: Position,
+    events_max: int,
+    edges: Mapping[KafkaPartition, Sequence[int]] = NO_EDGES,
+) -> Position:
+    """How far the next job goes: an equal share of each Kafka partition, and never past the end.
+
+    Nor past an edge: what lies on both of its sides comes from different places.
+    """
     share = max(1, events_max // max(1, len(end)))
-    return {where: min(at[where] + share, offset) for where, offset in end.items()}
+    upto = {where: min(at[where] + share, offset) for where, offset in end.items()}
+    for where, places in edges.items():
+        if where in upto and (beyond := [each for each in places if each > at[where]]):
+            upto[where] = min(upto[where], *beyond)
+    return upto
 
 
 def kept_position(book: Path, wanted: Replay) -> tuple[Position, Position]:
@@ -134,8 +160,15 @@ def _rows(
     spark: SparkSession, wanted: Replay, at: Position, upto: Position, settings: DeliverySettings
 ) -> DataFrame:
     ranges = {where: (at[where], end) for where, end in upto.items()}
-    options = range_options(settings.bootstrap_servers, ranges)
+    gone = {where for where, edges in wanted.edges.items() if at[where] < edges[-1]}
+    in_log = {where: span for where, span in ranges.items() if where not in gone}
+    options = range_options(settings.bootstrap_servers, in_log)
     rows = spark.read.format("kafka").options(**options).load().select(*COLUMNS_IN)
+    if wanted.kept is not None and gone:
+        # In one task, as its order is one.
+        kept = wanted.kept({where: ranges[where] for where in gone})
+        earlier = spark.createDataFrame(kept).coalesce(1)
+        rows = earlier.union(rows) if in_log else earlier
     return rows if wanted.key is None else rows.where(f"key = X'{wanted.key.hex()}'")
 
 

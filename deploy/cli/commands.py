@@ -70,7 +70,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "dead": ("deploy.cli.control.dead:app", "Dead letters: list, show, export, redrive."),
         "replay": (
-            "deploy.cli.events.replay:replay_",
+            "deploy.cli.archive.replay:replay_",
             "Send a span of a stream to a destination again, in a Spark process of its own.",
         ),
         "restore": (

@@ -6,8 +6,9 @@ import time
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from shared.event.record import Position
-from shared.event.topics import TopicSpec
+from shared.event.record import KafkaPartition, Position
+from shared.event.topics import TopicSpec, stream_topic
+from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.topic_admin import topic_admin
 
 _PATIENCE_S = 60.0
@@ -39,3 +40,9 @@ async def forget(servers: str, upto: Position) -> None:
         )
     finally:
         await admin.close()
+
+
+async def ends_of(servers: str, stream: str) -> dict[KafkaPartition, int]:
+    async with LogClient(servers) as log:
+        await log.ask_leaders([stream_topic(stream)])
+        return await log.ends(log.partitions(stream_topic(stream)))

@@ -1,1 +1,1 @@
-"""Archives by hand: set up, verified, restored."""
+"""Archives by hand: set up, verified, restored, replayed."""

@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shared.event.record import KafkaPartition
+from shared.runtime.spark.arrow_rows import SCHEMA_IN
+
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _FIELDS: "list[pa.Field[Any]]" = [
     pa.field("offset", pa.int64()),
@@ -98,3 +101,26 @@ def require_same(one: bytes, other: bytes) -> None:
 def rows_of(data: bytes) -> Iterator[dict[str, Any]]:
     for batch in read_object(data).to_batches(max_chunksize=1_000):
         yield from batch.to_pylist()
+
+
+def log_rows(parts: Iterable[tuple[bytes, KafkaPartition, int, int]]) -> pa.Table:
+    """Of each object the offsets [begin, end), with the columns of Spark's Kafka source."""
+    tables = [SCHEMA_IN.empty_table()]
+    for data, where, begin, end in parts:
+        events = read_object(data)
+        is_wanted = pc.and_(
+            pc.greater_equal(events["offset"], pa.scalar(begin)),
+            pc.less(events["offset"], pa.scalar(end)),
+        )
+        events = events.filter(is_wanted)
+        columns = {
+            "key": events["key"],
+            "value": events["value"],
+            "topic": pa.repeat(pa.scalar(where.topic), events.num_rows),
+            "partition": pa.repeat(pa.scalar(where.partition), events.num_rows),
+            "offset": events["offset"],
+            "timestamp": events["time_ms"].cast(pa.timestamp("ms", tz="UTC")),
+            "headers": events["headers"],
+        }
+        tables.append(pa.table(columns).cast(SCHEMA_IN))
+    return pa.concat_tables(tables)

@@ -22,6 +22,7 @@ _TYPES: dict[str, pa.DataType] = {
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
 COLUMNS_IN = tuple(_TYPES)
+SCHEMA_IN = pa.schema(_TYPES)
 # What Spark's Kafka sink takes; the topic column sends each row where it belongs.
 _ARROW_OUT = pa.schema({name: _TYPES[name] for name in ("topic", "key", "value", "headers")})
 SCHEMA_OUT = (

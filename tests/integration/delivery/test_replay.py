@@ -1,5 +1,6 @@
 """A span of a stream goes to its destination again, says so, and only once under one name."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from shared.config.destination import Destination
+from shared.proof.archived import ArchiveId
+from tests.support.archive_runs import bucket_of, folder_of, wait_until_kept
+from tests.support.pipeline_runs import document, post_all, put
 from tests.support.scripted_destination import scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi
+from tests.support.topics_anew import ends_of, forget
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
 
-def run(hifi: RunningHifi, data: Path, *argv: str) -> str:
+def run(hifi: RunningHifi, data: Path, *argv: str, fails: bool = False) -> str:
     command = [
         *(sys.executable, "-c", "from deploy.cli.app import main; main()", "replay"),
         *("--stream", "replayed", "--destination", "to", "--from", "1h", "--allow-private"),
@@ -23,7 +28,7 @@ def run(hifi: RunningHifi, data: Path, *argv: str) -> str:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False, env=os.environ
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode != 0) == fails, done.stderr
     return done.stderr
 
 
@@ -52,3 +57,32 @@ def test_a_replay_counts_first_then_sends_what_it_counted_once(
         assert sum(destination.accepted_ids.values()) == 50
         books = hifi.balance(to.id)
         assert (books.delivered, books.unaccounted) == (40, 0)
+
+
+def test_a_replay_takes_what_kafka_has_no_more_out_of_the_archive(
+    hifi: RunningHifi, tmp_path: Path
+) -> None:
+    stream, data = "replayed-old", hifi.stack.settings.folder
+    more = ("--stream", stream, "--data", str(data))
+    with scripted_destination() as destination:
+        to = Destination(stream=stream, name="to", url=destination.url)
+        hifi.add(to)
+        pipeline = document(f"{stream}-archive", stream, to=[{"archive": "archive"}])
+        put(hifi.kafka, pipeline)
+        old, new = ([{"id": f"{when}{n}"} for n in range(40)] for when in ("old", "new"))
+        post_all(hifi, stream, old)
+        archive = ArchiveId("default", stream, pipeline.name)
+        wait_until_kept(bucket_of(folder_of(hifi)), archive, 40)
+        asyncio.run(forget(hifi.kafka, asyncio.run(ends_of(hifi.kafka, stream))))
+        post_all(hifi, stream, new)
+        hifi.wait_for_balance(
+            to.id, lambda b: b.delivered == 80, what="80 delivered", timeout_s=3 * PATIENCE_S
+        )
+        said = run(hifi, tmp_path, "--dry-run", *more)
+        assert "80 events of replayed-old in the span" in said
+        run(hifi, tmp_path, "--id", "old", *more)
+        again = [r for r in destination.accepted if r.headers.get("hifi-replay") == "old"]
+        sent = sorted(event["id"] for request in again for event in request.events)
+        assert sent == sorted(event["id"] for event in (*old, *new))
+        refused = run(hifi, tmp_path, "--dry-run", "--data", str(tmp_path), *more[:2], fails=True)
+        assert "no archive has them: begin with --from 20" in " ".join(refused.split())

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from shared.config.pipeline import Pipeline
-from shared.event.record import KafkaPartition, Position
-from shared.event.topics import stream_spec, stream_topic
+from shared.event.record import Position
+from shared.event.topics import stream_spec
 from shared.proof.archived import ArchiveId
 from shared.runtime.archive.reading import listed, lives_of
-from shared.runtime.kafka.log_client import LogClient
 from tests.support.archive_runs import bucket_of, folder_of, log_of, restored
 from tests.support.pipeline_runs import (
     START_S,
@@ -24,7 +23,7 @@ from tests.support.pipeline_runs import (
     written,
 )
 from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.topics_anew import forget, make_anew
+from tests.support.topics_anew import ends_of, forget, make_anew
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +54,7 @@ def test_what_was_deleted_before_it_was_read_is_counted_and_passed_by(hifi: Runn
     for each in (kept, passed):
         wait_until_all_is_done(hifi, each, _FIRST)
     hifi.stack.children["pipelines"].kill()
-    read = asyncio.run(_ends(hifi.kafka, source))
+    read = asyncio.run(ends_of(hifi.kafka, source))
     post_all(hifi, source, [{"n": n} for n in range(_FIRST, 400)])
     lost = _forget(hifi, source, read, but=5)
     assert lost > 0
@@ -68,7 +67,7 @@ def test_what_was_deleted_before_it_was_read_is_counted_and_passed_by(hifi: Runn
     assert len({each.event_id for each in written(hifi.kafka, "forgets-again")}) == 400 - lost
     # All that came is gone: there is nothing more to read, and it does not wait for it.
     hifi.stack.children["pipelines"].kill()
-    read = asyncio.run(_ends(hifi.kafka, source))
+    read = asyncio.run(ends_of(hifi.kafka, source))
     post_all(hifi, source, [{"n": n} for n in range(100)])
     assert _forget(hifi, source, read, but=0) == 100
     hifi.revive("pipelines")
@@ -93,15 +92,9 @@ def _wait_for_loss(hifi: RunningHifi, pipeline: Pipeline, lost: int) -> None:
     )
 
 
-async def _ends(servers: str, stream: str) -> dict[KafkaPartition, int]:
-    async with LogClient(servers) as log:
-        await log.ask_leaders([stream_topic(stream)])
-        return await log.ends(log.partitions(stream_topic(stream)))
-
-
 def _forget(hifi: RunningHifi, stream: str, read: Position, *, but: int) -> int:
     """Leave so many of each Kafka partition; gives how many are gone that nobody had read."""
-    ends = asyncio.run(_ends(hifi.kafka, stream))
+    ends = asyncio.run(ends_of(hifi.kafka, stream))
     upto = {where: max(0, end - but) for where, end in ends.items()}
     asyncio.run(forget(hifi.kafka, upto))
     return sum(max(0, at - read[where]) for where, at in upto.items())

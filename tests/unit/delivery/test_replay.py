@@ -64,3 +64,14 @@ def test_a_slice_that_was_cut_off_is_sent_again_as_a_possible_duplicate(
     # All of the slice that was begun, and nothing after it.
     assert cut[:2] == again[:2] == ({A: 4}, {A: 8})
     assert again[2] == last[2] == {A: 8}
+
+
+def test_no_slice_goes_past_where_one_place_ends_and_another_begins() -> None:
+    one, two = KafkaPartition("s", 0), KafkaPartition("s", 1)
+    end, edges = {one: 100, two: 100}, {one: [10, 25, 40]}
+    at: Position = {one: 5, two: 0}
+    seen = []
+    while (upto := next_slice(at, end, 60, edges)) != at:
+        seen.append((upto[one], upto[two]))
+        at = upto
+    assert seen == [(10, 30), (25, 60), (40, 90), (70, 100), (100, 100)]

@@ -1,19 +1,22 @@
 """`hifi replay`: sends a span of a stream to a destination once more, beside its live lane."""
 
 import re
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from deploy.cli import options
+from deploy.cli.archive.places import ArchiveChoice, archive_choice
 from deploy.cli.control.dead import time_ms
-from deploy.local.secret_keys import VARIABLE
 from shared.runtime.clock import now_ms
 
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-def replay_(  # noqa: PLR0917 - typer makes an option of each
+@options.made_of(place=archive_choice)
+def replay_(
+    *,
     stream: Annotated[str, typer.Option(help="The stream.")],
     destination: Annotated[str, typer.Option(help="Its destination: the name.")],
     since: Annotated[
@@ -30,20 +33,18 @@ def replay_(  # noqa: PLR0917 - typer makes an option of each
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many there are.")
     ] = False,
-    data: options.Data = options.DATA_DEFAULT,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
-    keys: Annotated[
-        str | None,
-        typer.Option("--secret-keys", envvar=VARIABLE, help="Open secrets; else those of DATA."),
-    ] = None,
     allow_private: Annotated[
         bool,
         typer.Option(
             envvar="HIFI_DELIVERY_ALLOW_PRIVATE", help="Send to private addresses as well."
         ),
     ] = False,
+    place: ArchiveChoice,
 ) -> None:
     """Send a span of a stream to a destination again, in a Spark process of its own.
+
+    What Kafka has no more comes out of the stream's archive.
 
     The live lane goes on beside it. Requests say `hifi-replay: ID`. Ctrl-C ends it after the slice
     under way; the same command with the same --id goes on there.
@@ -54,12 +55,12 @@ def replay_(  # noqa: PLR0917 - typer makes an option of each
     if not _ID.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
     # Half a second that no other command should take.
-    from deploy.cli.events.replaying import ReplayOrder, carry_out  # noqa: PLC0415
+    from deploy.cli.archive.replaying import ReplayOrder, carry_out  # noqa: PLC0415
 
     carry_out(
         ReplayOrder(
             kafka=kafka,
-            data=data.absolute(),
+            place=replace(place, data=place.data.absolute()),
             replay_id=name,
             stream=stream,
             destination=destination,
@@ -68,7 +69,6 @@ def replay_(  # noqa: PLR0917 - typer makes an option of each
             key=key,
             rate_per_s=rate,
             is_dry=dry_run,
-            keys=keys,
             allow_private=allow_private,
         )
     )

@@ -12,17 +12,22 @@ from pyspark.sql import SparkSession
 
 from delivery.settings import DeliverySettings
 from delivery.spark.replay import Replay, count_matching, replay
+from deploy.cli.archive.earlier import Earlier, earlier
+from deploy.cli.archive.places import ArchiveChoice
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from observe.console.parts import wording
 from shared.event.record import Position
+from shared.event.times import rfc3339
 from shared.event.topics import destination_id, stream_topic
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.lookup.topic_ids import topic_ids
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.settings import read_settings
-from shared.runtime.setup_error import NotFoundError
+from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
 from shared.runtime.spark.session import SparkSettings, running_spark
 
 
@@ -31,7 +36,8 @@ class ReplayOrder:
     """What is to be sent again, and how."""
 
     kafka: str
-    data: Path
+    # Where the data folder is, and which archive has what Kafka has no more.
+    place: ArchiveChoice
     replay_id: str
     stream: str
     destination: str
@@ -42,8 +48,6 @@ class ReplayOrder:
     rate_per_s: float | None
     # Say how many there are, and send none.
     is_dry: bool
-    # Those that open the destinations' secrets; None: those of the data folder.
-    keys: str | None
     allow_private: bool
 
 
@@ -54,7 +58,7 @@ def carry_out(order: ReplayOrder) -> None:
         DeliverySettings,
         program="hifi replay",
         bootstrap_servers=order.kafka,
-        folder=order.data / "replay",
+        folder=order.place.data / "replay",
         allow_private=order.allow_private,
     )
     talk.print(
@@ -64,8 +68,8 @@ def carry_out(order: ReplayOrder) -> None:
     )
     if order.is_dry and wanted.key is None:
         return
-    given = {VARIABLE: order.keys} if order.keys else {}
-    opens = {f"spark.executorEnv.{VARIABLE}": secret_keys(order.data, given)}
+    given = {VARIABLE: order.place.keys} if order.place.keys else {}
+    opens = {f"spark.executorEnv.{VARIABLE}": secret_keys(order.place.data, given)}
     with own_folder(settings.folder, what="replay"), _spark(settings.folder, opens) as spark:
         if wanted.key is not None:
             count = count_matching(spark, wanted, settings)
@@ -95,15 +99,48 @@ async def _span(order: ReplayOrder) -> Replay:
         raise NotFoundError(
             f"There is no destination {to}: `hifi destinations list {order.stream}` lists them."
         )
+    topic = stream_topic(destination.stream)
     async with open_reader(order.kafka) as reader:
-        ends = await reader.ends([stream_topic(destination.stream)])
+        ends, firsts = await reader.ends([topic]), await reader.starts([topic])
+        oldest = await reader.oldest_ms([topic])
         start = await _offsets_at(reader, ends, order.from_ms)
         end = await _offsets_at(reader, ends, order.to_ms)
+    gone = {where: first for where, first in firsts.items() if first and start[where] == first}
+    kept = await _earlier(order, topic, gone, oldest) if gone else None
+    if kept is not None:
+        from_ms = order.from_ms or 0
+        start = {**start, **{where: kept.at(where, from_ms) for where in gone}}
+        if (to_ms := order.to_ms) is not None:
+            early = [it for it, first in gone.items() if end[it] == first]
+            end = {**end, **{where: kept.at(where, to_ms) for where in early}}
+        if missing := sum(kept.missing(where, start[where]) for where in gone):
+            talk.print(f"{missing:,} of them are neither in Kafka nor in the archive.")
     end = {where: max(offset, start[where]) for where, offset in end.items()}
     key = None if order.key is None else order.key.encode()
     if order.rate_per_s is not None:
         destination = replace(destination, rate_per_s=order.rate_per_s)
-    return Replay(order.replay_id, destination, start, end, key=key)
+    wanted = Replay(order.replay_id, destination, start, end, key=key)
+    return wanted if kept is None else replace(wanted, kept=kept.read, edges=kept.edges)
+
+
+async def _earlier(
+    order: ReplayOrder, topic: str, gone: Position, oldest_ms: Position
+) -> Earlier | None:
+    """What the stream's archive has before the log; UsageError if there is none to begin with."""
+    from_ms = order.from_ms or 0
+    if all(oldest_ms.get(where, from_ms + 1) <= from_ms for where in gone):
+        return None
+    async with LogClient(order.kafka) as log:
+        life = (await topic_ids(log, [topic])).get(topic, "")
+    try:
+        bucket, lives = order.place.open(order.stream)
+    except (SetupError, UsageError) as error:
+        begins = rfc3339(min(oldest_ms.values())) if oldest_ms else "a later time"
+        raise UsageError(
+            f"Kafka has deleted the oldest events of {order.stream}, and no archive has them: begin"
+            f" with --from {begins}. {error}"
+        ) from error
+    return earlier(bucket, lives[-1]._replace(life=life), topic, gone, from_ms=from_ms)
 
 
 async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int | None) -> Position:
