@@ -22,7 +22,9 @@ from tests.tidy import sources
 
 pytestmark = pytest.mark.integration
 
-PYTHON, JAVASCRIPT = (sources.ROOT / "examples" / name for name in ("python", "javascript"))
+PYTHON, JAVASCRIPT, JAVA = (
+    sources.ROOT / "examples" / name for name in ("python", "javascript", "java")
+)
 STREAM = "of-the-examples"
 SECRET = "whsec_YWxsIGV4YW1wbGVzIGhhdmUgYSBzZWNyZXQ="
 # `{port}` is where it is to listen.
@@ -34,6 +36,7 @@ RECEIVERS: dict[str, tuple[Path, list[str]]] = {
     ),
     "express": (JAVASCRIPT, ["node", "receive_express.js"]),
     "plain": (JAVASCRIPT, ["node", "receive_http.js"]),
+    "java": (JAVA, ["java", "Receive.java"]),
 }
 SENDERS = (
     [sys.executable, str(PYTHON / "send.py")],

@@ -1,0 +1,84 @@
+"""The tutorial and each how-to, done from the top down: what they show is what comes."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from deploy.local.ports import pick_free
+from deploy.local.stack_settings import PORTS
+from shared.config.destination import Destination
+from tests.support.shown_commands import Terminal, dated, is_shown, run_page, shown
+from tests.support.stack_fixtures import RunningHifi
+from tests.tidy import sources
+
+pytestmark = pytest.mark.integration
+
+DOCS = sources.ROOT / "docs"
+HOW_TO = sorted(f"how-to/{page.name}" for page in (DOCS / "how-to").glob("*.md"))
+RECEIVE = "how-to/receive.md"
+# Each is a shell that starts commands, and there are two cores.
+AT_ONCE = 3
+PACKAGES = sources.ROOT / "examples" / "javascript" / "node_modules" / "express"
+# Where the pages say that somebody listens.
+RECEIVERS = ("9001", "9004", "9005")
+
+
+def test_what_each_page_shows_is_what_comes(hifi: RunningHifi, tmp_path: Path) -> None:
+    """Side by side: most of the time a page waits for what it wants to see."""
+    pages = ["tutorial.md", *HOW_TO]
+    if not PACKAGES.is_dir():
+        pages.remove(RECEIVE)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        done = {page: pool.submit(_read, hifi, tmp_path / Path(page).stem, page) for page in pages}
+    wrong = {page: error for page, each in done.items() if (error := each.exception())}
+    assert not wrong, "\n\n".join(f"docs/{page}: {error}" for page, error in wrong.items())
+    if RECEIVE not in pages:
+        pytest.skip("the packages of the examples for JavaScript are not here (make test)")
+
+
+def _read(hifi: RunningHifi, folder: Path, page: str) -> None:
+    commands = shown(page, _names(hifi, page))
+    assert commands
+    for command, _ in commands:
+        if command.startswith("hifi destinations put "):
+            stream, name, url = command.split()[3:6]
+            hifi.added.append(Destination(stream, name, url))
+    folder.mkdir()
+    # What the tutorial proves is a minute that is over.
+    dated(folder, minutes_ago=10)
+    run_page(Terminal(folder, _environ(hifi)), commands)
+
+
+@pytest.mark.parametrize(
+    ("says", "told", "is_so"),
+    [
+        ("2 accepted, in ...\n", "2 accepted, in 0.3 s\n", True),
+        ("...\na 5\n", "b\na   5\n", True),
+        ("a 5\n", "b\na 5\n", False),
+        ("...\na 5\n", "b\na 4\n", False),
+    ],
+)
+def test_what_a_page_shows_wrongly_is_found(says: str, told: str, *, is_so: bool) -> None:
+    assert is_shown(says, told) is is_so
+
+
+def _names(hifi: RunningHifi, page: str) -> dict[str, str]:
+    """Each page has a stream of its own, in a Hifi that has ports of its own."""
+    settings = hifi.stack.settings
+    ports = {"8080": settings.gateway_port, "8090": settings.sample_port}
+    ports |= dict(zip(RECEIVERS, pick_free(len(RECEIVERS)), strict=True))
+    stream = f"of-{Path(page).stem}"
+    return {"orders": stream} | {name: str(port) for name, port in ports.items()}
+
+
+def _environ(hifi: RunningHifi) -> dict[str, str]:
+    settings = hifi.stack.settings
+    return {
+        "HIFI_GATEWAY": hifi.gateway,
+        "HIFI_KAFKA": hifi.kafka,
+        "HIFI_CONSOLE": f"http://127.0.0.1:{settings.console_port}",
+        "HIFI_UP_DATA": str(settings.folder),
+        "HIFI_DELIVERY_ALLOW_PRIVATE": "true",
+        **{f"HIFI_UP_{name.upper()}": str(getattr(settings, name)) for name in PORTS},
+    }
