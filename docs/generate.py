@@ -13,7 +13,7 @@ from typing import Any
 from typer.main import get_command
 
 from deploy.alerts.rule_file import rule_file
-from deploy.cli.commands import PANELS, app
+from deploy.cli import commands
 from deploy.dashboards.boards import boards
 from shared import metric_names
 from shared.retry import lifecycle
@@ -21,6 +21,7 @@ from shared.retry import lifecycle
 # Every command has it, and what it does is no secret.
 _EVERYWHERE = frozenset({"--help", "--install-completion"})
 FOLDER = Path(__file__).parent
+_CHECKOUT = Path(commands.__file__).parents[2]
 
 LIFECYCLE = """\
 # The life of an event
@@ -107,9 +108,9 @@ def _state_rows() -> str:
 
 def _command_pages() -> str:
     """All of them, in the groups of `hifi --help`."""
-    whole: Any = get_command(app)
+    whole: Any = get_command(commands.app)
     parts = []
-    for panel, names in PANELS.items():
+    for panel, names in commands.PANELS.items():
         parts.append(f"## {panel}")
         for name in names:
             parts += _command(f"hifi {name}", whole.commands[name].loaded())
@@ -141,7 +142,8 @@ def _default(option: Any) -> str:
     default = option.default
     if default is None or default == "" or isinstance(default, bool) or callable(default):
         return ""
-    return _cell(f"`{default}`")
+    # Where a checkout is differs from one to the next.
+    return _cell(f"`{str(default).removeprefix(f'{_CHECKOUT}/')}`")
 
 
 def _cell(text: str) -> str:
