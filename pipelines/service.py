@@ -35,7 +35,9 @@ def run_pipelines(settings: PipelinesSettings) -> None:
     metrics = PipelineMetrics()
     with lane_process("pipelines", settings, metrics) as health:
         # What is wrong with the name of a cluster is said at the start.
-        session = settings.session("pipelines", worker_daemon="pipelines.worker_daemon", **OPTIONS)
+        session = settings.session(
+            "pipelines", worker_daemon="pipelines.worker_daemon", has_rows_in_jvm=True, **OPTIONS
+        )
         asyncio.run(_run(SparkOnDemand(session, metrics.spark_is_up), settings, metrics, health))
 
 

@@ -60,7 +60,9 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
         """What this process owns alone: its lock and its scratch space."""
         return self.folder.absolute()
 
-    def session(self, service: str, *, worker_daemon: str, **more: str) -> SparkSettings:
+    def session(
+        self, service: str, *, worker_daemon: str, has_rows_in_jvm: bool = False, **more: str
+    ) -> SparkSettings:
         """The Spark session of this process; `more` are options that it alone has."""
         return SparkSettings(
             name=f"hifi-{service}",
@@ -70,6 +72,7 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
             heap_mb=self.heap_mb,
             worker_daemon=worker_daemon,
             makes_class_archive=self.makes_class_archive,
+            has_rows_in_jvm=has_rows_in_jvm,
             cluster=self.cluster,
             more=more,
         )

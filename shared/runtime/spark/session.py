@@ -52,6 +52,8 @@ class SparkSettings:
     heap_mb: int = 1024
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
+    # The JVM itself works on each event, not Python: then its optimizing compiler pays.
+    has_rows_in_jvm: bool = False
     # Who runs the tasks; None: this machine.
     cluster: SparkCluster | None = None
     # Options of one kind of session; they win over those of all.
@@ -68,7 +70,7 @@ _ARROW_PART = 4
 # What a driver keeps for good is about as much.
 _KEPT_MB = 80
 # The quick compiler alone, and the collector without threads of its own.
-_SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_QUICK_COMPILER, _SERIAL_COLLECTOR = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
 
 
 @contextmanager
@@ -151,7 +153,9 @@ def _options(
     """Every option that we set, with its reason."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
     is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
-    heap_options = small_heap(settings.heap_mb, kept_mb=_KEPT_MB)
+    small_options = [_SERIAL_COLLECTOR, *small_heap(settings.heap_mb, kept_mb=_KEPT_MB)]
+    if not settings.has_rows_in_jvm:
+        small_options.append(_QUICK_COMPILER)
     where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)
     return {
         **where,
@@ -159,7 +163,7 @@ def _options(
         "spark.driver.extraJavaOptions": " ".join(
             [
                 f"-Dlog4j2.configurationFile=file:{log_options}",
-                *((*_SMALL_MACHINE_OPTIONS, *heap_options) if is_small_machine else ()),
+                *(small_options if is_small_machine else ()),
                 *jvm_options,
             ]
         ),

@@ -15,3 +15,18 @@ def test_arrow_batches_of_all_slots_fit_into_a_quarter_of_the_heap(
     settings = SparkSettings("test", "a.daemon", Path("scratch"), heap_mb=heap_mb, slots=slots)
     bytes_max = int(_options(settings, [], [])["spark.sql.execution.arrow.maxBytesPerBatch"])
     assert 0 < bytes_max * slots <= heap_mb * 1_048_576 / 4
+
+
+@pytest.mark.parametrize(
+    ("cores", "has_rows_in_jvm", "expected"),
+    [(2, False, True), (2, True, False), (8, False, False)],
+)
+def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizing_compiler(
+    monkeypatch: pytest.MonkeyPatch, *, cores: int, has_rows_in_jvm: bool, expected: bool
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    folder = Path("scratch")
+    settings = SparkSettings("test", "a.daemon", folder, has_rows_in_jvm=has_rows_in_jvm)
+    options = _options(settings, [], [])["spark.driver.extraJavaOptions"].split()
+    assert ("-XX:TieredStopAtLevel=1" in options) is expected
+    assert ("-XX:+UseSerialGC" in options) is (cores == 2)
