@@ -27,7 +27,7 @@ from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
 from gateway.lookup import receipts as receipt_routes
-from gateway.lookup import stream_events
+from gateway.lookup import stream_events, stream_spread
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
@@ -123,7 +123,7 @@ async def show_api(request: Request) -> Response:
 
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, keys),
-    *(dead_letter_routes, receipt_routes, stream_events),
+    *(dead_letter_routes, receipt_routes, stream_events, stream_spread),
 )
 _ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (

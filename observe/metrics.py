@@ -51,6 +51,10 @@ def _values(overview: Overview) -> Iterator[Value]:
         yield (m.OBSERVE_EVENTS_PER_SECOND, stream.name), stream.events_per_s
         for quantile, seconds in _quantiles(stream.ingest):
             yield (m.OBSERVE_INGEST_SECONDS, stream.name, quantile), seconds
+        if (spread := stream.spread) is not None:
+            yield (m.OBSERVE_FULLEST_PARTITION_RATIO, stream.name), spread.times
+            top = max((part for _, part in spread.keys), default=0.0)
+            yield (m.OBSERVE_TOP_KEY_RATIO, stream.name), top
     for unknown in overview.unknown:
         name = destination_id(unknown.stream, unknown.name)
         yield (m.OBSERVE_UNKNOWN_WAITING_EVENTS, name), unknown.waiting_events

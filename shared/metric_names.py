@@ -269,6 +269,18 @@ OBSERVE_EVENTS_PER_SECOND = Metric(
     "Events acknowledged per second in the last minute, by the gateway's ledger.",
     labels=("stream",),
 )
+OBSERVE_FULLEST_PARTITION_RATIO = Metric(
+    "hifi_observe_fullest_partition_ratio",
+    "How many times its even share of the last minutes' events the fullest Kafka partition of a"
+    " stream got; above 2 it is hot. Absent while fewer than 1,000 came.",
+    labels=("stream",),
+)
+OBSERVE_TOP_KEY_RATIO = Metric(
+    "hifi_observe_top_key_ratio",
+    "What part of a stream's events of the last minutes its most frequent key has, from 0 to 1; 0"
+    " where none has a tenth. The console names it.",
+    labels=("stream",),
+)
 OBSERVE_OLDEST_AGE_SECONDS = _of_destination(
     "hifi_observe_oldest_age_seconds",
     "Age of the oldest event that is neither delivered nor dead, since Kafka has it.",

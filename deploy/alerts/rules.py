@@ -33,6 +33,9 @@ _SKEW_S_MAX = 1
 # Two runs of the audit's ten-minute limit for blind minutes.
 _BEHIND_S_MAX = 600
 _DEAD_GROWTH_MAX = 100
+# With twice its share of eight, one Kafka partition has as much to do as two machines; where hardly
+# anything comes that is no matter.
+_SHARES_MAX, _HOT_EVENTS_PER_S = 2, 100
 # The second of the three warnings in the log: of five days a day and a half are left. From 1 on
 # the destination is disabled, of which HifiDestinationHeld tells.
 _FAILING_MAX, _DISABLED_AT = WARN_AT[1], 1
@@ -161,6 +164,17 @@ FLOW: tuple[Alert, ...] = (
         "Events of {{ $labels.destination }} are {{ $value | humanizeDuration }} old",
         "That is over half of what the log keeps. What is not delivered by its end is lost: mend"
         " the destination, or raise retention.ms of its stream's topic now.",
+    ),
+    Alert(
+        "HifiHotPartition",
+        "ticket",
+        f"max by (stream) ({m.OBSERVE_FULLEST_PARTITION_RATIO.name}) > {_SHARES_MAX}"
+        f" and on (stream) max by (stream) ({m.OBSERVE_EVENTS_PER_SECOND.name})"
+        f" > {_HOT_EVENTS_PER_S}",
+        "A Kafka partition of {{ $labels.stream }} gets {{ $value | humanize }} times its share",
+        "Whoever reads it has that much more to do than the others, and all that lies in it is"
+        " late first. Most often one ordering key has most events: the stream's page names it.",
+        for_="15m",
     ),
     judged(
         "HifiDestinationFailing",

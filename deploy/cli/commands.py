@@ -90,7 +90,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
     },
     "Set up": {
-        "streams": ("deploy.cli.control.streams:app", "Streams: put, list, show, delete."),
+        "streams": ("deploy.cli.control.streams:app", "Streams: put, list, show, spread, delete."),
         "destinations": (
             "deploy.cli.control.destinations:app",
             "Destinations: put, change, list, show, pause, resume, delete.",

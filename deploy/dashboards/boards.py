@@ -123,6 +123,15 @@ _STREAM_PANELS = (
         _QUANTILE.format(f"rate({_ACK_BUCKETS}{_STREAM}[1m])"), unit="s",
     ),
     _graph("Bytes in", "{{stream}}", _rate(m.GATEWAY_BODY_BYTES, _STREAM), unit="Bps"),
+    Panel(
+        "Hot spots", "timeseries",
+        (
+            ("fullest partition, times its share {{stream}}",
+             m.OBSERVE_FULLEST_PARTITION_RATIO.name + _STREAM),
+            ("part of the top key {{stream}}", m.OBSERVE_TOP_KEY_RATIO.name + _STREAM),
+        ),
+        warns_at=2,
+    ),
     _graph("Backlog", "{{destination}}", m.OBSERVE_BACKLOG_EVENTS.name + _OF_STREAM),
     _graph(
         "Worst minute's loss", "{{destination}}", m.OBSERVE_LOST_RATIO.name + _OF_STREAM,

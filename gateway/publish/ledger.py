@@ -18,6 +18,7 @@ from gateway.intake.events import Event
 from gateway.intake.plain_events import PlainEvents
 from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
+from shared.event.spread import frequent
 from shared.event.topics import ACKED, stream_of
 from shared.proof.acked import ROW_EVENTS_MAX, AckedRow, AckedSlice, audited_minute, runs_of
 from shared.proof.log_buckets import LogBuckets
@@ -58,6 +59,8 @@ class _Draft:
     value_bytes: int = 0
     ingest: LogBuckets = field(default_factory=LogBuckets)
     process: LogBuckets = field(default_factory=LogBuckets)
+    # No more than there are events in a row.
+    keys: Counter[bytes] = field(default_factory=Counter)
 
     def row(self, topic: str, partition: int) -> AckedRow:
         return AckedRow(
@@ -68,6 +71,7 @@ class _Draft:
             value_bytes=self.value_bytes,
             ingest=self.ingest,
             process=self.process,
+            keys=frequent(self.keys, len(self.ids)),
         )
 
 
@@ -176,10 +180,13 @@ def _enter(
         happened_ms, ids, value_bytes = events.happened_ms, events.ids, events.byte_count
         # Events without a time of their own have one in common, and nobody asks for each.
         times_ms = [happened_ms] if isinstance(happened_ms, int) else happened_ms
+        if events.key is not None:
+            draft.keys[events.key] += len(ids)
     else:
         times_ms = [event.time_ms for event in events]
         ids = [event.id for event in events]
         value_bytes = sum([len(event.value) for event in events])
+        draft.keys.update([event.key for event in events if event.key is not None])
     earliest, latest = min(times_ms), max(times_ms)
     minute = audited_minute(earliest, accepted_at_ms)
     if earliest == latest or minute == audited_minute(latest, accepted_at_ms):

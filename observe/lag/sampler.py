@@ -21,6 +21,7 @@ from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState, PipelineStates
 from shared.event.record import Origin
+from shared.event.spread import Spread
 from shared.event.times import MINUTE_MS
 from shared.event.topics import ACKED, is_pipelines, stream_and_name, stream_of
 from shared.flow.flow_record import FlowRecord
@@ -69,6 +70,7 @@ class _Stream:
     # Events acknowledged, by second; and the mean size of an event.
     counts: dict[int, int] = field(default_factory=dict)
     event_bytes: float = 0.0
+    spread: Spread = field(default_factory=Spread)
 
 
 @dataclass(slots=True)
@@ -169,6 +171,7 @@ class Sampler:
         stream = self._streams.setdefault(stream_of(row.topic), _Stream())
         stream.ingest.merge(row.ingest, now_ms=at_ms)
         stream.process.merge(row.process, now_ms=at_ms)
+        stream.spread.take(row.partition, row.count, row.keys, now_ms=at_ms)
         for request in row.slices:
             second = request.accepted_at_ms // 1000
             stream.counts[second] = stream.counts.get(second, 0) + request.count
@@ -232,6 +235,7 @@ class Sampler:
             # An event counts once, however many destinations want it; those that Kafka has deleted
             # since they were read count still.
             acked=max([books.acked_count(name), *(view.balance.acked for view in destinations)]),
+            spread=stream.spread.view(configuration.streams[name].partition_count, now_ms=at_ms),
         )
 
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:

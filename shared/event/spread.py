@@ -1,11 +1,16 @@
 """Finds Kafka partitions that get more than their share of a stream, and the keys that make them.
 
-Pure: others count what came where, and look which keys there were.
+Pure: others count what came where, and look which keys there were. Of keys nobody counts all: the
+gateway tells the most frequent ones of each second and Kafka partition (`frequent`, in its ledger),
+and who reads that adds them up in little room (`Spread`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from zlib import crc32
 
+from shared.event.times import MINUTE_MS
 from shared.event.topic_safety import TopicFinding
 
 # With twice its share of eight, one partition has as much to do as two machines.
@@ -15,6 +20,9 @@ EVENTS_MIN = 1_000
 # A key with so much of a partition's newest events has made it hot.
 _KEY_PART_MIN = 0.1
 _KEYS_SHOWN, _KEY_CHARS_MAX = 3, 60
+# A row of the ledger tells at most so many keys, each with a good part of its events: less than the
+# part that makes a key worth naming, as chance may have it below that in a row.
+_ROW_KEYS_MAX, _ROW_KEY_PART = 8, 1 / 16
 # What one Kafka partition brings through a pipeline is measured (docs/benchmarks.md); with half of
 # that there is room for a spike.
 PARTITION_BYTES_PER_S_EASY = 10_000_000
@@ -29,25 +37,111 @@ class HotKeys:
     """
 
     room: int = 64
-    _counts: dict[bytes, int] = field(default_factory=dict)
-    _total: int = 0
+    _counts: dict[str, float] = field(default_factory=dict)
+    _total: float = 0.0
 
-    def add(self, key: bytes) -> None:
-        self._total += 1
+    def add(self, key: str, count: int = 1) -> None:
+        self._total += count
         if key in self._counts or len(self._counts) < self.room:
-            self._counts[key] = self._counts.get(key, 0) + 1
+            self._counts[key] = self._counts.get(key, 0) + count
             return
         least = min(self._counts, key=self._counts.__getitem__)
-        self._counts[key] = self._counts.pop(least) + 1
+        self._counts[key] = self._counts.pop(least) + count
 
-    def top(self) -> list[tuple[bytes, float]]:
+    def add_others(self, count: int) -> None:
+        """Events whose keys are not worth telling, or that have none."""
+        self._total += count
+
+    def halve(self) -> None:
+        """Let what came so far count for half as much."""
+        self._total /= 2
+        self._counts = {key: count / 2 for key, count in self._counts.items()}
+
+    def top(self) -> list[tuple[str, float]]:
         """Those with a good part of all, and which part, the largest first."""
         found = sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))
         parts = ((key, count / self._total) for key, count in found)
         return [(key, part) for key, part in parts if part >= _KEY_PART_MIN][:_KEYS_SHOWN]
 
 
-def hottest(counts: Sequence[int]) -> int | None:
+@dataclass(frozen=True, slots=True)
+class SpreadView:
+    """How a stream's events have come to lie in its Kafka partitions lately."""
+
+    # The number of the Kafka partition that has most, what part of all that is, and how many times
+    # what it would have if all had the same.
+    fullest: int
+    part: float
+    times: float
+    # Whether that is too much.
+    is_hot: bool
+    # The most frequent keys, and what part of the stream's events each has.
+    keys: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(slots=True)
+class Spread:
+    """Where the events of one stream lie, and their keys, in little room for any number of both.
+
+    With each minute what came before counts for half as much.
+    """
+
+    _counts: dict[int, float] = field(default_factory=dict)
+    _keys: HotKeys = field(default_factory=HotKeys)
+    _minute: int = 0
+
+    def take(
+        self, partition: int, count: int, keys: Iterable[tuple[str, int]], *, now_ms: int
+    ) -> None:
+        """Enter events of one Kafka partition, and the frequent ones of their keys."""
+        self._age(now_ms)
+        self._counts[partition] = self._counts.get(partition, 0) + count
+        for key, times in keys:
+            self._keys.add(key, times)
+            count -= times
+        self._keys.add_others(count)
+
+    def view(self, partition_count: int, *, now_ms: int) -> SpreadView | None:
+        """None of too few events, of which chance makes any picture."""
+        self._age(now_ms)
+        counts = [self._counts.get(number, 0.0) for number in range(partition_count)]
+        total = sum(counts)
+        if total < EVENTS_MIN:
+            return None
+        fullest = max(range(partition_count), key=counts.__getitem__)
+        part = counts[fullest] / total
+        times, is_hot = part * partition_count, hottest(counts) is not None
+        return SpreadView(fullest, part, times, is_hot, tuple(self._keys.top()))
+
+    def _age(self, now_ms: int) -> None:
+        minute = now_ms // MINUTE_MS
+        # After an hour nothing is left of anything.
+        for _ in range(min(minute - self._minute, 60)):
+            self._counts = {number: count / 2 for number, count in self._counts.items()}
+            self._keys.halve()
+        self._minute = max(minute, self._minute)
+
+
+def key_text(key: bytes) -> str:
+    """A key as it is told of: a long one by its beginning, and a number of its own."""
+    text = key.decode(errors="replace")
+    if len(text) <= _KEY_CHARS_MAX:
+        return text
+    return f"{text[:_KEY_CHARS_MAX]}… #{crc32(key):08x}"
+
+
+def frequent(counts: Mapping[bytes, int], event_count: int) -> tuple[tuple[str, int], ...]:
+    """The keys that a good part of some events have, and how many each, the most frequent first."""
+    least = event_count * _ROW_KEY_PART
+    found = sorted(
+        ((count, key) for key, count in counts.items() if count >= least),
+        key=itemgetter(0),
+        reverse=True,
+    )
+    return tuple((key_text(key), count) for count, key in found[:_ROW_KEYS_MAX])
+
+
+def hottest(counts: Sequence[float]) -> int | None:
     """The number of the Kafka partition that got more than twice its share, if one did."""
     total = sum(counts)
     if total < EVENTS_MIN or len(counts) < 2:  # noqa: PLR2004 - one alone has its share
@@ -57,16 +151,14 @@ def hottest(counts: Sequence[int]) -> int | None:
 
 
 def examine_spread(
-    stream: str, counts: Sequence[int], keys: Iterable[tuple[bytes, float]], *, is_by_shards: bool
+    stream: str, counts: Sequence[int], keys: Iterable[tuple[str, float]], *, is_by_shards: bool
 ) -> list[TopicFinding]:
     """What is wrong with how an hour's events lie in a stream's Kafka partitions."""
     hot = hottest(counts)
     if hot is None:
         return []
     part = counts[hot] / sum(counts)
-    named = ", ".join(
-        f"{key.decode(errors='replace')[:_KEY_CHARS_MAX]!r} ({share:.0%})" for key, share in keys
-    )
+    named = ", ".join(f"{key!r} ({share:.0%})" for key, share in keys)
     says = (
         f"Kafka partition {hot} got {part:.0%} of the last hour's events, {part * len(counts):.1f}"
         " times its share"

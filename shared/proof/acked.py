@@ -84,6 +84,8 @@ class AckedRow:
     # How old the events were when they came, and how long Kafka took to store them.
     ingest: LogBuckets = field(default_factory=LogBuckets)
     process: LogBuckets = field(default_factory=LogBuckets)
+    # The most frequent of their ordering keys, and how many events each has.
+    keys: tuple[tuple[str, int], ...] = ()
 
     def to_bytes(self) -> bytes:
         head = _Head(
@@ -94,6 +96,7 @@ class AckedRow:
             value_bytes=self.value_bytes,
             ingest=self.ingest.to_list(),
             process=self.process.to_list(),
+            keys=self.keys,
         )
         return "\n".join((msgspec.json.encode(head).decode(), *self.ids)).encode()
 
@@ -116,6 +119,7 @@ class AckedRow:
             value_bytes=head.value_bytes,
             ingest=LogBuckets.from_list(head.ingest),
             process=LogBuckets.from_list(head.process),
+            keys=head.keys,
         )
 
     @property
@@ -144,7 +148,7 @@ class AckedRow:
             at += part.count
 
 
-class _Head(msgspec.Struct, kw_only=True):
+class _Head(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The first line of a row."""
 
     topic: str
@@ -156,6 +160,8 @@ class _Head(msgspec.Struct, kw_only=True):
     value_bytes: int
     ingest: list[int]
     process: list[int]
+    # As with the requests.
+    keys: tuple[tuple[str, int], ...] = ()
 
 
 _HEAD = msgspec.json.Decoder(_Head)

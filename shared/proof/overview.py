@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from shared.event.spread import SpreadView
 from shared.proof.balance import Balance
 from shared.proof.last_answer import LastAnswer
 from shared.proof.log_buckets import LogBuckets
@@ -239,6 +240,8 @@ class StreamView:
     destinations: tuple[DestinationView, ...]
     # How many events its log holds.
     acked: int = 0
+    # In its Kafka partitions, of the last minutes; None while too few came.
+    spread: SpreadView | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,23 @@ CASES = [
         "Events of orders/billing are 4d 15h 6m 40s old",
         DESTINATION,
     ),
+    Case(
+        "HifiHotPartition",
+        {
+            'hifi_observe_fullest_partition_ratio{stream="orders"}': "3.2x80",
+            'hifi_observe_events_per_second{stream="orders"}': "500x80",
+            'hifi_observe_fullest_partition_ratio{stream="even"}': "1.4x80",
+            'hifi_observe_events_per_second{stream="even"}': "500x80",
+        },
+        # A stream of a few events is all in one place as well.
+        {
+            'hifi_observe_fullest_partition_ratio{stream="orders"}': "3.2x80",
+            'hifi_observe_events_per_second{stream="orders"}': "20x80",
+        },
+        "17m",
+        "A Kafka partition of orders gets 3.2 times its share",
+        {"stream": "orders"},
+    ),
     *(
         Case(
             alert,

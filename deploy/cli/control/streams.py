@@ -9,7 +9,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.control import removal
-from deploy.cli.printing import harmless, out, print_json, talk, when
+from deploy.cli.printing import harmless, out, print_json, print_table, talk, when
 from deploy.local.stack_settings import StackSettings
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
@@ -36,6 +36,26 @@ def list_streams(*, as_json: options.AsJson = False, client: ControlClient) -> N
 def show(name: Name, client: ControlClient) -> None:
     """Show what a stream is set to, as JSON."""
     print_json(client.call("GET", "streams", name))
+
+
+@options.control_command(app)
+def spread(name: Name, *, as_json: options.AsJson = False, client: ControlClient) -> None:
+    """Show how the last hour's events lie in the Kafka partitions, and the most frequent keys."""
+    found = client.call("GET", "streams", name, "spread")
+    if as_json:
+        print_json(found)
+        return
+    counts, hot = found["partitions"], found["hot"]
+    total = sum(counts) or 1
+    rows = [
+        [str(number), f"{count:,}", f"{count / total:.0%}", "hot" if number == hot else ""]
+        for number, count in enumerate(counts)
+    ]
+    print_table(("partition", "events", "part", ""), rows)
+    for each in found["keys"]:
+        out.print(harmless(f"{each['part']:.0%} of the newest there have the key {each['key']!r}"))
+    if hot is not None:
+        talk.print(f"Kafka partition {hot} got more than twice its share: docs/partitions.md")
 
 
 @options.control_command(app)

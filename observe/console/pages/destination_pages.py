@@ -20,6 +20,7 @@ from observe.console.parts.pieces import (
     table,
 )
 from shared.config.destination import Destination
+from shared.event.spread import SpreadView
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
@@ -48,6 +49,7 @@ def stream_page(name: str, context: PageContext) -> Page | None:
         ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
         ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
     ]
+    facts += _spread(stream.spread)
     listed = (
         destinations_table(views, caption=f"Destinations of {name}")
         if views
@@ -67,6 +69,20 @@ def stream_page(name: str, context: PageContext) -> Page | None:
             Region("find", _find(name), is_live=False),
         ),
     )
+
+
+def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
+    """How its events lie in Kafka, once enough have come to say so."""
+    if spread is None:
+        return []
+    share = f"{spread.part:.0%} of the events, {spread.times:.1f} times its share"
+    said = f"number {spread.fullest}: {share}"
+    keys = [fragment(code(key), f" {part:.0%}") for key, part in spread.keys]
+    listed = [part for key in keys for part in (", ", key)][1:]
+    return [
+        ("Fullest Kafka partition", tag("span", said, class_="warn" if spread.is_hot else None)),
+        ("Most frequent keys", fragment(*listed) if keys else "none has a tenth of the events"),
+    ]
 
 
 def _through(name: str, context: PageContext) -> Safe:

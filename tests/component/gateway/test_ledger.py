@@ -5,7 +5,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gateway.intake.events import Event
+from gateway.intake.admission import Format
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, Event
+from gateway.intake.plain_events import read_plain
 from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.report import Fate, Report
 from shared.event.topics import ACKED
@@ -174,3 +177,29 @@ def test_rows_that_are_under_way_when_it_stops_are_written_by_the_last_flush(
         return publisher.rows
 
     assert [row.ids for row in asyncio.run(run())] == [("a",)]
+
+
+def test_a_row_tells_the_most_frequent_keys_of_its_events() -> None:
+    publisher = Publisher()
+    ledger = AckLedger(publisher)
+    events = [
+        Event(str(n), b"hot" if n % 3 else b"%d" % n if n % 2 else None, b"{}", b"", MINUTE)
+        for n in range(90)
+    ]
+    noted(ledger, events, [Report(Fate.STORED, range(90), 1, 0)])
+    asyncio.run(ledger.flush())
+    (row,) = publisher.rows
+    assert row.keys == (("hot", 60),)
+    # Of a request with one key for all its events, which is told in columns.
+    body = b"".join(b'{"id":"%d"}\n' % n for n in range(40))
+    limits = EventLimits(events_max=100, event_bytes_max=1_000, json_depth_max=10)
+    context = Context(id_base="r", accepted_at_ms=MINUTE, key=b"user-7")
+    parsed = read_plain(
+        find_events(body, Format.NDJSON, limits), body, context=context, limits=limits
+    )
+    assert parsed is not None
+    request = Request(REQUEST_ID, MINUTE + 50, 40)
+    reports = [Report(Fate.STORED, range(40), 2, 0)]
+    ledger.note(TOPIC, parsed.events, reports, request=request, now_ms=MINUTE + 60)
+    asyncio.run(ledger.flush())
+    assert publisher.rows[1].keys == (("user-7", 40),)

@@ -345,3 +345,21 @@ def test_they_are_sent_on_to_who_develops_a_receiver(
     # What it refuses is said, in its words, and not sent again.
     assert "422  2 events" in said
     assert "why?" in said
+
+
+def test_how_the_events_lie_is_told_to_who_may_see_them(gateway: RunningGateway) -> None:
+    def told(text: str) -> httpx.Response:
+        return httpx.get(
+            f"{gateway.url}/v1/streams/{STREAM}/spread",
+            headers={"authorization": f"Bearer {text}"},
+            timeout=30,
+        )
+
+    found = told(READS).json()
+    assert len(found["partitions"]) == PARTITIONS
+    # Of so few nobody can say.
+    assert found["hot"] is None
+    assert found["looked_at"] == max(found["partitions"]) > 0
+    assert all(0.1 <= each["part"] <= 1 for each in found["keys"])
+    assert told(SENDS).status_code == 403
+    assert told(ELSEWHERE).status_code == 404

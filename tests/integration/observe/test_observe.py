@@ -6,6 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli.commands import app
 from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
 from shared.runtime.clock import now_ms
@@ -86,6 +91,42 @@ def the_console_says_ok(hifi: RunningHifi, name: str, *, delivered: int) -> None
     heading = page[page.index("<h1") : page.index("</h1>")]
     assert name in heading
     assert ">OK<" in heading
+
+
+def test_a_hot_key_is_found_while_it_comes(hifi: RunningHifi) -> None:
+    """In the metrics, on the stream's page, by the gateway and by the command."""
+    stream = "skewed-traffic"
+    with scripted_destination() as destination:
+        hifi.add(Destination(stream=stream, name="to", url=destination.url), partition_count=4)
+        for batch in range(20):
+            events = [
+                {"id": f"{batch}-{n}", "partitionkey": "u7" if n % 10 else f"{batch}-{n}"}
+                for n in range(100)
+            ]
+            assert hifi.post(stream, events).status_code == 200
+        names = ("hifi_observe_fullest_partition_ratio", "hifi_observe_top_key_ratio")
+
+        def ratios() -> list[float | None]:
+            return [figure(hifi, name, stream=stream) for name in names]
+
+        # Nine in ten have that key, and of the others a few lie with them.
+        wait_until(
+            lambda: ratios() == [pytest.approx(3.7, rel=0.1), pytest.approx(0.9, rel=0.1)],
+            what=lambda: f"it is told: {ratios()}",
+        )
+        page = fetch(f"http://127.0.0.1:{hifi.stack.settings.console_port}/streams/{stream}")
+        assert "Fullest Kafka partition" in page
+        assert "<code>u7</code> 9" in page
+        told = httpx.get(f"{hifi.gateway}/v1/streams/{stream}/spread", timeout=30).json()
+        assert sum(told["partitions"]) == 2_000
+        assert told["hot"] == told["partitions"].index(max(told["partitions"]))
+        ((key, part),) = ((each["key"], each["part"]) for each in told["keys"])
+        assert (key, told["looked_at"]) == ("u7", max(told["partitions"]))
+        assert part > 0.9
+        asked = ["streams", "spread", stream, "--gateway", hifi.gateway]
+        shown = CliRunner().invoke(app, asked).output
+        assert "of the newest there have the key 'u7'" in shown
+        assert "got more than twice its share" in shown
 
 
 def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:

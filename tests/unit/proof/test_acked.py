@@ -95,6 +95,7 @@ def test_a_row_from_before_requests_were_named_is_read_as_ever() -> None:
     row = AckedRow.from_bytes(old)
     assert (row.ids, list(row.claims())) == (ROW.ids, list(ROW.claims()))
     assert [(one.request_id, one.request_count) for one in row.slices] == [("", 0)] * 2
+    assert row.keys == ()
     assert list(row.of_request("request-1")) == []
 
 

@@ -8,6 +8,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from shared.event.record import KafkaPartition, RecordIn
+from shared.runtime.kafka.lookup.stream_spread import (
+    LastHour,
+    NewestEvents,
+    last_hours,
+    newest_of_fullest,
+)
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 # What a page holds at most, however many events are asked for; one that is larger comes alone.
@@ -106,6 +112,13 @@ class StreamPages:
             page = _PageAhead(count, wanted, _onwards(start, await log.spans([topic])))
             await page.wait(log, until_s=time.monotonic() + wait_s)
         return StreamPage(tuple(page.records), newer=_cursor(page.at))
+
+    async def spread(self, topic: str) -> tuple[LastHour, NewestEvents] | None:
+        """How its last hour lies in Kafka, and the newest where most does; None of no topic."""
+        async with self._open() as log:
+            async for hour in last_hours(log, [topic]):
+                return hour, await newest_of_fullest(log, hour)
+        return None
 
     def _open(self) -> AbstractAsyncContextManager[KafkaReader]:
         return open_reader(

@@ -1,0 +1,58 @@
+"""The route to look how a stream's events lie in its Kafka partitions, and which keys they have."""
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from gateway.control.requests import PathName, Plane, Reader, also, as_json
+from shared.event.spread import hottest
+from shared.event.topics import stream_topic
+
+router = APIRouter()
+
+
+class FrequentKey(BaseModel):
+    """An ordering key that at least a tenth of the events have that were looked at."""
+
+    key: str
+    part: float
+
+
+class StreamSpread(BaseModel):
+    """Where the last hour's events lie."""
+
+    since_ms: int
+    partitions: list[int] = Field(description="How many events came, by Kafka partition.")
+    hot: int | None = Field(
+        description="The Kafka partition that got more than twice its share; null of fewer than"
+        " 1,000 events in all."
+    )
+    looked_at: int = Field(
+        description="So many of the newest events were read, of the Kafka partition with most."
+    )
+    keys: list[FrequentKey] = Field(description="Of those, the most frequent first.")
+
+
+@router.get(
+    "/v1/streams/{stream}/spread",
+    response_model=StreamSpread,
+    openapi_extra=also("overloaded", "kafka_unavailable"),
+)
+async def show_spread(stream: PathName, caller: Reader, plane: Plane) -> Response:
+    """Show how the last hour's events lie in Kafka, and the keys where most of them do."""
+    caller.stream(stream, plane.configuration)
+    # Keys are what others have sent.
+    caller.check("read")
+    async with plane.event_turns.of(caller.tenant):
+        found = await plane.stream_pages.spread(stream_topic(stream))
+    if found is None:
+        return as_json({"since_ms": 0, "partitions": [], "hot": None, "looked_at": 0, "keys": []})
+    hour, newest = found
+    return as_json(
+        {
+            "since_ms": hour.since_ms,
+            "partitions": hour.counts,
+            "hot": hottest(hour.counts),
+            "looked_at": newest.count,
+            "keys": [{"key": key, "part": round(part, 4)} for key, part in newest.keys.top()],
+        }
+    )
