@@ -79,7 +79,8 @@ def test_a_pipeline_is_made_shown_listed_changed_and_removed(gateway: RunningGat
     made = put(gateway)
     assert made.status_code == 201, made.text
     assert made.json()["steps"] == DOCUMENT["steps"]
-    assert made.json()["state"] == {"standing": "checking", "why": "", "pointer": ""}
+    state = {"standing": "checking", "why": "", "pointer": "", "lost": 0, "lost_last": ""}
+    assert made.json()["state"] == state
     shown = gateway.client.get(PATH)
     assert shown.json() == made.json()
     assert shown.headers["etag"] == made.headers["etag"]
@@ -229,7 +230,8 @@ def test_what_has_been_judged_is_told_of_the_document_it_was_judged_of(
     first = config.configuration.pipelines["sales"]
     refused = PipelineState(first.fingerprint, "refused", "no such column", "/steps/0/where", 5)
     gateway.store.states["sales"] = refused
-    state = {"standing": "refused", "why": "no such column", "pointer": "/steps/0/where"}
+    why, at = "no such column", "/steps/0/where"
+    state = {"standing": "refused", "why": why, "pointer": at, "lost": 0, "lost_last": ""}
     assert gateway.client.get(PATH, params={"wait": 10}).json()["state"] == state
     assert gateway.client.get("/v1/pipelines").json()["pipelines"][0]["standing"] == "refused"
     changed = put(gateway, match="all").json()
