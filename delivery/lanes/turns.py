@@ -30,8 +30,8 @@ _WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.85, 5.0
 # strands go at once, and where more than some two hundred have something to send in a second it is
 # the longest wait. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _STRANDS_S, _MOST_S = 0.03, 0.002, 0.0001, 0.4
-# Where a fleet shares what there is to do, workers have less of it in a job: they wait for longer,
-# by so much of that where they have all but nothing to do.
+# Where a fleet shares the work, a worker has less of it, and a job costs as much: so it waits for
+# company for longer, by up to this part of the longest wait.
 _SPARE_STRETCH = 0.75
 _RUNNING_S = 0.05
 # Those in real time that end together go on together: each job more is a process more. Whoever is
@@ -149,12 +149,12 @@ class Turns:
 
     @property
     def _cores(self) -> float:
-        """What those who are well have had of late."""
+        """How much of a processor those who are well have had of late."""
         return self._ran_s / _MEAN_S
 
     @property
     def _spare(self) -> float:
-        """What part of what is worth their workers these have not had."""
+        """What part of the processor time that their workers are worth was not needed."""
         return max(0.0, 1 - self._cores / (_WORTH_CORES * self._sharing))
 
     def _share_out(self) -> None:

@@ -43,6 +43,15 @@ Gateway = Annotated[
 Console = Annotated[
     str, typer.Option("--console", envvar="HIFI_CONSOLE", metavar="URL", help="The console.")
 ]
+# Of commands that send or write a span of a stream once more.
+StoredBefore = Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")]
+Rate = Annotated[
+    float | None, typer.Option("--rate", help="At most so many events per second.", min=0.001)
+]
+RunId = Annotated[
+    str | None, typer.Option("--id", help="A name: the same again goes on, never twice.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")]
 
 
 def _key_of_the_place(ctx: typer.Context, key: str | None) -> str | None:

@@ -71,9 +71,7 @@ class Earlier:
         except StoreAwayError as error:
             raise StoreError(f"{error}.") from error
         if isinstance(data, Damage):
-            raise StoreError(
-                f"{data.path} is {data.kind}: `hifi archive verify` names all that is wrong."
-            )
+            raise _error_of(data)
         return data
 
 
@@ -86,7 +84,11 @@ def earlier(
     except StoreAwayError as error:
         raise StoreError(f"{error}.") from error
     for damage in there.damage:
-        raise StoreError(
-            f"{damage.path} is {damage.kind}: `hifi archive verify` names all that is wrong."
-        )
+        raise _error_of(damage)
     return Earlier(bucket, topic, log_starts, laid(there.objects))
+
+
+def _error_of(damage: Damage) -> StoreError:
+    return StoreError(
+        f"{damage.path} is {damage.kind}: `hifi archive verify` names all that is wrong."
+    )

@@ -22,17 +22,11 @@ def replay_(
     since: Annotated[
         str, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago.")
     ],
-    to: Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")] = None,
+    to: options.StoredBefore = None,
     key: Annotated[str | None, typer.Option(help="Only events with this ordering key.")] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="At most so many events per second.", min=0.001)
-    ] = None,
-    replay_id: Annotated[
-        str | None, typer.Option("--id", help="A name: the same again goes on, never twice.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many there are.")
-    ] = False,
+    rate: options.Rate = None,
+    replay_id: options.RunId = None,
+    dry_run: options.DryRun = False,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     allow_private: Annotated[
         bool,

@@ -28,19 +28,13 @@ def restore_(
     since: Annotated[
         str | None, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h.")
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")] = None,
+    to: options.StoredBefore = None,
     to_stream: Annotated[
         str | None, typer.Option(help="Into this stream; else into the one it came from.")
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="At most so many events per second.", min=0.001)
-    ] = None,
-    restore_id: Annotated[
-        str | None, typer.Option("--id", help="A name: the same again goes on, never twice.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many there are.")
-    ] = False,
+    rate: options.Rate = None,
+    restore_id: options.RunId = None,
+    dry_run: options.DryRun = False,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     place: ArchiveChoice,
 ) -> None:

@@ -118,7 +118,7 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
 def _keep_no_history(session: SparkSession) -> None:
     """Forget each job once it is done: what Spark keeps of it is for pages that we do not have.
 
-    Of a small job it takes the JVM a tenth of what it costs (docs/tuning.md).
+    Of a small job it takes the JVM a tenth of what it costs (ADR 0093).
     """
     spark = session.sparkContext._jsc.sc()  # noqa: SLF001 - Spark has no setting for it
     spark.listenerBus().removeListener(spark.statusStore().listener().get())
