@@ -13,6 +13,7 @@ from gateway.control.requests import PathName, Plane, Reader, TimeMs, also, as_j
 from gateway.http.protocol import WATCHES
 from gateway.problems import Problem
 from gateway.watchers import client_left
+from shared.event.derived import restore_of
 from shared.event.envelope import open_stream_record
 from shared.event.payload import payload_of
 from shared.event.record import RecordIn
@@ -82,6 +83,10 @@ class StoredEvent(BaseModel):
     stored_at_ms: int
     accepted_at_ms: int
     event_time_ms: int
+    restored_by: str | None = Field(
+        default=None,
+        description="The restore that put it back, at `stored_at_ms`; left out of all others.",
+    )
     data: Any = Field(default=None, description="The event.")
     data_base64: str | None = Field(default=None, description="Its bytes, if they are no JSON.")
 
@@ -160,6 +165,8 @@ def _shown_event(record: RecordIn) -> dict[str, Any]:
     if "data" in payload:
         # Byte by byte as it came: who reads a number anew may change it.
         payload["data"] = msgspec.Raw(record.value)
+    if restore_id := restore_of(record.headers):
+        payload["restored_by"] = restore_id
     return {
         "place": f"{record.origin.partition}:{record.origin.offset}",
         "id": envelope.event_id,

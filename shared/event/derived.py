@@ -7,7 +7,7 @@ after a crash or in ten days, makes the same events with the same ids.
 import hashlib
 from typing import Literal
 
-from shared.event.record import Origin
+from shared.event.record import Headers, Origin
 
 # From which record of which topic an event was made: `topic:partition:offset`.
 ORIGIN = "hifi-origin"
@@ -41,6 +41,11 @@ def window_id(pipeline: str, generation: int, row: str, version: int) -> str:
 def via_of(raw: bytes | None) -> tuple[str, ...]:
     """The pipelines in a header."""
     return tuple(raw.decode(errors="replace").split(",")) if raw else ()
+
+
+def restore_of(headers: Headers) -> str:
+    """The restore that has put an event back, the last if several did; empty if none has."""
+    return dict(headers).get(RESTORED, b"").decode(errors="replace")
 
 
 def hop(via: tuple[str, ...], pipeline: str) -> Hop:

@@ -37,6 +37,8 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
     stored_at_ms: int
     accepted_at_ms: int
     event_time_ms: int
+    # The restore that put it back, if one has.
+    restored_by: str = ""
     data: msgspec.Raw = msgspec.Raw()
     # If it is no JSON.
     data_base64: str = ""
@@ -47,10 +49,11 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
         return base64.b64decode(self.data_base64) or bytes(self.data)
 
     def line(self) -> str:
-        """For people: time, place, id, key, and the event as far as a line goes."""
+        """For people: time, place, id, key, restore, and the event as far as a line goes."""
         time = f"{when(self.stored_at_ms)}.{self.stored_at_ms % 1000:03}"
         key = () if self.key is None else (f"key={harmless(self.key)}",)
-        return "  ".join((time, self.place, harmless(self.id), *key, value_text(self.value)))
+        by = (f"restored by {harmless(self.restored_by)}",) if self.restored_by else ()
+        return "  ".join((time, self.place, harmless(self.id), *key, *by, value_text(self.value)))
 
 
 class _EventPage(msgspec.Struct):

@@ -40,13 +40,16 @@ class TrailStep:
 def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
     """Everything that is known of an event, in the order in which it happened."""
     envelope = found.envelope
+    stored = "Stored in Kafka, which reported it: the customer was told yes"
+    if found.restored_by:
+        stored = f"Put back out of an archive, by the restore {found.restored_by}"
     steps = [
         TrailStep(envelope.accepted_at_ms, "gateway", "neutral", "POST accepted by the gateway"),
         TrailStep(
             found.stored_at_ms,
             "kafka",
             "neutral",
-            "Stored in Kafka, which reported it: the customer was told yes",
+            stored,
             (_place(envelope.origin),),
         ),
     ]

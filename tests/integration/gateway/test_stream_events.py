@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -23,6 +24,7 @@ from deploy.local.ports import pick_free
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
+from shared.event.derived import RESTORED
 from shared.event.envelope import event_headers
 from shared.event.record import RecordOut
 from shared.event.times import rfc3339
@@ -296,6 +298,20 @@ def test_the_command_lists_gets_and_follows_them(gateway: RunningGateway, kafka:
     followed = hifi(gateway, "events", "tail", STREAM, "--from", start, "--count", "3", "--json")
     came = {json.loads(line)["id"] for line in followed.stdout.splitlines()}
     assert came == {"exact", "then", "bytes"}
+
+
+def test_what_a_restore_has_put_back_says_so(gateway: RunningGateway, kafka: Cluster) -> None:
+    row = an_event("back")
+    write(kafka, replace(row, headers=(*row.headers, (RESTORED, b"spring"))), an_event("new"))
+    by_id = {event["id"]: event for event in page(gateway, limit=2)["events"]}
+    assert by_id["back"]["restored_by"] == "spring"
+    assert "restored_by" not in by_id["new"]
+    lines = hifi(gateway, "events", "list", STREAM, "--limit", "2").stdout.splitlines()
+    said = {line.split("  ")[2]: "  restored by spring  " in line for line in lines}
+    assert said == {"back": True, "new": False}
+    got = json.loads(hifi(gateway, "events", "get", STREAM, "back").stdout)
+    assert got["restored_by"] == "spring"
+    assert "restored_by" not in json.loads(hifi(gateway, "events", "get", STREAM, "new").stdout)
 
 
 def test_they_are_sent_on_to_who_develops_a_receiver(

@@ -11,9 +11,11 @@ import pytest
 
 from deploy.cli.archive.restoring import Restore, Restoring, found
 from shared.event.derived import RESTORED
+from shared.event.envelope import EVENT_ID
 from shared.event.topics import ARCHIVE, stream_topic
 from shared.proof.archived import Archived, ArchiveId
 from shared.runtime.archive.reading import lives_of
+from shared.runtime.kafka.lookup.event_search import EventSearch
 from tests.support.archive_runs import (
     bucket_of,
     folder_of,
@@ -91,6 +93,10 @@ def _keep_through_kills(hifi: RunningHifi, source: str, *, kills: int, per_round
     assert log_of(hifi.kafka, f"{source}-again") == log_of(hifi.kafka, source)
     again = asyncio.run(read_all(hifi.kafka, stream_topic(f"{source}-again")))
     assert {dict(record.headers)[RESTORED] for record in again} == {source.encode()}
+    event_id = dict(again[-1].headers)[EVENT_ID].decode()
+    for stream, by in ((f"{source}-again", source), (source, "")):
+        (event,) = asyncio.run(EventSearch(hifi.kafka).find(stream, event_id)).found
+        assert (event.envelope.event_id, event.restored_by) == (event_id, by)
 
 
 def test_a_restore_that_is_cut_goes_on_and_nothing_comes_twice(hifi: RunningHifi) -> None:

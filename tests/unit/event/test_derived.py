@@ -1,6 +1,6 @@
 """Events that a pipeline makes: the same ids each time, and none goes round for ever."""
 
-from shared.event.derived import HOPS_MAX, derived_id, hop, via_of, window_id
+from shared.event.derived import HOPS_MAX, RESTORED, derived_id, hop, restore_of, via_of, window_id
 from shared.event.record import Origin
 
 PLACE = Origin("hifi.stream.orders", 3, 1234)
@@ -32,6 +32,11 @@ def test_a_header_names_the_pipelines_that_an_event_has_come_through() -> None:
     assert via_of(b"") == ()
     assert via_of(b"sales,by_country") == ("sales", "by_country")
     assert via_of(b"\xff") == ("\N{REPLACEMENT CHARACTER}",)
+
+
+def test_a_header_names_the_last_restore_that_has_put_an_event_back() -> None:
+    assert restore_of((("more", b""),)) == ""
+    assert restore_of(((RESTORED, b"spring"), ("more", b""), (RESTORED, b"\xff"))) == "\ufffd"
 
 
 def test_a_pipeline_takes_no_event_twice_and_none_that_has_come_too_far() -> None:

@@ -331,6 +331,13 @@ def test_the_steps_of_an_event_stand_in_their_order() -> None:
     assert "deadline" in steps[5].what
 
 
+def test_an_event_that_was_put_back_names_its_restore() -> None:
+    found = replace(found_event("e-1"), restored_by="spring")
+    stored = steps_of(found, RetrySchedule())[1]
+    assert stored.what == "Put back out of an archive, by the restore spring"
+    assert stored.at_ms == found.stored_at_ms
+
+
 @pytest.mark.parametrize(
     ("failed_for_s", "state", "is_said"),
     [

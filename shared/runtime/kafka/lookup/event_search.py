@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
 
-from shared.event.derived import ORIGIN, VIA, via_of
+from shared.event.derived import ORIGIN, VIA, restore_of, via_of
 from shared.event.envelope import EVENT_ID, Envelope, open_stream_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topics, stream_topic
@@ -39,6 +39,8 @@ class FoundEvent:
     envelope: Envelope
     stored_at_ms: int
     trail: Trail
+    # By which restore it was put back then; empty if by none.
+    restored_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class _Walk:
     oldest_ms: int | None = None
     # Looked at the whole log, or found something.
     is_done: bool = False
-    found: list[tuple[Envelope, int]] = field(default_factory=list)
+    found: list[tuple[Envelope, int, str]] = field(default_factory=list)
 
 
 class EventSearch:
@@ -75,10 +77,10 @@ class EventSearch:
         async with self._turn, _open(self._bootstrap_servers) as log:
             walk = await _walk_back(log, stream_topic(stream), event_id, before_ms=before_ms)
             events: list[FoundEvent] = []
-            for envelope, stored_at_ms in walk.found:
+            for envelope, stored_at_ms, restored_by in walk.found:
                 trail = await _follow(log, [envelope.origin], stored_at_ms, ())
                 trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
-                events.append(FoundEvent(envelope, stored_at_ms, trail))
+                events.append(FoundEvent(envelope, stored_at_ms, trail, restored_by))
             # The newest first.
             events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
             back_to_ms = None if walk.is_done else walk.oldest_ms
@@ -218,7 +220,7 @@ async def _walk_back(
         walk.oldest_ms = at_ms if walk.oldest_ms is None else min(walk.oldest_ms, at_ms)
         envelope = open_stream_record(record)
         if envelope.event_id == event_id:
-            walk.found.append((envelope, at_ms))
+            walk.found.append((envelope, at_ms, restore_of(record.headers)))
 
     if before_ms is not None:
         ends |= await log.offsets_at(dict.fromkeys(spans, before_ms))
