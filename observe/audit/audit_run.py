@@ -13,13 +13,13 @@ from typing import Any
 
 import structlog
 
-from observe.audit.books import CLOSED_KEPT_MS, Closed
+from observe.audit.books import CLOSED_KEPT_MS
 from observe.audit.evidence import Claim, unite
 from observe.audit.findings import AuditFinding, LostSpan, World
 from observe.audit.kafka import AuditKafka
 from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD as IN_DEAD
-from observe.audit.minutes import PASSED, WRITTEN, Derived, Ledger, Rules
+from observe.audit.minutes import PASSED, WRITTEN, Closed, Ledger, Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
 from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedRun, Named
@@ -39,8 +39,9 @@ Key = tuple[str, int]
 BooksKey = tuple[str, int | None]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
 # Of a history that is older than the ledger, so much is read; and so much in one run, also of what
-# pipelines write.
+# pipelines write. A longer one is read if there is something restored where it begins.
 _BACK_MAX = 100_000
+_PROBE, _PROBES = 2_500, 20
 _LOOK_UP_MAX = 200_000
 # Minutes are stated with all of their ids in memory, 200 bytes each for a moment: so many events in
 # one run, or one minute if that has more.
@@ -80,6 +81,8 @@ class Audit:
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
     # Minutes that nothing names any more, with the events they had then.
     _nameless: dict[Key, int] = field(default_factory=dict)
+    # Where long histories begin, and whether with something restored.
+    _probed: dict[KafkaPartition, tuple[int, bool]] = field(default_factory=dict)
 
     async def run(
         self,
@@ -143,21 +146,13 @@ class Audit:
         """Let go of what was noted of minutes that are closed, and nobody counts into any more."""
         memory = self.memory
         noted: dict[Key, Any]
-        for noted in (memory.stated, memory.log_ids, self._nameless):
+        for noted in (memory.stated, self._nameless):
             for topic, minute_ms in [key for key in noted if 0 <= key[1] < before_ms]:
-                ledger = memory.books.ledgers.get(topic, _NO_LEDGER)
-                if minute_ms not in ledger or (
-                    noted is memory.log_ids and self._is_named(topic, minute_ms)
-                ):
+                if minute_ms not in memory.books.ledgers.get(topic, _NO_LEDGER):
                     del noted[topic, minute_ms]
         for listed in (self._missing, self._listed):
             for key in [key for key in listed if key not in self._shown]:
                 del listed[key]
-
-    def _is_named(self, topic: str, minute_ms: int) -> bool:
-        """Whether the root of all events of an open minute is known."""
-        stated = self.memory.stated.get((topic, minute_ms))
-        return stated is not None and stated.acked >= self.memory.books.acked(topic, minute_ms)
 
     async def _ranges(
         self, retrier: Position
@@ -200,7 +195,8 @@ class Audit:
         at_ms, log_then = self._logs[0]
         is_ripe = at_ms <= ripe_ms
         ripe = log_then if is_ripe else {}
-        unclaimed = books.unclaimed(ripe, back_max=_BACK_MAX, derived=world.derived)
+        derived = world.derived | await self._restored(ripe, world)
+        unclaimed = books.unclaimed(ripe, back_max=_BACK_MAX, derived=derived)
         holes, unasked = _shared_out(unclaimed, _LOOK_UP_MAX)
         unasked |= {where.topic for where in world.log.keys() - log_then.keys()}
         suspects = books.to_look_up(world, self.rules)
@@ -221,6 +217,21 @@ class Audit:
         known = replace(world, asked_ms=asked_ms, unasked=frozenset(unasked))
         return known, logged, absent
 
+    async def _restored(self, ripe: Ranges, world: World) -> set[str]:
+        """The topics of which long histories that nobody claims begin with something restored."""
+        begins: dict[KafkaPartition, int] = {}
+        for (topic, partition), (at, end) in ripe.items():
+            ledger = self.memory.books.ledgers.get(topic, _NO_LEDGER)
+            is_long = ledger.first_claimed(partition, end) - at > _BACK_MAX
+            if is_long and topic not in world.derived:
+                begins[KafkaPartition(topic, partition)] = at
+        unknown = [it for it, at in begins.items() if self._probed.get(it, (-1,))[0] != at]
+        wanted = {it: Offsets.of([(begins[it], begins[it] + _PROBE)]) for it in unknown[:_PROBES]}
+        found = await asyncio.to_thread(self.job.look_up, wanted, world.log) if wanted else []
+        restored = {run.where for run in found if run.is_restored}
+        self._probed |= {where: (begins[where], where in restored) for where in wanted}
+        return {it.topic for it in begins if self._probed.get(it, (-1, False))[1]}
+
     def _claim_from_log(
         self, holes: Mapping[KafkaPartition, Offsets], logged: Iterable[LoggedRun]
     ) -> None:
@@ -233,10 +244,6 @@ class Audit:
                     run.is_derived,
                 )  # fmt: skip
                 self.memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
-                if not run.is_derived:
-                    # Of a gateway that died there are few; what pipelines write is read again.
-                    ids = run.ids[low - run.first : high - run.first]
-                    self.memory.log_ids.setdefault((topic, run.minute), []).extend(ids)
         for (topic, partition), offsets in holes.items():
             ledger = self.memory.books.ledgers.setdefault(topic, Ledger())
             unite(ledger.claimed, {partition: offsets})
@@ -296,21 +303,23 @@ class Audit:
     async def _ids_in_log(
         self, stated: Collection[Key], log_now: Ranges
     ) -> tuple[dict[Key, list[str]], set[Key]]:
-        """Ids that no row of the ledger has, by minute; and the minutes of which some are gone."""
-        ids = {key: list(there) for key, there in self.memory.log_ids.items() if key in stated}
-        due = {key: derived for key in stated if (derived := self.memory.books.derived(*key))}
+        """Ids that no row of the ledger has, by minute; and the minutes of which some are gone.
+
+        They are read again: no memory grows with what pipelines and restores write.
+        """
+        due = {key: there for key in stated if (there := self.memory.books.in_log(*key))}
         wanted: dict[KafkaPartition, Offsets] = {}
-        for (topic, _), derived in due.items():
-            for partition, (first, end, _) in derived.items():
-                unite(wanted, {KafkaPartition(topic, partition): Offsets.of([(first, end)])})
-        read: Counter[Key] = Counter()
+        for there in due.values():
+            unite(wanted, there)
+        ids: dict[Key, list[str]] = {}
         for run in await asyncio.to_thread(self.job.look_up, wanted, log_now) if wanted else ():
-            key = (run.where.topic, run.minute)
-            if run.is_derived and key in due:
-                ids.setdefault(key, []).extend(run.ids)
-                read[key] += len(run.ids)
-        gone = {key for key, derived in due.items() if read[key] < _count_of(derived)}
-        return {key: there for key, there in ids.items() if key not in gone}, gone
+            ids.setdefault((run.where.topic, run.minute), []).extend(run.ids)
+        gone = {
+            key
+            for key, there in due.items()
+            if len(ids.get(key, ())) < sum(map(len, there.values()))
+        }
+        return {key: ids[key] for key in due if key not in gone}, gone
 
     def _list_missing(
         self, news: Collection[AuditFinding], named: Named, logged: Iterable[LoggedRun]
@@ -354,10 +363,6 @@ class Audit:
 
 
 _NO_LEDGER = Ledger()
-
-
-def _count_of(derived: Derived) -> int:
-    return sum(count for _, _, count in derived.values())
 
 
 def _shared_out(

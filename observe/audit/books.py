@@ -24,7 +24,7 @@ from observe.audit.findings import (
 )
 from observe.audit.minutes import (
     Account,
-    Derived,
+    Closed,
     Ledger,
     LedgerMinute,
     Outcomes,
@@ -34,7 +34,6 @@ from observe.audit.minutes import (
     enter_outcomes,
     number_of,
     remember_suspects,
-    with_derived,
 )
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -48,16 +47,6 @@ from shared.proof.overview import MinuteBooks, MinuteState, Node, Unsettled
 # open after that was told, as what was lost may still turn up. One that is not settled stays open
 # for ever: what is not known is not forgotten.
 CLOSED_KEPT_MS = DAY_MS + HOUR_MS
-
-
-class Closed(Struct, forbid_unknown_fields=True):
-    """What is left of a minute that was closed: counts, and where the ledger names its events."""
-
-    acked: int = 0
-    # By destination: delivered and dead.
-    outcomes: dict[str, tuple[int, int]] = {}
-    ledger: dict[int, Offsets] = {}
-    derived: Derived = {}
 
 
 class AuditBooks(Struct, forbid_unknown_fields=True):
@@ -96,13 +85,14 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
     ) -> Iterator[tuple[KafkaPartition, int, int]]:
         """What the log has and nobody claimed: a gateway died before it wrote its ledger.
 
-        Or a pipeline wrote it, to one of the topics `derived`. In others history from before there
-        was a ledger is left out, if it is longer than `back_max`.
+        Or a pipeline or a restore wrote it: to one of the topics `derived`. In others history from
+        before there was a ledger is left out, if it is longer than `back_max`.
         """
         for (topic, partition), (start, end) in log.items():
-            claimed = self.ledgers.get(topic, Ledger()).claimed.get(partition, Offsets())
-            first = next(iter(claimed), (end, end))[0]
+            ledger = self.ledgers.get(topic, _NO_LEDGER)
+            first = ledger.first_claimed(partition, end)
             begin = start if first - start <= back_max or topic in derived else first
+            claimed = ledger.claimed.get(partition, Offsets())
             for low, high in Offsets.of([(begin, end)]).minus(claimed):
                 yield KafkaPartition(topic, partition), low, high
 
@@ -271,10 +261,19 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         before = self.closed.get((topic, minute_ms), Closed())
         return self.ledgers[topic].look(minute_ms).count + before.acked
 
-    def derived(self, topic: str, minute_ms: int) -> Derived:
-        """Of these, where those are that pipelines wrote, and how many."""
-        before = self.closed.get((topic, minute_ms), Closed())
-        return with_derived(before.derived, self.ledgers[topic].look(minute_ms).derived.items())
+    def derived(self, topic: str, minute_ms: int) -> int:
+        """How many of these pipelines wrote."""
+        before = self.closed.get((topic, minute_ms), _NOTHING).derived
+        return self.ledgers[topic].look(minute_ms).derived + before
+
+    def in_log(self, topic: str, minute_ms: int) -> dict[KafkaPartition, Offsets]:
+        """Where those of these are that only the log names."""
+        ledger = self.ledgers[topic]
+        before = self.closed.get((topic, minute_ms), _NOTHING).in_log
+        there: dict[KafkaPartition, Offsets] = {}
+        for part in (before, ledger.only_in_log(ledger.look(minute_ms))):
+            unite(there, {KafkaPartition(topic, number): spans for number, spans in part.items()})
+        return there
 
     def of_minute(
         self, topic: str, minute_ms: int, judged: Iterable[MinuteBooks], destinations: Iterable[str]
@@ -379,7 +378,8 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         for numbers in ledger.settled.values():
             numbers.discard(number, number + 1)
         unite(kept.ledger, minute.ledger)
-        kept.derived = with_derived(kept.derived, minute.derived.items())
+        kept.derived += minute.derived
+        unite(kept.in_log, ledger.only_in_log(minute))
         for partition, offsets in minute.acked.items():
             where = KafkaPartition(topic, partition)
             unite(self.done, {where: offsets})
@@ -390,6 +390,7 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
 
 
 _NOTHING = Closed()
+_NO_LEDGER = Ledger()
 _ALL_SETTLED = Unsettled()
 
 

@@ -40,8 +40,6 @@ class Memory(Struct, forbid_unknown_fields=True):
     stated: dict[tuple[str, int], Stated] = {}
     # The digest of each stream's newest statement, by topic.
     chain: dict[str, str] = {}
-    # Ids of events that the ledger does not name, by topic and minute.
-    log_ids: dict[tuple[str, int], list[str]] = {}
     # Records that could not be read: when, of which kind, how many.
     unreadable: list[tuple[int, str, int]] = []
 

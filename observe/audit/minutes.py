@@ -6,10 +6,9 @@ dead letters show whether what should rest there does. All of it is set arithmet
 duplicates, retries and restarts change nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -43,19 +42,6 @@ class Rules:
         return min(_LEDGER_GRACE_MS, self.settle_ms)
 
 
-# By Kafka partition: within which offsets [first, end) there are such events, and how many.
-Derived: TypeAlias = dict[int, tuple[int, int, int]]
-
-
-def with_derived(known: Derived, more: Iterable[tuple[int, tuple[int, int, int]]]) -> Derived:
-    """All of both, which have no event in common."""
-    both = dict(known)
-    for partition, (first, end, count) in more:
-        low, high, there = both.get(partition, (first, end, 0))
-        both[partition] = (min(low, first), max(high, end), there + count)
-    return both
-
-
 class LedgerMinute(Struct, forbid_unknown_fields=True):
     """The offsets that one event-time minute of a stream has, by Kafka partition."""
 
@@ -71,8 +57,8 @@ class LedgerMinute(Struct, forbid_unknown_fields=True):
     told: dict[str, int] = {}
     # Of destinations that it is settled for: delivered and dead, unless all were delivered.
     ended: dict[str, tuple[int, int]] = {}
-    # What pipelines wrote and no gateway acknowledged.
-    derived: Derived = {}
+    # How many of them pipelines wrote, and no gateway acknowledged.
+    derived: int = 0
 
     @property
     def count(self) -> int:
@@ -83,6 +69,18 @@ class LedgerMinute(Struct, forbid_unknown_fields=True):
         """When the minute was over and its last event had come."""
         over_ms = minute_ms + MINUTE_MS if minute_ms >= 0 else 0
         return max(over_ms, self.accepted_at_ms)
+
+
+class Closed(Struct, forbid_unknown_fields=True):
+    """What is left of a minute that was closed: counts, and where the ledger names its events."""
+
+    acked: int = 0
+    # By destination: delivered and dead.
+    outcomes: dict[str, tuple[int, int]] = {}
+    ledger: dict[int, Offsets] = {}
+    derived: int = 0
+    # Those of its events that only the log names.
+    in_log: dict[int, Offsets] = {}
 
 
 class Outcomes(Struct, forbid_unknown_fields=True):
@@ -215,13 +213,25 @@ class Ledger(Struct, forbid_unknown_fields=True):
             if is_from_log:
                 self.from_log[claim.partition].add(first, end)
             if claim.is_derived:
-                made = [(claim.partition, (first, end, end - first))]
-                minute.derived = with_derived(minute.derived, made)
+                minute.derived += end - first
         minute.accepted_at_ms = max(minute.accepted_at_ms, claim.accepted_at_ms)
         number, low, high = claim.ledger
         if number >= 0:
             minute.ledger.setdefault(number, Offsets()).add(low, high + 1)
         return taken
+
+    def first_claimed(self, partition: int, end: int) -> int:
+        """The lowest offset that anybody claims; the end if nobody claims any."""
+        claimed = self.claimed.get(partition)
+        return claimed.start if claimed else end
+
+    def only_in_log(self, minute: LedgerMinute) -> dict[int, Offsets]:
+        """Those of its events that no row of the ledger names."""
+        found = {
+            partition: offsets.both(self.from_log.get(partition, Offsets()))
+            for partition, offsets in minute.acked.items()
+        }
+        return {partition: offsets for partition, offsets in found.items() if offsets}
 
     def _reopen(self, minute: LedgerMinute, number: int) -> None:
         """Judge a minute again for those that it was settled for, as it may have more events."""

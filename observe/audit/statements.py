@@ -70,8 +70,7 @@ class Stating:
             if stated.said == said:
                 continue
             stated.revision, stated.said = stated.revision + 1, said
-            made_here = memory.books.derived(topic, minute_ms).values()
-            derived = sum(count for _, _, count in made_here)
+            derived = memory.books.derived(topic, minute_ms)
             statement = Statement(
                 stream=stream_of(topic),
                 minute_ms=minute_ms,

@@ -47,8 +47,8 @@ class Half:
         # By topic: ids at their offsets, all of one minute; and those of each row of the ledger.
         self._log: dict[str, list[str]] = {}
         self._rows: list[tuple[str, Sequence[str]]] = []
-        # Where events are that pipelines wrote.
-        self._derived: set[tuple[str, int]] = set()
+        # Where events are that pipelines wrote, or restores.
+        self._derived, self._restored = set[tuple[str, int]](), set[tuple[str, int]]()
         self._gone: set[tuple[str, int]] = set()
         self._evidence = Evidence()
         ours: Any = self
@@ -84,6 +84,12 @@ class Half:
         first = len(self._log.get(stream_topic(stream), ()))
         self.accept(stream, *ids, is_named=False)
         self._derived |= {(stream_topic(stream), first + nth) for nth in range(len(ids))}
+
+    def restore(self, stream: str, *ids: str) -> None:
+        """Events are put back into it."""
+        first = len(self._log.get(stream_topic(stream), ()))
+        self.accept(stream, *ids, is_named=False)
+        self._restored |= {(stream_topic(stream), first + nth) for nth in range(len(ids))}
 
     def pipe(self, lane: str, done: Offsets, *, end: int, filtered: int = 0) -> None:
         """A pipeline says what it has come to, and goes on from `end`."""
@@ -122,15 +128,17 @@ class Half:
         found, self._evidence = self._evidence, Evidence()
         return found
 
-    def look_up(self, wanted: Mapping[KafkaPartition, Offsets], _: Ranges) -> list[LoggedRun]:
+    def look_up(self, wanted: Mapping[KafkaPartition, Offsets], log: Ranges) -> list[LoggedRun]:
         return [
-            LoggedRun(where, offset, M0, M0, [self._log[where.topic][offset]], is_derived)
+            LoggedRun(
+                where, offset, M0, M0, [self._log[where.topic][offset]],
+                (where.topic, offset) in self._derived, (where.topic, offset) in self._restored,
+            )
             for where, offsets in wanted.items()
-            for span in offsets
-            for offset in range(*span)
-            for is_derived in [(where.topic, offset) in self._derived]
+            for low, high in offsets
+            for offset in range(low, min(high, log[where][1]))
             if (where.topic, offset) not in self._gone
-        ]
+        ]  # fmt: skip
 
     def name(
         self,
@@ -239,7 +247,7 @@ def test_what_came_late_is_stated_with_all_that_was_before_when_the_observer_was
         all_of("a", "b", "c"),
         all_of("a", "b", "c", "d", revision=2),
     ]
-    assert (hifi.memory.log_ids, hifi.memory.stated, hifi.memory.books.closed) == ({}, {}, {})
+    assert (hifi.memory.stated, hifi.memory.books.closed) == ({}, {})
 
 
 def test_a_stream_of_which_much_must_be_asked_holds_up_only_itself(
@@ -275,8 +283,6 @@ def test_what_pipelines_write_is_stated_and_no_gateway_has_acknowledged_it(tmp_p
     (only,) = hifi.stated("eu")
     assert (only.acked, only.derived, only.id_count) == (2, 3, 5)
     assert only.root == merkle_root(["a", "b", "c", "d", "e"]).hex()
-    # Their ids are read again when they are wanted: no memory grows with what a pipeline writes.
-    assert hifi.memory.log_ids == {}
     # More comes late, once all of that is forgotten, and the observer was away.
     hifi.start_again()
     hifi.derive("eu", "f")
@@ -352,3 +358,42 @@ def test_a_stream_that_pipelines_fill_leaves_room_for_the_others(
     claimed = {topic: known.claimed[0] for topic, known in hifi.memory.books.ledgers.items()}
     assert list(claimed[stream_topic("others")]) == [(0, 1)]
     assert list(claimed[stream_topic("eu")]) == [(0, 3)]
+
+
+def test_no_memory_grows_with_what_is_put_back(tmp_path: Path) -> None:
+    ids = [f"{'long' * 20}-{nth}" for nth in range(1_000)]
+    hifi = Half(tmp_path, "orders")
+    hifi.restore("orders", *ids)
+    for minutes in (1, 2, 4):
+        hifi.at(M0 + minutes * 60_000)
+        assert len(hifi.memory.to_bytes()) < 1_000
+    hifi.start_again()
+    hifi.accept("orders", "a")
+    for hours in (1, 2, 3):
+        hifi.at(M0 + hours * HOUR_MS)
+    assert [said(one) for one in hifi.stated("orders")] == [
+        all_of(*ids),
+        all_of(*ids, "a", revision=2),
+    ]
+    assert len(hifi.memory.to_bytes()) < 1_000
+
+
+def test_much_that_was_put_back_is_no_history_of_before_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_run, "_LOOK_UP_MAX", 5)
+    monkeypatch.setattr(audit_run, "_BACK_MAX", 3)
+    monkeypatch.setattr(audit_run, "_PROBE", 2)
+    hifi = Half(tmp_path, "again", "anew", "old")
+    restored = [f"r{nth}" for nth in range(9)]
+    hifi.restore("again", *restored)
+    hifi.restore("anew", *restored[:4])
+    hifi.accept("old", *(f"o{nth}" for nth in range(9)), is_named=False)
+    for stream in ("again", "old"):
+        hifi.accept(stream, "a")
+    for hours in range(1, 9):
+        hifi.at(M0 + hours * HOUR_MS)
+    stated = {name: [said(one) for one in hifi.stated(name)] for name in ("again", "anew", "old")}
+    assert stated == {
+        "again": [all_of(*restored, "a")], "anew": [all_of(*restored[:4])], "old": [all_of("a")],
+    }  # fmt: skip

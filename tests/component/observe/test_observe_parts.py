@@ -12,10 +12,10 @@ import pytest
 from deploy.cli.events.minute_ids import MinuteIds, broken_link, read_minute
 from deploy.cli.events.reconcile import id_of
 from deploy.cli.events.verify import distrust, or_as_listed, read_ids
-from observe.audit.books import AuditBooks, Closed
+from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, life
 from observe.audit.memory import Memory, Stated
-from observe.audit.minutes import Ledger, Outcomes
+from observe.audit.minutes import Closed, Ledger, Outcomes
 from observe.audit.signing import PUBLIC, Signer, is_signed
 from observe.audit.status import AuditStatus, is_news
 from observe.metrics import ObserveMetrics
@@ -77,7 +77,6 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
         read={("ledger", "hifi.acked", 0): 77},
         stated={(TOPIC, M0): Stated(1, 3, 3, "ab", "cd")},
         chain={TOPIC: "cd"},
-        log_ids={(TOPIC, M0): ["x"]},
     )
     assert memory_files.load(tmp_path) == Memory()
     memory_files.save(memory, tmp_path)
@@ -124,23 +123,16 @@ def test_a_memory_that_was_cut_anywhere_or_is_all_zeros_is_none(tmp_path: Path) 
         assert memory_files.load(tmp_path) == Memory()
 
 
-def test_a_memory_of_before_statements_were_kept_small_is_read(tmp_path: Path) -> None:
-    """As it was written: whole statements, and nothing of what is settled for one destination."""
+def test_a_memory_of_before_ids_were_read_again_is_none(tmp_path: Path) -> None:
+    """It has ids, and does not say where they are."""
     minute = {"acked": {1: [[0], [9]]}, "overwritten": [], "accepted_at_ms": 5, "ledger": {}}
     ledger = {"minutes": {M0: minute}, "claimed": {1: [[0], [9]]}, "from_log": {}}
     others: dict[str, Any] = {"outcomes": {}, "closed": {}, "done": {}, "first_outcome": {}}
-    old = {
-        "books": {"ledgers": {TOPIC: ledger}, **others},
-        "read": {},
-        "stated": {(TOPIC, M0): a_statement()},
-        "chain": {TOPIC: "cd"},
-        "log_ids": {},
-    }
-    (tmp_path / "memory").write_bytes(msgspec.msgpack.encode(old))
-    memory = memory_files.load(tmp_path)
-    assert memory.books.acked(TOPIC, M0) == 9
-    assert memory.stated == {(TOPIC, M0): Stated(1, 2, 2, a_statement().root)}
-    assert memory.chain == {TOPIC: "cd"}
+    books = {"ledgers": {TOPIC: ledger}, **others}
+    old: dict[str, Any] = {"books": books, "read": {}, "stated": {}, "chain": {TOPIC: "cd"}}
+    for ids, is_known in ({}, True), ({"log_ids": {(TOPIC, M0): ["x"]}}, False):
+        (tmp_path / "memory").write_bytes(msgspec.msgpack.encode({**old, **ids}))
+        assert (memory_files.load(tmp_path) != Memory()) == is_known
 
 
 def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:

@@ -1,9 +1,13 @@
 """What pipelines do is told apart by the audit: what they wrote, and what they left out."""
 
+from dataclasses import replace
+
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.minutes import Ledger
+from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance
+from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, MinuteState, PipelineView
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 
@@ -15,14 +19,19 @@ def a_claim(first: int, end: int, minute: int, *, is_derived: bool) -> Claim:
     return Claim(TOPIC, 0, minute, first, end, M0, (-1, 0, 0), is_derived)
 
 
-def test_events_that_pipelines_wrote_are_counted_apart_by_where_they_are() -> None:
+def test_events_that_pipelines_wrote_are_counted_apart() -> None:
     books = AuditBooks({TOPIC: Ledger()})
     ledger = books.ledgers[TOPIC]
     for first, end, is_derived in ((0, 3, False), (3, 5, True), (9, 10, True)):
         ledger.enter(a_claim(first, end, M0, is_derived=is_derived), is_from_log=True)
     ledger.enter(a_claim(5, 9, M1, is_derived=False), is_from_log=True)
-    assert (books.acked(TOPIC, M0), books.derived(TOPIC, M0)) == (6, {0: (3, 10, 3)})
-    assert books.derived(TOPIC, M1) == {}
+    # Of what a row of the ledger names nothing has to be read again.
+    ledger.enter(replace(a_claim(1, 2, M0, is_derived=False), ledger=(0, 7, 7)))
+    assert books.in_log(TOPIC, M0) == {
+        KafkaPartition(TOPIC, 0): Offsets.of([(0, 1), (2, 5), (9, 10)])
+    }
+    assert (books.acked(TOPIC, M0), books.derived(TOPIC, M0)) == (6, 3)
+    assert books.derived(TOPIC, M1) == 0
 
 
 def a_receipt(not_passed: dict[str, dict[int, int]]) -> bytes:
