@@ -4,7 +4,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from delivery.attempt_log import AttemptLog
 from delivery.batches import CONTENT_TYPES, Batch, batch_id
@@ -12,6 +14,7 @@ from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
 from shared.event.derived import RESTORED
+from shared.proof.last_answer import ANSWER_BYTES_MAX, FailedTry, shown_text
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
 from shared.runtime.spark.processor_time import processor_time
 
@@ -26,6 +29,8 @@ class Exchange:
     batch_id: str
     started_at_ms: int
     ended_at_ms: int
+    # What came of the requests of its round that were not taken.
+    failed_tries: tuple[FailedTry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,24 @@ class Sent:
             and isinstance(self.attempt, Responded)
             and self.attempt.directive is None
         )
+
+    def after(self, failed: "Sent | None") -> "Sent":
+        """The same, knowing what came of it and of the request that it repeats, if not all well."""
+        tries = failed.exchange.failed_tries if failed else ()
+        if self.verdict.outcome is not Outcome.OK or self.failed:
+            tries = (*tries, self._failed_try)
+        return replace(self, exchange=replace(self.exchange, failed_tries=tries)) if tries else self
+
+    @property
+    def _failed_try(self) -> FailedTry:
+        """What came of it, to be kept; the events that a report names are in its text."""
+        attempt, took_ms = self.attempt, round(self.latency_ms)
+        failed = FailedTry(self.exchange.ended_at_ms, self.verdict.reason, took_ms)
+        if isinstance(attempt, Failed):
+            return structs.replace(failed, text=shown_text(attempt.detail))
+        said = attempt.detail or attempt.report[:ANSWER_BYTES_MAX].decode(errors="replace")
+        told = {"status": attempt.status, "text": shown_text(said)}
+        return structs.replace(failed, **told, headers=dict(attempt.headers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """Makes the rows that a decided batch leaves behind: its undelivered events, and its receipts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from delivery.batches import Batch, Tried
 from delivery.courier import Exchange
 from delivery.opening import Opened
 from shared.event.record import Origin, RecordOut
+from shared.proof.last_answer import share_room
 from shared.proof.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import FILTERED, DeadLetter, Delivered, Final, Hop, Park, RetryLater
 from shared.retry.lifecycle import MOVE_OF, State, next_state
@@ -15,6 +17,9 @@ from shared.retry.routing import route, route_malformed, route_receipt
 # Of events that are not sent so many share a receipt: each may need an interval of its own, with
 # its topic's name of up to 249 bytes, and Kafka takes 2 MiB as one record.
 _UNSENT_EVENTS_MAX = 1_000
+
+# The reason of what a destination has taken of a batch whose report names others as failed.
+PARTLY_TAKEN = "status_partial"
 
 # What one receipt can say of many events: outcome, reason, attempts, how often they were re-driven.
 Kind: TypeAlias = tuple[ReceiptOutcome, str, int, int]
@@ -47,12 +52,13 @@ def outcomes_of(
         same = (id(tried.history), id(decision))
         kind = known.get(same) or known.setdefault(same, _kind(tried, decision))
         kinds.setdefault(kind, []).append(tried)
-    outcomes += [
-        _receipt(
-            destination_id, kind, facts_of([tried.envelope for tried in events]), exchange, read_at
-        )
-        for kind, events in kinds.items()
-    ]
+    tries = share_room(exchange.failed_tries, receipt_count=len(kinds))
+    for kind, events in kinds.items():
+        # To what was taken of a batch the last answer is no refusal.
+        told = tries[:-1] if kind[1] == PARTLY_TAKEN else tries
+        facts = facts_of([tried.envelope for tried in events])
+        own = replace(exchange, failed_tries=told)
+        outcomes.append(_receipt(destination_id, kind, facts, own, read_at))
     return outcomes
 
 
@@ -77,6 +83,8 @@ def receipt_of(
         return outcomes_of(destination_id, pairs, exchange, read_at=None)
     attempt_count, redrive_count = counts.pop()
     kind = (ReceiptOutcome.DELIVERED, delivered.reason, attempt_count + 1, redrive_count)
+    if exchange.failed_tries:
+        exchange = replace(exchange, failed_tries=share_room(exchange.failed_tries))
     return [_receipt(destination_id, kind, batch.facts, exchange, None)]
 
 
@@ -111,5 +119,6 @@ def _receipt(
         ended_at_ms=exchange.ended_at_ms,
         # What was delivered is so, whatever becomes of the task.
         read_at=None if outcome is ReceiptOutcome.DELIVERED else read_at,
+        failed_tries=exchange.failed_tries,
     )
     return route_receipt(receipt)

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from delivery.batches import Batch, Tried
 from delivery.courier import Exchange, Sent
-from delivery.outcomes import outcomes_of, receipt_of
+from delivery.outcomes import PARTLY_TAKEN, outcomes_of, receipt_of
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, RecordOut
@@ -114,6 +114,7 @@ class Settlement:
             is_held=is_held,
             is_in_line=self.is_in_line,
         )
+        sent = sent.after(pending.failed)
         if sent.failed:
             return self._settle_each(batch, sent, situation)
         decided = self._decide(batch, sent, situation)
@@ -174,7 +175,7 @@ class Settlement:
         pairs: list[tuple[Tried, Ended]] = []
         for position, tried in enumerate(batch.tried()):
             if position not in sent.failed:
-                pairs.append((tried, Delivered("status_partial")))
+                pairs.append((tried, Delivered(PARTLY_TAKEN)))
                 continue
             status = sent.failed[position]
             attempt = Responded(status, detail="so said of this event in a report")

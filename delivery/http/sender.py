@@ -7,13 +7,14 @@ an answer is read up to a cap, and one deadline covers the whole exchange, howev
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import structlog
 
 from delivery.http.connection import ExchangeError
 from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext
 from shared.config.destination import Destination
-from shared.proof.last_answer import ANSWER_BYTES_MAX
+from shared.proof.last_answer import ANSWER_BYTES_MAX, told_headers
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
@@ -72,16 +73,16 @@ class Sender:
                 is_resent=is_resent,
                 directive=directive,
             )
-        detail = ""
-        if not reply.is_success:
-            detail = reply.body[:ANSWER_BYTES_MAX].decode(errors="replace")
-        return Responded(
+        answered = Responded(
             reply.status,
             reply.headers.get("retry-after"),
-            detail,
             is_resent=is_resent,
             directive=directive,
         )
+        if reply.is_success:
+            return answered
+        detail = reply.body[:ANSWER_BYTES_MAX].decode(errors="replace")
+        return replace(answered, detail=detail, headers=told_headers(reply.headers))
 
     async def end_task(self) -> None:
         """Until the next task nobody looks at what waits: what is old goes now."""

@@ -24,6 +24,7 @@ from gateway.control.requests import (
     also,
     as_json,
 )
+from gateway.lookup.failed_tries import TRIES_MAX, ShownTry, failed_tries
 from gateway.lookup.whereabouts import At, ByDestination, ShownWhereabouts, counts_of, whereabouts
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
@@ -83,6 +84,11 @@ class ShownReceipt(BaseModel):
         description="By name, how many of the events are where."
     )
     events: list[ShownEvent]
+    failed_tries: list[ShownTry] = Field(
+        description="Requests with events of the page that were not taken: the newest "
+        f"{TRIES_MAX}, the oldest of them first."
+    )
+    failed_try_count: int = Field(description="How many there were.")
     derived: list["ShownDerived"] = Field(
         description="What pipelines have made of these events, and where that is by now."
     )
@@ -134,6 +140,7 @@ async def show_receipt(
         shown = [origin for origin, _ in page]
         chain = Chain(plane, caller, count_max=query.limit)
         derived = await chain.of(stream, shown, trail)
+        tries = await asyncio.to_thread(failed_tries, trail, shown, dict(_events(request)))
     return as_json(
         {
             "request_id": request_id,
@@ -143,6 +150,8 @@ async def show_receipt(
             "is_complete": request.is_complete and trail.is_whole and chain.is_whole,
             "destinations": {_name(who): counts_of(events) for who, events in places.items()},
             "events": [_event(places, *each) for each in page],
+            "failed_tries": [each.model_dump() for each in tries[-TRIES_MAX:]],
+            "failed_try_count": len(tries),
             "derived": derived,
             "next": str(_place(more[0][0])) if more else None,
         }

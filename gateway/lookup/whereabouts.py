@@ -67,7 +67,6 @@ def whereabouts(
         ReceiptOutcome.DEAD: _newest(trail.dead),
     }
     last = _last_receipts(trail, kept)
-    delays_ms = {tier.name: round(tier.delay_s * 1000) for tier in schedule.tiers}
     untold = ShownWhereabouts(state=At.PENDING if trail.is_whole else At.UNKNOWN)
 
     def of(destination: str, origin: Origin) -> ShownWhereabouts:
@@ -90,12 +89,11 @@ def whereabouts(
         topic, partition, offset = record.place
         if receipt.outcome is ReceiptOutcome.DEAD:
             return ShownWhereabouts(**story, place=str(Place(partition, offset)))
-        # After its tier, and not before the destination wants it.
-        after_tier_ms = record.stored_at_ms + delays_ms.get(tier_of(topic), 0)
+        tier, stored_at_ms = tier_of(topic), record.stored_at_ms
         return ShownWhereabouts(
             **story,
-            tier=tier_of(topic),
-            due_at_ms=max(after_tier_ms, history.not_before_ms),
+            tier=tier,
+            due_at_ms=schedule.due_at_ms(tier, stored_at_ms, not_before_ms=history.not_before_ms),
             deadline_at_ms=history.deadline_at_ms,
         )
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from shared.event.envelope import Envelope
 from shared.event.record import Origin
 from shared.event.times import minute_of
+from shared.proof.last_answer import FailedTry
 from shared.proof.log_buckets import LogBuckets
 
 # Some 150 receipts of 800 bytes, which is enough to make the price of a record not matter. A reader
@@ -43,8 +44,8 @@ class Covered(NamedTuple):
     end: int
 
 
-class Receipt(Struct, frozen=True):
-    """What became of the events of one HTTP batch."""
+class Receipt(Struct, frozen=True, omit_defaults=True):
+    """What became of the events of one HTTP batch. What has its default is not written."""
 
     destination_id: str
     outcome: ReceiptOutcome
@@ -76,9 +77,18 @@ class Receipt(Struct, frozen=True):
     # Of a pipeline: how many of the events it did not pass on, as it should, by what became of them
     # (filtered, and so on) and by minute, as the audit has them.
     not_passed: dict[str, dict[int, int]] = {}
+    # What came of each request of this round that was not taken, in their order; mostly none.
+    failed_tries: tuple[FailedTry, ...] = ()
 
     def to_json(self) -> bytes:
         return _ENCODER.encode(self)
+
+    def beside(self, origin: Origin) -> Iterator[tuple[int, int]]:
+        """The offsets [first, end) that were sent in one piece with an event, itself among them."""
+        if self.batch_id:
+            for topic, partition, first, end in self.covered:
+                if (topic, partition) == origin.log and first <= origin.offset < end:
+                    yield first, end
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -118,6 +128,7 @@ def make_receipt(
     ended_at_ms: int,
     redrive_count: int = 0,
     read_at: Origin | None = None,
+    failed_tries: tuple[FailedTry, ...] = (),
 ) -> Receipt:
     """Write down what became of these events; there is at least one."""
     # Many events share their times: what is costly is done once for each time.
@@ -142,6 +153,7 @@ def make_receipt(
         out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms).to_list(),
         out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms).to_list(),
         in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms).to_list(),
+        failed_tries=failed_tries,
     )
 
 

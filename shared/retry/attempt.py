@@ -5,8 +5,9 @@ A destination may add statuses to the recoverable ones (`retry_on`, meant for 40
 What was never the destination's doing is a park: it costs no attempt.
 """
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias, assert_never
 
@@ -64,6 +65,8 @@ class Responded:
     # Its media type says that it does.
     is_report: bool = False
     directive: WebhookDirective | None = None
+    # Of its headers those that people are told of.
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ class RetrySchedule:
         fitting = [tier for tier in self.tiers if tier.delay_s <= wait_s]
         return fitting[-1] if fitting else self.tiers[0]
 
+    def due_at_ms(self, tier: str, stored_at_ms: int, *, not_before_ms: int) -> int:
+        """When what lies in a tier is due: after its delay, and when its destination asked."""
+        delays_s = {each.name: each.delay_s for each in self.tiers}
+        return max(stored_at_ms + round(1000 * delays_s.get(tier, 0.0)), not_before_ms)
+
     def tier_nearest(self, wait_s: float, *, below_s: float) -> Tier | None:
         """The tier that comes closest to the wait; None if none is shorter than `below_s`."""
         fitting = [tier for tier in self.tiers if tier.delay_s < below_s]

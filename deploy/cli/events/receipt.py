@@ -1,6 +1,6 @@
 """`hifi receipt`: what became of a request's events, by the `request_id` of its answer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -49,6 +49,7 @@ def receipt(
     heads = ("event", "place", "destination", "state", "since", "reason", "attempts", "")
     print_table(heads, [row for each in answer["events"] for row in _rows(each)])
     # An older gateway does not say.
+    _print_tries(answer.get("failed_tries", ()), answer.get("failed_try_count", 0))
     for hop in answer.get("derived", ()):
         _print_hop(hop)
     if answer["next"]:
@@ -68,6 +69,33 @@ def _print_hop(hop: Mapping[str, Any]) -> None:
     heads = ("event", "made of", "place", "destination", "state", "since", "reason", "attempts", "")
     rows = [(row[0], each["of"], *row[1:]) for each in hop["events"] for row in _rows(each)]
     print_table(heads, rows)
+
+
+def _print_tries(tries: Sequence[Mapping[str, Any]], count: int) -> None:
+    """What came of each request that was not taken, in the order of time."""
+    if not tries:
+        return
+    shown = "" if count == len(tries) else f", of which the newest {len(tries):,} are shown"
+    out.print(f"\n{wording.plural(count, 'request')} not taken{shown}:")
+    heads = ("ended", "took", "destination", "attempt", "reason", "answer", "batch", "with")
+    print_table(heads, [_try_row(each) for each in tries])
+
+
+def _try_row(each: Mapping[str, Any]) -> tuple[str, ...]:
+    together = wording.plural(each["batch_events"], "event")
+    if each["events"]:
+        ids = ", ".join(map(harmless, each["events"]))
+        together += f": {ids}" + ("" if len(each["events"]) == each["batch_events"] else ", ...")
+    return (
+        when(each["at_ms"]),
+        wording.duration(each["took_ms"] / 1000),
+        harmless(each["destination"]),
+        str(each["attempt"]),
+        harmless(each["reason"]),
+        harmless(each["text"]) or "-",
+        harmless(each["batch_id"]),
+        together,
+    )
 
 
 def _rows(event: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

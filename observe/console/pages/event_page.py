@@ -1,7 +1,8 @@
 """The page of one event: found by its id, its way from POST on, and what it says if asked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -11,9 +12,12 @@ from observe.console.parts import wording
 from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, facts_list, stream_choice
+from observe.lag.trouble import words_of
 from shared.event.envelope import DEAD_AT, REASON
 from shared.event.record import Origin
 from shared.event.topics import tier_of
+from shared.proof.last_answer import SHOWN_CHARS_MAX
+from shared.proof.outcome_sets import weight
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Kept
 from shared.retry.dead_letter import REDRIVEN_REASON
@@ -24,6 +28,8 @@ log = structlog.get_logger()
 
 # What somebody can read on a page; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
+# So many batches that an event was in are told of, the newest first.
+_BATCHES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,14 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
             (_place(envelope.origin),),
         ),
     ]
-    steps += map(_attempt, found.trail.receipts)
+    for receipt in found.trail.receipts:
+        # What came of the last one and what follows from it happened at the same moment.
+        steps += [*_failed_tries(receipt), _attempt(receipt)]
     delays_s = {tier.name: tier.delay_s for tier in schedule.tiers}
     for kept in found.trail.retries:
         delay_s = delays_s.get(tier_of(kept.place.topic), 0.0)
-        due_ms = kept.stored_at_ms + round(delay_s * 1000)
-        facts = (_place(kept.place), ("due", wording.moment(due_ms)), *_history(kept))
+        due = wording.moment(_due_at_ms(kept, schedule))
+        facts = (_place(kept.place), ("due", due), *_history(kept))
         steps.append(
             TrailStep(kept.stored_at_ms, "retrier", "warn",
                  f"Waits {wording.duration(delay_s)} for its next attempt at"
@@ -73,6 +81,42 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
         )  # fmt: skip
     # Whatever the clocks of two machines say: nothing is tried before it is stored.
     return steps[:2] + sorted(steps[2:], key=lambda step: step.at_ms)
+
+
+def now_at(found: FoundEvent, schedule: RetrySchedule) -> list[tuple[str, str]]:
+    """Where the event is by now at each destination that was told of, and what comes next."""
+    last: dict[str, Receipt] = {}
+    for receipt in found.trail.receipts:
+        known = last.setdefault(receipt.destination_id, receipt)
+        last[receipt.destination_id] = max(known, receipt, key=_weight)
+    waits: dict[str, Kept] = {}
+    for kept in sorted(found.trail.retries, key=lambda each: each.stored_at_ms):
+        waits[kept.envelope.destination_id or ""] = kept
+    return [(name, _now(last[name], waits.get(name), schedule)) for name in sorted(last)]
+
+
+def _now(receipt: Receipt, kept: Kept | None, schedule: RetrySchedule) -> str:
+    if receipt.reason == REDRIVEN_REASON:
+        return "sent again out of dead letters; no answer yet"
+    at = wording.moment(receipt.ended_at_ms)
+    if receipt.outcome is not ReceiptOutcome.WAITING:
+        said = {ReceiptOutcome.DELIVERED: "delivered", ReceiptOutcome.DEAD: "given up"}
+        why = f" ({receipt.reason})" if receipt.reason else ""
+        return f"{said[receipt.outcome]} at {at}{why}"
+    if kept is None:
+        return f"waits ({receipt.reason}); when it is tried next could not be read"
+    return f"waits ({receipt.reason}); next attempt at {wording.moment(_due_at_ms(kept, schedule))}"
+
+
+def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
+    return weight(receipt.outcome, receipt.redrive_count), receipt.ended_at_ms
+
+
+def _due_at_ms(kept: Kept, schedule: RetrySchedule) -> int:
+    history = kept.envelope.history
+    not_before_ms = history.not_before_ms if history else 0
+    tier = tier_of(kept.place.topic)
+    return schedule.due_at_ms(tier, kept.stored_at_ms, not_before_ms=not_before_ms)
 
 
 def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
@@ -146,12 +190,47 @@ def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe
         "section",
         tag("h2", "Event ", code(envelope.event_id)),
         facts_list(facts),
+        _by_destination(now_at(found, schedule)),
         tag("ol", [_step(step, steps[0].at_ms) for step in steps], class_="timeline"),
         NOTHING
         if found.trail.is_whole
         else tag("p", "There may be more: reading took too long to look at all.", class_="warn"),
+        batches_of(found),
         payload,
     )
+
+
+def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:
+    return fragment(tag("h3", "At each destination"), facts_list(now)) if now else NOTHING
+
+
+def batches_of(found: FoundEvent) -> Safe:
+    """What was sent together with it; of many, the nearest are named."""
+    origin, stream = found.envelope.origin, found.envelope.stream
+    facts: dict[str, Child] = {}
+    for receipt in reversed(found.trail.receipts):
+        if receipt.batch_id in facts or receipt.event_count == 1 or not receipt.batch_id:
+            continue
+        ids = [
+            found.around[offset]
+            for first, end in receipt.beside(origin)
+            for offset in range(first, end)
+            if offset in found.around and offset != origin.offset
+        ]
+        links = [
+            (", ", tag("a", each, href="/events?" + urlencode({"stream": stream, "id": each})))
+            for each in ids
+        ]
+        others = wording.plural(receipt.event_count - 1, "other event")
+        more = ", ..." if 0 < len(ids) < receipt.event_count - 1 else ""
+        named = [part for pair in links for part in pair][1:]
+        said = [f"{others} to {receipt.destination_id}", ": " if named else "", *named, more]
+        facts[receipt.batch_id] = fragment(*said)
+        if len(facts) == _BATCHES_MAX:
+            break
+    if not facts:
+        return NOTHING
+    return fragment(tag("h3", "Sent together with"), facts_list(list(facts.items())))
 
 
 def _step(step: TrailStep, first_ms: int) -> Safe:
@@ -207,6 +286,26 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     )
     said = f"Not found since {wording.moment(result.back_to_ms)}: {read}."
     return fragment(tag("p", said, class_="none"), further)
+
+
+def _failed_tries(receipt: Receipt) -> Iterator[TrailStep]:
+    """Each request of a round that was not taken, with what its answer said."""
+    for failed in receipt.failed_tries:
+        answer = failed.text[:SHOWN_CHARS_MAX]
+        facts = (
+            ("status", str(failed.status) if failed.status else "no answer"),
+            ("took", wording.duration(failed.took_ms / 1000)),
+            ("answer" if failed.status else "what happened", answer),
+            *((name, value[:SHOWN_CHARS_MAX]) for name, value in failed.headers.items()),
+            ("batch", receipt.batch_id),
+        )
+        yield TrailStep(
+            failed.at_ms,
+            "destination",
+            "bad",
+            f"Not taken by {receipt.destination_id}: {words_of(failed.reason)}",
+            tuple((name, value) for name, value in facts if value),
+        )
 
 
 def _attempt(receipt: Receipt) -> TrailStep:

@@ -128,6 +128,8 @@ def test_500_twice_then_200_is_delivered_by_local_retries() -> None:
         assert len(destination.requests) == 3
     assert [one.topic for one in outcomes] == [RECEIPTS]
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 5)]
+    (receipt,) = receipts(outcomes)
+    assert [(each.status, each.text) for each in receipt.failed_tries] == [(500, "ok")] * 2
 
 
 def test_500_for_ever_goes_to_the_first_tier_with_its_story() -> None:

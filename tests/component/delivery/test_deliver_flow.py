@@ -374,6 +374,9 @@ def test_a_reply_that_names_failed_events_is_taken_at_its_word(reply: Reply) -> 
     assert list(covered(outcomes, ReceiptOutcome.WAITING)) == [(2, 3)]
     assert list(covered(outcomes, ReceiptOutcome.DEAD)) == [(4, 5)]
     assert len(covered(outcomes, ReceiptOutcome.DELIVERED)) == 28
+    said = {r.outcome: r.failed_tries for r in receipts(outcomes)}
+    assert said[ReceiptOutcome.DELIVERED] == ()
+    assert [tried.text for tried in said[ReceiptOutcome.DEAD]] == [reply.body.decode()]
 
 
 def test_a_report_that_nobody_can_read_leaves_all_of_it_in_doubt() -> None:

@@ -60,13 +60,16 @@ def test_every_2xx_is_a_status_as_well(status: int) -> None:
 
 
 def test_a_refusal_brings_its_retry_after_and_its_first_words() -> None:
-    reply = Reply(503, {"retry-after": "7"}, b"we are closed" + b"!" * 5_000)
+    headers = {"retry-after": "7", "set-cookie": "secret=1"}
+    reply = Reply(503, headers, b"we are closed" + b"!" * 5_000)
     with scripted_destination(lambda _, __: reply) as destination:
         attempt = send(destination.url)
     assert isinstance(attempt, Responded)
     assert (attempt.status, attempt.retry_after) == (503, "7")
     assert attempt.detail.startswith("we are closed")
     assert len(attempt.detail) == ANSWER_BYTES_MAX
+    assert attempt.headers["retry-after"] == "7"
+    assert "set-cookie" not in attempt.headers
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -264,7 +267,8 @@ def test_a_folded_header_is_read_with_blanks_in_place_of_the_fold(fold: bytes) -
             connection.sendall(b"HTTP/1.1 503 No\r\n" + fields + b"content-length: 0\r\n\r\n")
 
     with raw_server(answer) as url:
-        assert send_times(url, 2) == [Responded(503, retry_after="7")] * 2
+        told = Responded(503, retry_after="7", headers={"retry-after": "7"})
+        assert send_times(url, 2) == [told] * 2
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
+from shared.proof.last_answer import FailedTry
+from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 from shared.runtime.setup_error import UsageError
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
@@ -157,3 +159,24 @@ def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
         assert "crm: 2 unknown" in hifi(gateway, "receipt", request_id, "--event", "e-2")[1]
         with pytest.raises(UsageError, match="bad_request_id"):
             hifi(gateway, "receipt", "x")
+        assert "not taken" not in hifi(gateway, "receipt", request_id)[1]
+        kept.receipts = [a_refused_batch()]
+        _, out, _ = hifi(gateway, "receipt", request_id)
+    assert "2 requests not taken" in out
+    (line,) = [line for line in out.splitlines() if "no healthy upstream" in line]
+    assert all(word in line for word in ("12 ms", "status_503", "msg_1", "3 events: e-1, e-2, ..."))
+    # A gateway that was taken over sends no escape sequences to a terminal.
+    assert "\x1b" not in out
+    assert "\\x1b[2J" in out
+
+
+def a_refused_batch() -> Receipt:
+    covered = (Covered(stream_topic("orders"), 2, 10, 13),)
+    return Receipt(
+        "orders/crm", ReceiptOutcome.WAITING, "status_503", "msg_1", 3, covered, {0: 3},
+        event_time_ms_min=0, accepted_at_ms_min=0, attempt=1, started_at_ms=1, ended_at_ms=2,
+        failed_tries=(
+            FailedTry(1_500, "connect_refused", 3, text="\x1b[2J"),
+            FailedTry(2_000, "status_503", 12, 503, "no healthy upstream"),
+        ),
+    )  # fmt: skip

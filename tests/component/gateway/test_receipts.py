@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from gateway.publish.ledger import AckLedger
 from gateway.routes import request_ids
@@ -22,6 +23,7 @@ from shared.event.record import Origin
 from shared.event.times import DAY_MS
 from shared.event.topics import ACKED, stream_topic
 from shared.proof.acked import AckedRow, request_time_ms
+from shared.proof.last_answer import SHOWN_CHARS_MAX, FailedTry
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route
@@ -126,6 +128,8 @@ def test_each_event_is_told_with_its_place_and_what_became_of_it(
         "destinations": {
             "crm": {"delivered": 1, "waiting": 0, "dead": 1, "pending": 1, "unknown": 0}
         },
+        "failed_tries": [],
+        "failed_try_count": 0,
         "derived": [],
         "next": None,
     }
@@ -141,6 +145,43 @@ def test_each_event_is_told_with_its_place_and_what_became_of_it(
         {**told, **letter, "state": "dead", "reason": "status_400"},
         {"state": "pending"},
     ]
+
+
+def test_each_request_that_was_not_taken_is_told_with_its_answer_and_its_company(
+    gateway: RunningGateway, kept: FakeReceipts
+) -> None:
+    request_id = an_id()
+    kept.ledger = [a_ledger_row(request_id)]
+    said = FailedTry(2_000, "status_503", 12, 503, "no healthy upstream" + "!" * 300)
+    earlier = FailedTry(1_500, "connect_refused", 3, text="nobody listens")
+    together = make_receipt(
+        facts_of([an_event(10), an_event(11), an_event(13)]),
+        destination_id="orders/crm",
+        outcome=ReceiptOutcome.WAITING,
+        reason="status_503",
+        batch_id="msg_1",
+        attempt=1,
+        started_at_ms=1_000,
+        ended_at_ms=2_000,
+        failed_tries=(earlier, said),
+    )
+    alone = replace(a_receipt(12, ReceiptOutcome.WAITING, "status_500"), failed_tries=(earlier,))
+    kept.receipts = [together, alone]
+    answer = get(gateway, request_id, event="e-2").json()
+    assert answer["failed_try_count"] == 2
+    first, second = answer["failed_tries"]
+    assert (first["reason"], first["status"], first["took_ms"]) == ("connect_refused", 0, 3)
+    assert (second["status"], second["text"][:23]) == (503, "no healthy upstream!!!!")
+    assert len(second["text"]) == SHOWN_CHARS_MAX
+    assert (second["batch_id"], second["batch_events"]) == ("msg_1", 3)
+    # The third is of another request.
+    assert second["events"] == ["e-1", "e-2"]
+    assert get(gateway, request_id).json()["failed_try_count"] == 3
+    many = replace(together, failed_tries=tuple(replace(said, at_ms=n) for n in range(300)))
+    kept.receipts = [many]
+    answer = get(gateway, request_id).json()
+    assert answer["failed_try_count"] == 300
+    assert [each["at_ms"] for each in answer["failed_tries"]] == [*range(100, 300)]
 
 
 def test_a_request_can_be_followed_after_stream_and_destination_were_removed(

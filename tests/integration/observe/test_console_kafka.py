@@ -127,10 +127,17 @@ def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:
     said = [step.what.split()[0] for step in steps_of(found, SCHEDULE)]
     assert sorted(said) == ["Delivered", "Not", "POST", "Stored", "Waits"]
     assert said[:2] == ["POST", "Stored"]
+    # Sent with fifteen before it first, then alone.
+    assert found.around == {}
 
     (found,) = find(kafka, stream, "e18").found
     assert [step.what for step in steps_of(found, SCHEDULE)][-1].endswith("status_400")
+    (found,) = find(kafka, stream, "e3").found
+    # From the beginning of the log to the tenth after it.
+    assert found.around == {number: f"e{number}" for number in range(14)}
     (found,) = find(kafka, stream, "e4999").found
+    # The tenth before it to the end of the log.
+    assert list(found.around) == [*range(4_989, 5_000)]
     assert [receipt.outcome for receipt in found.trail.receipts] == [ReceiptOutcome.DELIVERED]
     nothing = find(kafka, stream, "e5000")
     assert (nothing.found, nothing.back_to_ms, nothing.records_read) == ((), None, 5_000)

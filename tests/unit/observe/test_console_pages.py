@@ -9,7 +9,6 @@ import pytest
 from observe.console.lag_history import STEP_MS, STEPS, LagHistory
 from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
-from observe.console.pages.event_page import steps_of
 from observe.console.pages.overview_page import headline, overview_page
 from observe.console.parts import wording
 from observe.console.parts.loss_pieces import heat_level
@@ -19,9 +18,6 @@ from observe.lag.time_shares import time_shares
 from shared.config.configuration import Configuration, RemovedStream, Stream
 from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
-from shared.event.envelope import DEAD_AT, REASON, History
-from shared.event.record import Origin
-from shared.event.topics import retry_topic
 from shared.flow.flow import Flow, FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.proof.balance import Balance
@@ -35,12 +31,9 @@ from shared.proof.overview import (
     StreamVerdict,
     UnknownView,
 )
-from shared.proof.trail import Kept
-from shared.retry.schedule import RetrySchedule
 from shared.runtime.hosts import HOSTS_REMEMBERED, is_ours, may_post
 from tests.support.console_fixtures import (
     destination_view,
-    found_event,
     minutes,
     overview,
     quantiles,
@@ -305,37 +298,6 @@ def test_posts_come_from_our_own_pages() -> None:
     assert not may_post(**ours, origin="http://127.0.0.1:9999")
     assert not may_post(**ours, origin="null")
     assert not may_post(host="h", fetch_site="cross-site", origin=None)
-
-
-def test_the_steps_of_an_event_stand_in_their_order() -> None:
-    found = found_event("e-1")
-    schedule = RetrySchedule()
-    history = replace(
-        History.fresh(now_ms=AT_MS, deadline_s=schedule.deadline_s),
-        attempt_count=1, cause="status_503", last_status=503, last_detail="busy",
-    )  # fmt: skip
-    envelope = replace(found.envelope, destination_id="orders/billing", history=history)
-    place = Origin(retry_topic("30s"), 1, 9)
-    waits = Kept(envelope, place, AT_MS + 100, {})
-    dead_headers = {REASON: b"deadline", DEAD_AT: b"%d" % (AT_MS + 90_000)}
-    dead = Kept(envelope, place, AT_MS + 90_000, dead_headers)
-    trail = replace(found.trail, retries=[waits], dead=[dead])
-    steps = steps_of(replace(found, trail=trail), schedule)
-    assert [step.what.split()[0] for step in steps] == [
-        "POST", "Stored", "Not", "Waits", "Delivered", "Dead",
-    ]  # fmt: skip
-    facts = dict(steps[3].facts)
-    assert facts["due"] == wording.moment(AT_MS + 30_100)
-    assert facts["last status"] == "503"
-    assert facts["last answer"] == "busy"
-    assert "deadline" in steps[5].what
-
-
-def test_an_event_that_was_put_back_names_its_restore() -> None:
-    found = replace(found_event("e-1"), restored_by="spring")
-    stored = steps_of(found, RetrySchedule())[1]
-    assert stored.what == "Put back out of an archive, by the restore spring"
-    assert stored.at_ms == found.stored_at_ms
 
 
 @pytest.mark.parametrize(

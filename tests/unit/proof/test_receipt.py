@@ -12,6 +12,7 @@ from msgspec import structs
 
 from shared.event.record import Origin
 from shared.event.times import minute_of
+from shared.proof.last_answer import FailedTry
 from shared.proof.receipt import (
     SHEET_BYTES_MAX,
     Covered,
@@ -73,9 +74,8 @@ def test_a_receipt_adds_up_its_events() -> None:
 
 
 def test_a_receipt_of_another_version_can_be_read() -> None:
-    written = json.loads(a_receipt().to_json())
-    for name in ("is_retry", "out_from_event"):
-        del written[name]
+    written = {"is_retry": False, "not_passed": {}, **json.loads(a_receipt().to_json())}
+    del written["out_from_event"]
     read = receipt_of(json.dumps({**written, "something_new": 1}).encode())
     assert read == structs.replace(a_receipt(), out_from_event=[])
 
@@ -110,14 +110,27 @@ def test_a_receipt_is_written_like_this() -> None:
         "attempt": 1,
         "started_at_ms": 1_700_000_000_020,
         "ended_at_ms": 1_700_000_000_030,
-        "is_retry": False,
-        "redrive_count": 0,
-        "read_at": None,
         "out_from_event": log_buckets([20_030, 0, 0]).to_list(),
         "out_from_accepted": log_buckets([21, 22, 23]).to_list(),
         "in_from_accepted": log_buckets([11, 12, 13]).to_list(),
-        "not_passed": {},
     }
+
+
+def test_a_receipt_says_what_came_of_tries_that_failed_and_costs_nothing_if_none_did() -> None:
+    failed = structs.replace(
+        a_receipt(),
+        failed_tries=(
+            FailedTry(NOW_MS, "status_503", 9, 503, "no healthy upstream", {"server": "edge"}),
+            FailedTry(NOW_MS + 1, "connect_refused"),
+        ),
+    )
+    assert receipt_of(failed.to_json()) == failed
+    assert json.loads(failed.to_json())["failed_tries"] == [
+        {"at_ms": NOW_MS, "reason": "status_503", "took_ms": 9, "status": 503,
+         "text": "no healthy upstream", "headers": {"server": "edge"}},
+        {"at_ms": NOW_MS + 1, "reason": "connect_refused"},
+    ]  # fmt: skip
+    assert b"failed_tries" not in a_receipt().to_json()
 
 
 @given(
@@ -186,3 +199,12 @@ def test_no_two_intervals_of_a_receipt_could_be_one(drawn: list[Origin]) -> None
 )
 def test_a_minute_starts_at_or_before_its_times(time_ms: int, minute_ms: int) -> None:
     assert minute_of(time_ms) == minute_ms
+
+
+def test_what_was_sent_beside_an_event_is_its_piece_of_the_batch() -> None:
+    topic = a_receipt().covered[0].topic
+    covered = (Covered(topic, 0, 5, 9), Covered(topic, 1, 2, 7), Covered(topic, 1, 8, 9))
+    receipt = structs.replace(a_receipt(), batch_id="msg_1", covered=covered)
+    assert list(receipt.beside(Origin(topic, 1, 6))) == [(2, 7)]
+    assert list(receipt.beside(Origin(topic, 1, 7))) == []
+    assert list(structs.replace(receipt, batch_id="").beside(Origin(topic, 1, 6))) == []

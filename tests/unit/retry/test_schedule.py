@@ -225,3 +225,10 @@ def test_a_wait_is_clamped_to_a_second_and_a_day(delay_s: float) -> None:
 @given(st.floats(0, 1e9))
 def test_within_the_limits_a_wait_is_not_shortened(delay_s: float) -> None:
     assert Wait(delay_s).clamped_s >= min(delay_s, RETRY_AFTER_S_MAX)
+
+
+def test_what_waits_is_due_after_its_tier_and_not_before_its_destination_asked() -> None:
+    schedule = RetrySchedule().scaled(0.1)
+    assert schedule.due_at_ms("30s", 1_000, not_before_ms=0) == 4_000
+    assert schedule.due_at_ms("30s", 1_000, not_before_ms=9_000) == 9_000
+    assert schedule.due_at_ms("slow", 1_000, not_before_ms=0) == 1_000

@@ -6,7 +6,7 @@ from there.
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
@@ -24,6 +24,8 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 _CHUNK = 4_000
 # What a person waits for an answer without wondering.
 SEARCH_S_MAX = 6.0
+# As many to each side of an event are named as were sent with it.
+_AROUND = 10
 # Receipts carry the times of another machine's clock; this much earlier we look, to miss none.
 _CLOCK_SLACK_MS = 60_000
 # Between two looks for what may just be written.
@@ -41,6 +43,8 @@ class FoundEvent:
     trail: Trail
     # By which restore it was put back then; empty if by none.
     restored_by: str = ""
+    # Ids by offset of those beside it in its Kafka partition, if it was sent with others.
+    around: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ class EventSearch:
             for envelope, stored_at_ms, restored_by in walk.found:
                 trail = await _follow(log, [envelope.origin], stored_at_ms, ())
                 trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
-                events.append(FoundEvent(envelope, stored_at_ms, trail, restored_by))
+                around = await _around(log, envelope.origin, trail)
+                events.append(FoundEvent(envelope, stored_at_ms, trail, restored_by, around))
             # The newest first.
             events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
             back_to_ms = None if walk.is_done else walk.oldest_ms
@@ -237,6 +242,24 @@ async def _walk_back(
         ends |= {partition: begin for partition, (begin, _) in ranges.items()}
     walk.is_done = True
     return walk
+
+
+async def _around(log: KafkaReader, origin: Origin, trail: Trail) -> dict[int, str]:
+    """The nearest events of those that were in one batch with it."""
+    reach = [(first, end) for each in trail.receipts for first, end in each.beside(origin)]
+    if all(end - first == 1 for first, end in reach):
+        return {}
+    ids: dict[int, str] = {}
+
+    def take(record: RecordIn) -> None:
+        ids[record.origin.offset] = open_stream_record(record).event_id
+
+    begin, over = (await log.spans([origin.topic]))[origin.log]
+    first = max(begin, min(first for first, _ in reach), origin.offset - _AROUND)
+    end = min(over, max(end for _, end in reach), origin.offset + _AROUND + 1)
+    until_s = time.monotonic() + SEARCH_S_MAX
+    await log.range({origin.log: (first, end)}).each(take, until_s=until_s)
+    return ids
 
 
 async def _follow(

@@ -1,0 +1,68 @@
+"""What is kept of answers is bounded whatever a destination says, and shows no secret."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.proof.last_answer import (
+    ANSWER_BYTES_MAX,
+    FailedTry,
+    share_room,
+    shown_text,
+    told_headers,
+)
+
+tries = st.builds(
+    FailedTry,
+    at_ms=st.just(1_700_000_000_000),
+    reason=st.just("status_503"),
+    took_ms=st.integers(0, 99_999),
+    status=st.just(503),
+    text=st.text(max_size=2_000).map(shown_text),
+    headers=st.dictionaries(
+        st.sampled_from(["server", "via"]), st.text(max_size=2_000).map(shown_text)
+    ),
+)
+
+
+def size_of(failed: FailedTry) -> int:
+    return len(msgspec.json.encode(failed))
+
+
+@given(st.lists(tries, max_size=4), st.integers(1, 50))
+def test_all_receipts_of_a_batch_have_room_for_one_answer(
+    failed: list[FailedTry], receipt_count: int
+) -> None:
+    shared = share_room(failed, receipt_count=receipt_count)
+    assert len(shared) == len(failed)
+    # What is said of each beside the answer is written whatever the room.
+    written = receipt_count * sum(map(size_of, shared))
+    assert written <= max(ANSWER_BYTES_MAX, 110 * receipt_count * len(failed))
+
+
+def test_a_short_answer_is_kept_whole_and_a_long_one_by_its_beginning() -> None:
+    short = FailedTry(1, "status_503", 7, 503, "closed", {"server": "edge"})
+    assert share_room([short]) == (short,)
+    long = FailedTry(1, "status_503", 7, 503, "\u00e9" * 1_000, {"via": "x" * 300})
+    (cut,) = share_room([long])
+    assert cut.text == "\u00e9" * ((1024 - 110) // 2)
+    assert cut.headers == {}
+    # Half of a character is none.
+    assert FailedTry(1, "x", text="a\u00e9").within(2).text == "a"
+
+
+def test_of_headers_only_those_are_told_that_help_and_no_query_is() -> None:
+    told = told_headers(
+        {
+            "set-cookie": "session=1",
+            "location": "https://shop.example/sign-in?token=secret",
+            "retry-after": "30",
+            "server": "ed\x1b[2Jge",
+        }
+    )
+    assert told == {
+        "retry-after": "30",
+        "location": "https://shop.example/sign-in",
+        "server": "ed [2Jge",
+    }
+    assert told_headers({"via": "1.1 edge", "x": "y"}) == {"via": "1.1 edge"}
