@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from gateway.callers import Caller
 from gateway.control.destinations import check_target
+from gateway.control.late_starts import late_start
 from gateway.control.requests import (
     Admin,
     JsonObject,
@@ -152,11 +153,15 @@ async def put_pipeline(
         check_owner(known)
         when.check(known)
         await _check_hosts(await edit(known), plane)
+    gone = plane.configuration.removed_pipelines.get(pipeline)
     before, after = await plane.change(key, edit, when=when, check=check_owner)
     log.info("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
     # Whoever runs it has not heard of it yet.
-    state = PipelineState(after.fingerprint, "checking")
-    return as_json(shown(after, state), item=after, is_new=before is None)
+    told = shown(after, PipelineState(after.fingerprint, "checking"))
+    begins = before is None and (gone is None or gone.generation < after.generation)
+    if begins and (note := await late_start(plane.store, after)):
+        told["state"]["note"] = note
+    return as_json(told, item=after, is_new=before is None)
 
 
 @router.delete(_PATH, status_code=204, response_class=Response)

@@ -76,6 +76,9 @@ class ControlStore(Protocol):
     async def is_empty(self, stream: str) -> bool:
         """Whether no event lies in the stream, as of now."""
 
+    async def begins_ms(self, stream: str) -> list[int]:
+        """When the oldest event came of each Kafka partition of which Kafka has deleted some."""
+
     async def held_ms(self, stream: str) -> int | None:
         """How long after its removal something of a stream may be read; None: for ever."""
 
@@ -191,6 +194,13 @@ class KafkaControlStore:
         async with _in_time(), open_reader(self._bootstrap_servers) as reader:
             spans = await reader.spans([stream_topic(stream)])
         return all(first == end for first, end in spans.values())
+
+    async def begins_ms(self, stream: str) -> list[int]:
+        topic = stream_topic(stream)
+        async with _in_time(), open_reader(self._bootstrap_servers) as reader:
+            spans, oldest_ms = await reader.spans([topic]), await reader.oldest_ms([topic])
+        # Of what is empty all is gone, whenever that was.
+        return [oldest_ms.get(where, now_ms()) for where, (first, _) in spans.items() if first]
 
     async def held_ms(self, stream: str) -> int | None:
         # As they are, not as they were planned: longer retention is nobody's fault.

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
 from gateway.callers import Caller
+from gateway.control.late_starts import late_start
 from gateway.control.pipelines import (
     check_wanted,
     keep,
@@ -110,7 +111,10 @@ async def put_replacement(
     _, after = await plane.change(key, edit, when=when)
     log.info("pipeline.replacing", pipeline=pipeline, generation=after.generation)
     state = PipelineState(after.document.fingerprint, "checking")
-    return as_json(_shown(after.document, state), item=after)
+    told = _shown(after.document, state)
+    if note := await late_start(plane.store, after.document):
+        told["state"]["note"] = note
+    return as_json(told, item=after)
 
 
 @router.get(

@@ -345,6 +345,16 @@ def test_a_stream_is_empty_until_it_has_an_event(opened: Opened) -> None:
     on(opened, test)
 
 
+def test_of_a_stream_that_is_all_there_nothing_begins_late(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream()
+        await ground.store.make_topic(stream)
+        await ground.add_event(stream.name)
+        assert await ground.store.begins_ms(stream.name) == []
+
+    on(opened, test)
+
+
 @pytest.mark.integration
 def test_no_topic_is_made_with_fewer_copies_than_there_are_to_be(kafka: Any) -> None:
     """One broker of three is there: whoever asks is refused, and nothing is left behind."""

@@ -73,6 +73,8 @@ class FakeStore:
     topics: dict[str, int] = field(default_factory=dict)
     held: int | None = 48 * DAY_MS
     states: dict[str, PipelineState] = field(default_factory=dict)
+    # When streams begin of which Kafka has deleted something.
+    begins: dict[str, list[int]] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def change(self, key: bytes, judge: Judge) -> None:
@@ -120,6 +122,11 @@ class FakeStore:
     async def is_empty(self, stream: str) -> bool:
         logs = self.publisher.logs if isinstance(self.publisher, FakePublisher) else {}
         return not any(logs.get(stream_topic(stream), ()))
+
+    async def begins_ms(self, stream: str) -> list[int]:
+        if self.problem is not None:
+            raise self.problem
+        return self.begins.get(stream, [])
 
     async def pipeline_states(self) -> PipelineStates:
         return self.states

@@ -76,7 +76,7 @@ def put(file: File, client: ControlClient) -> None:
     """
     document = read_document(file)
     path = ("pipelines", document.pipeline().name)
-    client.call("PUT", *path, body=document.to_put())
+    _print_note(client.call("PUT", *path, body=document.to_put()))
     state = client.call("GET", *path, query={"wait": _WAIT_S})["state"]
     if state["standing"] == "refused":
         why, *more = state["why"].split("\n")
@@ -109,9 +109,9 @@ def replace(
     """
     document = read_document(file)
     path = ("pipelines", document.pipeline().name)
-    built = client.call("PUT", *path, "replacement", body=document.to_put(), query={"from": begin})[
-        "document"
-    ]
+    answer = client.call("PUT", *path, "replacement", body=document.to_put(), query={"from": begin})
+    built = answer["document"]
+    _print_note(answer)
     talk.print(f"Generation {built['generation']} of {path[1]} is being built.")
     if not wait:
         talk.print(f"`hifi pipelines show {path[1]}` tells once it is in its place.")
@@ -128,6 +128,12 @@ def replace(
     if client.call("GET", *path)["generation"] != built["generation"]:
         raise UsageError("It was given up, or another is being built by now.")
     talk.print(f"{path[1]} is replaced.")
+
+
+def _print_note(answer: dict[str, Any]) -> None:
+    """What is to be known of where it begins; an older gateway does not say."""
+    if note := answer["state"].get("note"):
+        talk.print(harmless(note), style="yellow")
 
 
 def _built(client: ControlClient, *path: str) -> dict[str, Any] | None:

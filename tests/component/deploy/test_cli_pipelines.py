@@ -1,6 +1,7 @@
 """`hifi pipelines` against a gateway: put, show, list, delete; and files that are none."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.commands import app
+from deploy.cli.control.dead import time_ms
 from deploy.cli.control.pipeline_files import read_document
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
@@ -83,6 +85,21 @@ def test_a_pipeline_is_put_shown_listed_and_deleted(
     assert "orders from now on goes no further" in asked.stderr
     assert "sales is removed." in hifi(gateway, "delete", "sales", "--yes")[1]
     assert config.configuration.pipelines == {}
+
+
+def test_where_it_cannot_begin_is_said_with_what_to_do(
+    gateway: RunningGateway, sales: Path
+) -> None:
+    gateway.store.begins["orders"] = [1_600_000]
+    sales.write_text(
+        SALES.replace("from: {stream: orders", "from: {start: 1000000, stream: orders")
+    )
+    said = " ".join(hifi(gateway, "put", str(sales))[1].split())
+    assert "Kafka has deleted events of orders" in said
+    found = re.search(r"`hifi restore --stream orders --from (\S+) --to (\S+) --to-stream", said)
+    assert found is not None
+    assert [time_ms("", found[1]), time_ms("", found[2])] == [1_000_000, 1_600_000]
+    assert "Kafka has deleted" not in hifi(gateway, "put", str(sales))[1]
 
 
 def test_what_is_refused_is_told_with_its_line(gateway: RunningGateway, sales: Path) -> None:

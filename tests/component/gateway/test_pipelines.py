@@ -197,6 +197,42 @@ def test_one_that_is_made_again_goes_on_in_its_stream_with_the_same_ids(
     assert code(put(gateway, **{"from": {"stream": "us"}}))[2] == "/from/stream"
 
 
+def test_one_that_is_to_begin_with_what_kafka_has_deleted_is_told_so(
+    gateway: RunningGateway,
+) -> None:
+    # One of its Kafka partitions still reaches far enough.
+    gateway.store.begins["orders"] = [900_000, 1_001_500, 1_600_000]
+    source = {"stream": "orders", "start": 1_000_000}
+    note = put(gateway, **{"from": source}).json()["state"]["note"]
+    assert note == (
+        "Kafka has deleted events of orders: 2 of its Kafka partitions begin later than"
+        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:26:40.000Z. What came before"
+        " is not read. If an archive has it, have it in a stream of its own, and a pipeline of"
+        " another name read that one: `hifi streams put orders-earlier`, `hifi restore --stream"
+        " orders --from 1970-01-01T00:16:40.000Z --to 1970-01-01T00:26:40.000Z --to-stream"
+        " orders-earlier`."
+    )
+    # It has begun, where it could.
+    assert "note" not in put(gateway, **{"from": source}).json()["state"]
+    gateway.client.delete(PATH)
+    # Made again, it goes on.
+    assert "note" not in put(gateway, **{"from": source}).json()["state"]
+    for start in ("earliest", "latest", 1_600_000):
+        another = put(gateway, f"{PATH}-{start}", **{"from": source | {"start": start}})
+        assert (another.status_code, "note" in another.json()["state"]) == (201, False)
+
+
+def test_a_pipeline_is_put_though_nobody_can_tell_where_its_stream_begins(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: str) -> list[int]:
+        raise Problem("kafka_unavailable", "Kafka does not answer.")
+
+    monkeypatch.setattr(gateway.store, "begins_ms", away)
+    answer = put(gateway, **{"from": {"stream": "orders", "start": 0}})
+    assert (answer.status_code, "note" in answer.json()["state"]) == (201, False)
+
+
 def test_a_cycle_of_streams_is_refused_unless_it_is_wanted(gateway: RunningGateway) -> None:
     assert put(gateway, to=[{"stream": "eu"}]).status_code == 201
     plain: dict[str, Any] = {"steps": [], "match": None}

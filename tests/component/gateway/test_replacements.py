@@ -11,6 +11,8 @@ from gateway.replacing.switching import Switching
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState
 from shared.config.table import Table
+from shared.event.times import HOUR_MS
+from shared.runtime.clock import now_ms
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
@@ -99,6 +101,19 @@ def test_what_is_given_up_is_never_found_by_what_is_built_next(
     # Another attempt while one is being built is another one.
     more = gateway.client.put(BUILT, json=DAILY)
     assert more.json()["document"]["generation"] == 4
+
+
+def test_what_kafka_has_deleted_of_what_it_is_to_be_built_from_is_told(
+    gateway: RunningGateway,
+) -> None:
+    gateway.store.begins["orders"] = [now_ms() - HOUR_MS]
+    note = gateway.client.put(f"{BUILT}?from=7d", json=DAILY).json()["state"]["note"]
+    assert note.startswith("Kafka has deleted events of orders: 1 of its Kafka partitions")
+    assert note.endswith("What came before is not read. By when Kafka gets it, what is put back"
+                         " is late for a window.")  # fmt: skip
+    for begin in ("30m", "earliest"):
+        answer = gateway.client.put(f"{BUILT}?from={begin}", json=DAILY)
+        assert "note" not in answer.json()["state"]
 
 
 def test_a_pipeline_that_is_removed_takes_along_what_is_built_for_it(
