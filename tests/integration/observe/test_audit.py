@@ -18,11 +18,22 @@ from observe.audit.loop import audit_spark
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer, is_signed
 from observe.audit.spark_job import AuditReads
-from shared.event.topics import fixed_specs, retry_topic, stream_spec, stream_topic
+from shared.event.derived import RESTORED
+from shared.event.envelope import event_headers
+from shared.event.times import MINUTE_MS, minute_of
+from shared.event.topics import (
+    fixed_specs,
+    restore_writer,
+    retry_topic,
+    stream_spec,
+    stream_topic,
+)
 from shared.proof.acked import WILD
+from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteState
 from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.only_writer import only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support import memory_files
@@ -59,11 +70,17 @@ async def prepare(kafka: Cluster, seeds: Sequence[Seed]) -> None:
 
 
 async def audited(
-    kafka: Cluster, spark: SparkSession, seeds: Sequence[Seed], folder: Path
+    kafka: Cluster,
+    spark: SparkSession,
+    seeds: Sequence[Seed],
+    folder: Path,
+    *,
+    also: Sequence[str] = (),
 ) -> tuple[AuditOutcome, list[SignedStatement]]:
     """Two runs with a restart between them, so that memory is saved and read again."""
     statements: list[SignedStatement] = []
-    destinations = {stream_topic(seed.stream): [seed.destination] for seed in seeds}
+    destinations: dict[str, list[str]] = {topic: [] for topic in also}
+    destinations |= {stream_topic(seed.stream): [seed.destination] for seed in seeds}
     async with audit_kafka(kafka.bootstrap_servers) as asked:
 
         async def publish(made: Sequence[SignedStatement]) -> None:
@@ -134,6 +151,49 @@ def test_deleted_events_are_found_and_no_others(
     kafka: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     run_seeds(kafka, spark, tmp_path, range(20))
+
+
+async def put_back(kafka: Cluster, stream: str, base_ms: int, count: int) -> list[list[str]]:
+    """As a restore writes, transaction by transaction; gives the ids of each of ten minutes."""
+    topic, minutes = stream_topic(stream), [list[str]() for _ in range(10)]
+    async with topic_admin(kafka.bootstrap_servers) as admin:
+        await admin.create_missing([*fixed_specs(TIERS), stream_spec(stream, partition_count=1)])
+    async with only_writer(kafka.bootstrap_servers, restore_writer(stream)) as write:
+        for first in range(0, count, 2_000):
+            rows = []
+            for nth in range(first, first + 2_000):
+                minute, event_id = nth * len(minutes) // count, f"{stream}-{nth}"
+                at_ms = base_ms + minute * MINUTE_MS
+                facts = event_headers(event_id=event_id, event_time_ms=at_ms, accepted_at_ms=at_ms)
+                rows.append((topic, None, b"{}", (*facts, (RESTORED, b"spring")), 0))
+                minutes[minute].append(event_id)
+            await write(rows)
+    return minutes
+
+
+def test_more_than_a_history_that_was_put_back_is_stated_and_not_remembered(
+    kafka: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    count, stream = 110_000, "spring"
+    base_ms = minute_of(time.time_ns() // 1_000_000 - AGE_MS)
+
+    async def scenario() -> tuple[list[list[str]], list[SignedStatement]]:
+        minutes = await put_back(kafka, stream, base_ms, count)
+        _, statements = await audited(kafka, spark, [], tmp_path, also=[stream_topic(stream)])
+        return minutes, statements
+
+    minutes, statements = asyncio.run(scenario())
+    said = {
+        (one.statement.minute_ms, one.statement.revision, one.statement.acked, one.statement.root)
+        for one in statements
+        if one.statement.stream == stream
+    }
+    assert said == {
+        (base_ms + nth * MINUTE_MS, 1, count // len(minutes), merkle_root(ids).hex())
+        for nth, ids in enumerate(minutes)
+    }
+    # Their ids alone are three times as much.
+    assert len(memory_files.load(tmp_path).to_bytes()) < 500_000
 
 
 @pytest.mark.long
