@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from observe.lag.answers import RecentAnswers
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.event.times import MINUTE_MS
 from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
@@ -186,6 +187,7 @@ class Progress:
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
     recent: Recent = field(default_factory=Recent)
+    answers: RecentAnswers = field(default_factory=RecentAnswers)
     # When the last receipt came, by our clock; 0 while none has.
     heard_at_ms: int = 0
     # By Kafka partition of the stream: its outcomes, and from where on events are counted.
@@ -211,6 +213,11 @@ class Progress:
         if receipt.ended_at_ms > now_ms - WINDOW_MS:
             (self.retrier if receipt.is_retry else self.delivery).take(receipt)
             self.recent.add(receipt)
+            self.answers.add(receipt)
+
+    def delivered_per_s(self, at_ms: int) -> float:
+        """Events that it has taken in the last minute."""
+        return self.recent.read(now_ms=at_ms, span_ms=MINUTE_MS).delivered * 1000 / MINUTE_MS
 
     def reached(self, position: Position) -> None:
         """Enter how far the lane and the retrier say they are."""

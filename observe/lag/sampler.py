@@ -13,7 +13,7 @@ from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
 from observe.lag.pace import Pace
 from observe.lag.pipeline_verdict import pipeline_verdict
-from observe.lag.progress import Lags, Progress, Rolling
+from observe.lag.progress import WINDOW_MS, Lags, Progress, Rolling
 from observe.lag.trouble import LATEST_MS
 from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
@@ -321,6 +321,8 @@ class Sampler:
             minutes=minutes,
             unsettled=self._audit.unsettled.get(destination_id, Unsettled()),
             lately=progress.recent.read(now_ms=at_ms),
+            delivered_per_s=progress.delivered_per_s(at_ms),
+            answers=progress.answers.read(now_ms=at_ms, span_ms=WINDOW_MS),
         )
 
     def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:

@@ -10,7 +10,7 @@ from enum import Enum
 
 from shared.event.spread import SpreadView
 from shared.proof.balance import Balance
-from shared.proof.last_answer import LastAnswer
+from shared.proof.last_answer import FailedTry, LastAnswer
 from shared.proof.log_buckets import LogBuckets
 
 
@@ -181,6 +181,25 @@ class Lately:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedRequest:
+    """A request that was not taken, and of how many events it was."""
+
+    batch_id: str
+    event_count: int
+    failed: FailedTry
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a destination said to its requests in the last minutes."""
+
+    # How many requests came to what: status_200, status_503, connect_refused.
+    counts: Mapping[str, int] = field(default_factory=dict)
+    # The newest that were not taken, the newest first, however old.
+    refused: tuple[RefusedRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A verdict, with why in a sentence; nothing where all is well."""
 
@@ -224,6 +243,9 @@ class DestinationView:
     last_refusal: LastAnswer | None = None
     # 0: nothing was ever taken.
     last_ok_at_ms: int = 0
+    # Taken in the last minute.
+    delivered_per_s: float = 0.0
+    answers: Answers = Answers()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ from shared.event.envelope import Envelope
 from shared.event.record import Origin
 from shared.flow.flow_record import FlowRecord
 from shared.proof.balance import Balance
+from shared.proof.last_answer import FailedTry
 from shared.proof.overview import (
+    Answers,
     AuditHealth,
     DestinationView,
     MinuteBooks,
@@ -33,6 +35,7 @@ from shared.proof.overview import (
     NodeLag,
     Overview,
     Quantiles,
+    RefusedRequest,
     StreamVerdict,
     StreamView,
 )
@@ -252,6 +255,8 @@ def destination_view(
     nodes = tuple(NodeLag(node, process=quantiles(mean)) for node, mean in means.items())
     whole = quantiles(sum(means.values()))
     identity = f"{stream}/{name}"
+    busy = FailedTry(at_ms - 9_000, "status_503", 12, 503, "no healthy upstream")
+    refused = RefusedRequest("msg_2c4205b50dd1", 12, busy)
     return DestinationView(
         stream=stream,
         name=name,
@@ -267,6 +272,8 @@ def destination_view(
         oldest_age_s=1.4 * slow,
         silent_s=0.0,
         waiting_by_cause={"retry": 48, "breaker": 12},
+        delivered_per_s=12.5,
+        answers=Answers({"status_200": 31, "status_503": 2}, (refused,)),
         minutes=minutes(stream, identity, at_ms=at_ms, lost=lost),
     )
 

@@ -1,6 +1,7 @@
 """The pages of one stream and of one destination, and the list of all destinations."""
 
 from observe.console.page_context import PageContext, worst_first
+from observe.console.pages.destination_parts import answers_section, settings_section
 from observe.console.pages.overview_page import destinations_table
 from observe.console.pages.pipeline_pages import pipelines_table
 from observe.console.pages.resume_page import halt_fact, halt_of
@@ -111,6 +112,8 @@ def destination_page(destination_id: str, context: PageContext, *, may_resume: b
         regions=(
             Region("top", _top(view, context)),
             Region("flow", _flow(view, context, may_resume=may_resume)),
+            Region("answers", answers_section(view)),
+            Region("settings", settings_section(context.configured(destination_id))),
             Region("lag", lag_section([view], context)),
             Region("loss", loss_section([view], now_ms=context.overview.at_ms)),
             Region("minutes", minutes_table(view)),
@@ -174,6 +177,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
     backlog = wording.plural(view.backlog_events, "event")
     facts: list[tuple[str, Child]] = [
         ("Sending", _breaker(flow)),
+        ("Taken", f"{view.delivered_per_s:,.1f} events/s over the last minute"),
         ("Requests at once, at most", _at_once(flow)),
         ("Backlog", f"{backlog}, about {wording.size(view.backlog_bytes)}"),
         ("Oldest event on its way", wording.duration(view.oldest_age_s)),
