@@ -39,7 +39,7 @@ from shared.proof.overview import (
     StreamVerdict,
     StreamView,
 )
-from shared.proof.receipt import Receipt, ReceiptOutcome
+from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Letter
 from shared.runtime.clock import now_ms
@@ -316,11 +316,15 @@ def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEv
     envelope = Envelope(origin, value, b"user-7", "orders", event_id, at_ms - 250, at_ms)
     receipt = Receipt(
         destination_id="orders/billing", outcome=ReceiptOutcome.WAITING, reason="status_503",
-        batch_id="b-1", event_count=12, covered=(), minutes={}, event_time_ms_min=at_ms - 250,
+        batch_id="b-1", event_count=12, minutes={},
+        covered=(Covered("the log", 1, 4711, 4723),), event_time_ms_min=at_ms - 250,
         accepted_at_ms_min=at_ms, attempt=1, started_at_ms=at_ms + 40, ended_at_ms=at_ms + 90,
+        failed_tries=(FailedTry(at_ms + 90, "status_503", 50, 503, "no healthy upstream"),),
     )  # fmt: skip
     delivered = structs.replace(
-        receipt, outcome=ReceiptOutcome.DELIVERED, reason="", attempt=2,
+        receipt, outcome=ReceiptOutcome.DELIVERED, reason="", attempt=2, failed_tries=(),
         started_at_ms=at_ms + 30_100, ended_at_ms=at_ms + 30_160,
     )  # fmt: skip
-    return FoundEvent(envelope, at_ms + 5, Trail({}, [receipt, delivered]))
+    return FoundEvent(
+        envelope, at_ms + 5, Trail({}, [receipt, delivered]), around={4711: event_id, 4712: "e-2"}
+    )

@@ -20,8 +20,12 @@ def replay_(
     stream: Annotated[str, typer.Option(help="The stream.")],
     destination: Annotated[str, typer.Option(help="Its destination: the name.")],
     since: Annotated[
-        str, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago.")
-    ],
+        str | None,
+        typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option(help="Only the newest event of this id, instead of a span.")
+    ] = None,
     to: options.StoredBefore = None,
     key: Annotated[str | None, typer.Option(help="Only events with this ordering key.")] = None,
     rate: options.Rate = None,
@@ -44,7 +48,12 @@ def replay_(
     under way; the same command with the same --id goes on there.
 
     hifi replay --stream demo --destination sample --from 2h --dry-run
+    hifi replay --stream demo --destination sample --event e-17
     """
+    if (since is None) == (event is None):
+        raise typer.BadParameter("say either --from or --event", param_hint="--from")
+    if event is not None and (to is not None or key is not None):
+        raise typer.BadParameter("one event has no --to and no --key", param_hint="--event")
     name = replay_id or f"at-{now_ms()}"
     if not _ID.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
@@ -58,6 +67,7 @@ def replay_(
             replay_id=name,
             stream=stream,
             destination=destination,
+            event=event,
             from_ms=time_ms("--from", since),
             to_ms=time_ms("--to", to),
             key=key,

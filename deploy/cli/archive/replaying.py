@@ -14,16 +14,17 @@ from delivery.settings import DeliverySettings
 from delivery.spark.replay import Replay, count_matching, replay
 from deploy.cli.archive.earlier import Earlier, earlier
 from deploy.cli.archive.places import ArchiveChoice
-from deploy.cli.printing import talk
+from deploy.cli.printing import harmless, talk
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from observe.console.parts import wording
-from shared.event.record import Position
+from shared.event.record import Origin, Position
 from shared.event.times import rfc3339
 from shared.event.topics import destination_id, stream_topic
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.lookup.event_search import EventSearch
 from shared.runtime.kafka.lookup.topic_ids import topic_ids
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.settings import read_settings
@@ -41,6 +42,8 @@ class ReplayOrder:
     replay_id: str
     stream: str
     destination: str
+    # Only the newest event of this id; then there is no span.
+    event: str | None
     from_ms: int | None
     to_ms: int | None
     # Only events with this ordering key.
@@ -99,6 +102,11 @@ async def _span(order: ReplayOrder) -> Replay:
         raise NotFoundError(
             f"There is no destination {to}: `hifi destinations list {order.stream}` lists them."
         )
+    if order.rate_per_s is not None:
+        destination = replace(destination, rate_per_s=order.rate_per_s)
+    if order.event is not None:
+        at = await _place_of(order, order.event)
+        return Replay(order.replay_id, destination, {at.log: at.offset}, {at.log: at.offset + 1})
     topic = stream_topic(destination.stream)
     async with open_reader(order.kafka) as reader:
         ends, firsts = await reader.ends([topic]), await reader.starts([topic])
@@ -117,10 +125,23 @@ async def _span(order: ReplayOrder) -> Replay:
             talk.print(f"{missing:,} of them are neither in Kafka nor in the archive.")
     end = {where: max(offset, start[where]) for where, offset in end.items()}
     key = None if order.key is None else order.key.encode()
-    if order.rate_per_s is not None:
-        destination = replace(destination, rate_per_s=order.rate_per_s)
     wanted = Replay(order.replay_id, destination, start, end, key=key)
     return wanted if kept is None else replace(wanted, kept=kept.read, edges=kept.edges)
+
+
+async def _place_of(order: ReplayOrder, event_id: str) -> Origin:
+    """Where the newest event of this id is; the whole log is searched."""
+    search, before_ms = EventSearch(order.kafka), None
+    while True:
+        result = await search.find(order.stream, event_id, before_ms=before_ms)
+        if result.found:
+            return result.found[0].envelope.origin
+        if result.back_to_ms in {None, before_ms}:
+            raise NotFoundError(
+                f"Kafka has no event {harmless(event_id)} in {order.stream}:"
+                f" `hifi events {order.stream}` lists the newest."
+            )
+        before_ms = result.back_to_ms
 
 
 async def _earlier(

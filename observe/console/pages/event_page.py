@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from urllib.parse import urlencode
 
 import structlog
@@ -196,12 +197,27 @@ def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe
         if found.trail.is_whole
         else tag("p", "There may be more: reading took too long to look at all.", class_="warn"),
         batches_of(found),
+        _send_again(found),
         payload,
     )
 
 
 def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:
     return fragment(tag("h3", "At each destination"), facts_list(now)) if now else NOTHING
+
+
+def _send_again(found: FoundEvent) -> Safe:
+    """How a person sends it once more; dead letters have a page for that."""
+    names = sorted({receipt.destination_id for receipt in found.trail.receipts})
+    if not names:
+        return NOTHING
+    stream = found.envelope.stream
+    # Whoever sends events chooses their ids; this is pasted into a shell.
+    event_id = quote(found.envelope.event_id)
+    command = f"hifi replay --stream {stream} --destination NAME --event {event_id}"
+    dead = tag("a", "dead letters", href="/dead?" + urlencode({"stream": stream}))
+    return tag("p", "To send it to a destination again: ", code(command),
+               "; what is dead goes again from the ", dead, ".", class_="quiet")  # fmt: skip
 
 
 def batches_of(found: FoundEvent) -> Safe:

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900
 def run(hifi: RunningHifi, data: Path, *argv: str, fails: bool = False) -> str:
     command = [
         *(sys.executable, "-c", "from deploy.cli.app import main; main()", "replay"),
-        *("--stream", "replayed", "--destination", "to", "--from", "1h", "--allow-private"),
+        *("--stream", "replayed", "--destination", "to", "--allow-private"),
+        *(() if "--event" in argv else ("--from", "1h")),
         *("--kafka", hifi.kafka, "--data", str(data), *argv),
     ]
     done = subprocess.run(
@@ -47,14 +48,20 @@ def test_a_replay_counts_first_then_sends_what_it_counted_once(
         assert len(destination.accepted_ids) == sum(destination.accepted_ids.values()) == 40
         said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")
         assert "10 of them have the key k1" in said
-        again = [r for r in destination.accepted if r.headers.get("hifi-replay") == "r1"]
-        assert sorted(e["id"] for request in again for e in request.events) == sorted(
+        keyed = [r for r in destination.accepted if r.headers.get("hifi-replay") == "r1"]
+        assert sorted(e["id"] for request in keyed for e in request.events) == sorted(
             event["id"] for event in events if event["partitionkey"] == "k1"
         )
         assert sum(destination.accepted_ids.values()) == 50
         said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")
         assert "r1 is done already" in said
         assert sum(destination.accepted_ids.values()) == 50
+        run(hifi, tmp_path, "--event", "e7", "--id", "one")
+        (again,) = [r for r in destination.accepted if r.headers.get("hifi-replay") == "one"]
+        assert again.events == [events[7]]
+        assert "one is done already" in run(hifi, tmp_path, "--event", "e7", "--id", "one")
+        assert "Kafka has no event e99" in run(hifi, tmp_path, "--event", "e99", fails=True)
+        assert sum(destination.accepted_ids.values()) == 51
         books = hifi.balance(to.id)
         assert (books.delivered, books.unaccounted) == (40, 0)
 

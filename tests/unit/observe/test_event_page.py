@@ -34,13 +34,13 @@ def test_the_steps_of_an_event_stand_in_their_order() -> None:
     trail = replace(found.trail, retries=[waits], dead=[dead])
     steps = steps_of(replace(found, trail=trail), schedule)
     assert [step.what.split()[0] for step in steps] == [
-        "POST", "Stored", "Not", "Waits", "Delivered", "Dead",
+        "POST", "Stored", "Not", "Not", "Waits", "Delivered", "Dead",
     ]  # fmt: skip
-    facts = dict(steps[3].facts)
+    facts = dict(steps[4].facts)
     assert facts["due"] == wording.moment(AT_MS + 30_100)
     assert facts["last status"] == "503"
     assert facts["last answer"] == "busy"
-    assert "deadline" in steps[5].what
+    assert "deadline" in steps[6].what
 
 
 def test_an_event_that_was_put_back_names_its_restore() -> None:
