@@ -206,7 +206,9 @@ def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi
     """The whole of Hifi: what really became of each event is what its receipt says."""
 
     def by_id(_: int, request: Request) -> Reply:
-        return Reply({"fine": 200, "bad": 400, "late": 503}[request.events[0]["id"]])
+        event_id = request.events[0]["id"]
+        said = f"what {event_id} gets".encode()
+        return Reply({"fine": 200, "bad": 400, "late": 503}[event_id], body=said)
 
     with scripted_destination(by_id) as destination:
         hifi.add(Destination("followed", "to", destination.url, batch_count_max=1))
@@ -230,7 +232,20 @@ def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi
         assert (events["late"]["last_status"], events["bad"]["last_status"]) == (503, 400)
         assert events["late"]["due_at_ms"] > events["late"]["at_ms"] - 60_000
 
+        def rounds() -> set[tuple[int, int, str]]:
+            last.append(follow(hifi.gateway, request_id, event="late").json())
+            tries = last[-1]["failed_tries"]
+            return {(each["attempt"], each["status"], each["text"]) for each in tries}
+
+        # What delivery heard, and what the retrier heard after it.
+        both = {(1, 503, "what late gets"), (2, 503, "what late gets")}
+        wait_until(lambda: both <= rounds(), what=lambda: f"both rounds' answers; {last[-1]}")
+        assert all(each["events"] == ["late"] for each in last[-1]["failed_tries"])
+        (bad,) = follow(hifi.gateway, request_id, event="bad").json()["failed_tries"]
+        assert (bad["status"], bad["text"], bad["batch_events"]) == (400, "what bad gets", 1)
+        assert follow(hifi.gateway, request_id, event="fine").json()["failed_tries"] == []
+
         shown = CliRunner().invoke(app, ["receipt", request_id, "--gateway", hifi.gateway])
         assert shown.exit_code == 0, shown.output
-        for word in ("delivered", "dead", "waiting", "fine", "bad", "late"):
+        for word in ("delivered", "dead", "waiting", "fine", "bad", "late", "what bad gets"):
             assert word in shown.output
