@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from observe.console.parts import wording
-from observe.console.parts.markup import NOTHING, Child, Safe, tag
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, facts_list, section, table
 from observe.lag.trouble import words_of
 from shared.config.destination import Destination
@@ -27,8 +27,9 @@ def answers_section(view: DestinationView) -> Safe:
     if view.answers.refused:
         heads = ("Ended", "Status", "Answer", "Batch", "Took", "Events")
         rows = [_row(each) for each in view.answers.refused]
-        refused = table(heads, rows, caption="The newest requests that were not taken",
-                        numbers_from=4)  # fmt: skip
+        caption = "The newest requests that were not taken"
+        listed_refused = table(heads, rows, caption=caption, numbers_from=4)
+        refused = fragment(tag("h3", caption), listed_refused)
     listed = facts_list(counts) if counts else NOTHING
     return section("Requests", listed, refused, note="By what came of them, in the last 5 min.")
 
@@ -66,4 +67,9 @@ def _settings(configured: Destination) -> Iterator[tuple[str, str]]:
         if name in _SECRET:
             yield name, "set, and shown to nobody" if value else "none"
         elif name not in _NOT_LISTED:
-            yield name, value if isinstance(value, str) else json.dumps(value)
+            is_nothing = value is None or value in ([], {})
+            yield name, "none" if is_nothing else _text(value)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -81,6 +81,7 @@ def test_the_page_of_a_destination_shows_answers_as_text() -> None:
     refused = RefusedRequest("msg_1", 12, failed(1, "<b>no"))
     page = str(answers_section(replace(view, answers=Answers({"status_503": 1}, (refused,)))))
     assert "&lt;b&gt;no" in page
+    assert "<h3>The newest requests that were not taken</h3>" in page
     assert "1 request<" in page
     assert "status" not in str(answers_section(replace(view, answers=Answers())))
     # What is older than the counts is shown without them.
@@ -97,6 +98,8 @@ def test_settings_are_shown_and_secrets_are_not() -> None:
     assert "sealed" not in page
     assert page.count("set, and shown to nobody") == 2
     assert "x-team" in page
+    assert "null" not in page
+    assert "[]" not in page
     # What somebody has set comes first.
     assert page.index("rate_per_s") < page.index("batch_count_max")
     assert "hifi destinations change orders lake" in page
