@@ -12,6 +12,8 @@ from shared.runtime.control_client import ControlClient
 _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
 # Dead letters: as many as somebody reads at a time.
 ROWS_MAX = 100
+# Events: each comes with all that it says.
+NEWEST_MAX = 50
 # By what they can be picked, and how that is called.
 FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
 
@@ -60,6 +62,12 @@ class ControlSession:
             done = await self._call("POST", "streams", stream, "dead-letters:redrive", body=fields)
             sent += done["count"]
         return sent
+
+    async def newest(self, stream: str, *, before: str = "", contains: str = "") -> dict[str, Any]:
+        """The newest events of a stream, or those before a page of them."""
+        asked = {"limit": str(NEWEST_MAX), "before": before, "contains": contains}
+        query = {name: value for name, value in asked.items() if value}
+        return await self._call("GET", "streams", stream, "events", query=query)
 
     async def version(self, *path: str) -> str:
         """The ETag of an object as it is now, for the form that asks whether to change it."""

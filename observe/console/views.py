@@ -3,7 +3,8 @@
 What changes or reveals something is written down with the key of whoever asks before it is done.
 """
 
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,14 +22,17 @@ from observe.console.live import STREAMS_MAX, Live
 from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest, Sources
 from observe.console.pages.dead_page import confirm_page, dead_page, redrive
-from observe.console.pages.destination_pages import destination_page, destinations_page, stream_page
+from observe.console.pages.destination_pages import destination_page, destinations_page
 from observe.console.pages.event_page import event_page, show_payload
 from observe.console.pages.keys_page import keys_page, revoke, revoke_page
+from observe.console.pages.newest_page import newest_page
 from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
 from observe.console.pages.plain_pages import sign_in_page
 from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume, resume_page
+from observe.console.pages.stream_pages import ASKED, stream_page, streams_page
+from observe.console.pages.stream_pages import PATH as STREAMS
 from observe.console.parts.layout import Page
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
@@ -36,8 +40,9 @@ from shared.proof.overview import Overview
 
 # Different pages that are looked at within a second; what somebody makes up is not kept for long.
 _MADE_MAX = 100
-# Path, and tenant, streams and rights of whoever looks; and of what which page was made.
-_Seen = tuple[str, str | None, frozenset[str], bool]
+# Path, what is asked there, and tenant, streams and rights of whoever looks; and of what which
+# page was made.
+_Seen = tuple[str, tuple[tuple[str, str], ...], str | None, frozenset[str], bool]
 _Made = tuple[Overview, Configuration, Page | None]
 
 
@@ -52,6 +57,7 @@ class Views:
         route = self._sources.route
         return [
             route("GET", "/", self.made_page),
+            route("GET", STREAMS, self.made_page),
             route("GET", "/destinations", self.made_page),
             route("GET", "/pipelines", self.made_page),
             route("GET", "/pipelines/{pipeline}", self.made_page),
@@ -60,6 +66,7 @@ class Views:
             Route("/live", self.live),
             Route("/api/overview", self.overview),
             route("GET", "/events", event_page),
+            route("GET", "/events/newest", newest_page),
             route("POST", "/events/payload", show_payload, for_admins=True),
             route("GET", "/dead", dead_page),
             route("GET", "/dead/redrive", confirm_page, for_admins=True),
@@ -76,7 +83,7 @@ class Views:
 
     async def made_page(self, asked: PageRequest) -> Page:
         """A page that is made of the page context alone."""
-        page = self._page_at(asked.path, asked.viewer)
+        page = self._page_at(asked.path, asked.fields, asked.viewer)
         if page is None:
             what = "stream, destination or pipeline"
             raise HTTPException(404, f"There is no such {what}, or it is not yours.")
@@ -87,7 +94,8 @@ class Views:
         self._authentication.identify(request)
         if self._live.count >= STREAMS_MAX:
             raise HTTPException(503, "Too many pages are live; this one stays as it is.")
-        path = urlsplit(request.query_params.get("path", "/")).path
+        looked_at = urlsplit(request.query_params.get("path", "/"))
+        path, fields = looked_at.path, dict(parse_qsl(looked_at.query))
 
         def make() -> Page | None:
             try:
@@ -95,7 +103,7 @@ class Views:
                 viewer = self._authentication.identify(request).viewer
             except SignedOut:
                 return None
-            return self._page_at(path, viewer)
+            return self._page_at(path, fields, viewer)
 
         return StreamingResponse(self._live.follow(make), media_type="text/event-stream")
 
@@ -132,24 +140,30 @@ class Views:
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
-    def _page_at(self, path: str, viewer: Viewer) -> Page | None:
+    def _page_at(self, path: str, fields: Mapping[str, str], viewer: Viewer) -> Page | None:
         """The page as it is now; made once for all who look at the same."""
         context = self._sources.context()
-        key = (path, viewer.tenant, viewer.streams, viewer.may_change)
+        # What else a query says is nothing to these pages.
+        asked = {name: fields[name] for name in ASKED if path == STREAMS and name in fields}
+        key = (path, tuple(asked.items()), viewer.tenant, viewer.streams, viewer.may_change)
         made = self._made.get(key)
         if made and made[0] is context.overview and made[1] is context.configuration:
             return made[2]
-        page = self._make_page(path, context.seen_by(viewer), may_resume=viewer.may_change)
+        page = self._make_page(path, asked, context.seen_by(viewer), may_resume=viewer.may_change)
         if len(self._made) >= _MADE_MAX:
             self._made.clear()
         self._made[key] = (context.overview, context.configuration, page)
         return page
 
-    def _make_page(self, path: str, context: PageContext, *, may_resume: bool) -> Page | None:
+    def _make_page(
+        self, path: str, asked: Mapping[str, str], context: PageContext, *, may_resume: bool
+    ) -> Page | None:
         page: Page | None = None
         match path.strip("/").split("/"):
             case [""]:
                 page = overview_page(context)
+            case ["streams"]:
+                page = streams_page(context, asked)
             case ["destinations"]:
                 page = destinations_page(context)
             case ["pipelines"]:

@@ -70,6 +70,7 @@ class _Stream:
     # Events acknowledged, by second; and the mean size of an event.
     counts: dict[int, int] = field(default_factory=dict)
     event_bytes: float = 0.0
+    last_accepted_at_ms: int = 0
     spread: Spread = field(default_factory=Spread)
 
 
@@ -175,6 +176,7 @@ class Sampler:
         for request in row.slices:
             second = request.accepted_at_ms // 1000
             stream.counts[second] = stream.counts.get(second, 0) + request.count
+            stream.last_accepted_at_ms = max(stream.last_accepted_at_ms, request.accepted_at_ms)
         size = row.value_bytes / max(row.count, 1)
         stream.event_bytes = 0.9 * stream.event_bytes + 0.1 * size if stream.event_bytes else size
 
@@ -236,6 +238,7 @@ class Sampler:
             # since they were read count still.
             acked=max([books.acked_count(name), *(view.balance.acked for view in destinations)]),
             spread=stream.spread.view(configuration.streams[name].partition_count, now_ms=at_ms),
+            last_accepted_at_ms=stream.last_accepted_at_ms,
         )
 
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:

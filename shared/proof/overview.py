@@ -264,6 +264,8 @@ class StreamView:
     acked: int = 0
     # In its Kafka partitions, of the last minutes; None while too few came.
     spread: SpreadView | None = None
+    # Of the newest one acknowledged since the observer started; 0: none was.
+    last_accepted_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,15 @@ from observe.console.page_request import PageRequest
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, confirm_form, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, done_note, facts_list, stream_choice, table
+from observe.console.parts.pieces import (
+    code,
+    dead_path,
+    done_note,
+    facts_list,
+    pager,
+    stream_choice,
+    table,
+)
 
 log = structlog.get_logger()
 
@@ -65,7 +73,7 @@ async def confirm_page(asked: PageRequest) -> Page:
             asked.around,
             yes=f"Send {said} again",
             no="Leave them",
-            back=f"/dead?{urlencode(filters)}" if filters else "/dead",
+            back=dead_path(**filters),
             **filters,
             confirmed=letters.redrivable,
         )
@@ -104,10 +112,9 @@ def _which(letters: Letters, *, is_first: bool) -> str:
 
 def _pager(filters: Mapping[str, str], letters: Letters, *, is_first: bool) -> Safe:
     """Links to the newest and to those that died before the ones that are shown."""
-    newest = tag("a", "Newest", href=f"/dead?{urlencode(filters)}" if filters else "/dead")
-    older = tag("a", "Older", href="/dead?" + urlencode({**filters, "before": letters.next or ""}))
-    links = [*([] if is_first else [newest]), *([older] if letters.next else [])]
-    return tag("nav", links, aria_label="More dead letters", class_="pager") if links else NOTHING
+    older = dead_path(**filters, before=letters.next) if letters.next else ""
+    links = [("Newest", "" if is_first else dead_path(**filters)), ("Older", older)]
+    return pager(links, "More dead letters")
 
 
 def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:

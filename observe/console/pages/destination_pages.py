@@ -1,27 +1,28 @@
-"""The pages of one stream and of one destination, and the list of all destinations."""
+"""The page of one destination, and the list of all of them."""
 
 from observe.console.page_context import PageContext, worst_first
 from observe.console.pages.destination_parts import answers_section, settings_section
-from observe.console.pages.overview_page import destinations_table
-from observe.console.pages.pipeline_pages import pipelines_table
 from observe.console.pages.resume_page import halt_fact, halt_of
+from observe.console.pages.stream_pages import find_section
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
-from observe.console.parts.layout import Page, Region, form
+from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import (
     badge,
     code,
+    dead_path,
     facts_list,
+    figure,
     hero,
+    newest_path,
     nothing_yet,
     p95,
     section,
     table,
 )
 from shared.config.destination import Destination
-from shared.event.spread import SpreadView
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
@@ -36,68 +37,6 @@ _STATES = {
     FlowState.HELD: "held",
     FlowState.DISABLED: "disabled",
 }
-
-
-def stream_page(name: str, context: PageContext) -> Page | None:
-    """All destinations of one stream; None when there is no such stream."""
-    stream = context.stream(name)
-    if stream is None:
-        return None
-    views = worst_first(stream.destinations)
-    lead = tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING
-    top = hero(name, stream.verdict, "stream", lead, views=views, acked=stream.acked)
-    facts: list[tuple[str, Child]] = [
-        ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
-        ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
-    ]
-    facts += _spread(stream.spread)
-    listed = (
-        destinations_table(views, caption=f"Destinations of {name}")
-        if views
-        else nothing_yet("Nobody wants this stream yet: it has no destination.")
-    )
-    return Page(
-        title=name,
-        here="",
-        status=f"{name}: {stream.verdict.value}",
-        regions=(
-            Region("top", top),
-            Region("now", section("Now", facts_list(facts))),
-            Region("destinations", section("Destinations", listed)),
-            Region("pipelines", _through(name, context)),
-            Region("lag", lag_section(views, context) if views else NOTHING),
-            Region("loss", loss_section(views, now_ms=context.overview.at_ms)),
-            Region("find", _find(name), is_live=False),
-        ),
-    )
-
-
-def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
-    """How its events lie in Kafka, once enough have come to say so."""
-    if spread is None:
-        return []
-    share = f"{spread.part:.0%} of the events, {spread.times:.1f} times its share"
-    said = f"number {spread.fullest}: {share}"
-    keys = [fragment(code(key), f" {part:.0%}") for key, part in spread.keys]
-    listed = [part for key in keys for part in (", ", key)][1:]
-    return [
-        ("Fullest Kafka partition", tag("span", said, class_="warn" if spread.is_hot else None)),
-        ("Most frequent keys", fragment(*listed) if keys else "none has a tenth of the events"),
-    ]
-
-
-def _through(name: str, context: PageContext) -> Safe:
-    """The pipelines that read a stream, and those that write to it."""
-    pipelines = context.configuration.pipelines
-    views = [
-        view
-        for view in context.overview.pipelines
-        if view.name in pipelines and name in pipelines[view.name].streams
-    ]
-    if not views:
-        return NOTHING
-    caption = f"Pipelines that read {name} or write to it"
-    return section("Pipelines", pipelines_table(views, context, caption=caption))
 
 
 def destination_page(destination_id: str, context: PageContext, *, may_resume: bool) -> Page | None:
@@ -117,7 +56,7 @@ def destination_page(destination_id: str, context: PageContext, *, may_resume: b
             Region("lag", lag_section([view], context)),
             Region("loss", loss_section([view], now_ms=context.overview.at_ms)),
             Region("minutes", minutes_table(view)),
-            Region("find", _find(view.stream), is_live=False),
+            Region("find", find_section(view.stream), is_live=False),
         ),
     )
 
@@ -165,6 +104,14 @@ def _top(view: DestinationView, context: PageContext) -> Safe:
         tag("p", wording.sentence(view.reason), class_="lead") if view.reason else NOTHING,
         tag("p", "to ", code(_address(view, context)), class_="quiet"),
         views=[view],
+        paths={
+            "acked": newest_path(view.stream),
+            "delivered": "#minutes",
+            "pending": "#flow",
+            "waiting": "#flow",
+            "dead": dead_path(stream=view.stream, destination=view.name),
+            "unaccounted": "#loss",
+        },
     )
 
 
@@ -195,9 +142,9 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
     if view.silent_s:
         facts.append(("No sign of the lane for", wording.duration(view.silent_s)))
     if view.balance.dead:
-        path = f"/dead?stream={view.stream}&destination={view.name}"
+        path = dead_path(stream=view.stream, destination=view.name)
         said = wording.plural(view.balance.dead, "event")
-        facts.append(("Dead letters", tag("a", said, href=path)))
+        facts.append(("Dead letters", figure(said, path)))
     return section("Now", facts_list(facts), _last_answers(view))
 
 
@@ -250,17 +197,3 @@ def _at_once(flow: FlowRecord | None) -> str:
 def _address(view: DestinationView, context: PageContext) -> str:
     configured = context.configured(view.destination_id)
     return configured.url if configured else "(removed)"
-
-
-def _find(stream: str) -> Safe:
-    return section(
-        "One event",
-        form(
-            "get",
-            "/events",
-            {"stream": stream},
-            tag("label", "Event id ", tag("input", name="id", required=True, autocomplete="off")),
-            tag("button", "Show its way", type="submit"),
-            class_="row card pad",
-        ),
-    )

@@ -11,7 +11,17 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from observe.console.parts.pieces import badge, books, nothing_yet, p95, path_of, section, table
+from observe.console.parts.pieces import (
+    badge,
+    books,
+    dead_path,
+    figure,
+    nothing_yet,
+    p95,
+    path_of,
+    section,
+    table,
+)
 from observe.lag.time_shares import time_shares
 from shared.proof.overview import (
     DestinationView,
@@ -21,6 +31,17 @@ from shared.proof.overview import (
     StreamView,
     UnknownView,
 )
+
+# Where each figure of the first screen leads.
+_PATHS = {
+    "acked": "/streams",
+    "due": "/destinations",
+    "delivered": "/destinations",
+    "pending": "/destinations",
+    "waiting": "/destinations",
+    "dead": dead_path(),
+    "unaccounted": "#loss",
+}
 
 
 def overview_page(context: PageContext) -> Page:
@@ -98,11 +119,14 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
             wording.duration(view.oldest_age_s),
             wording.count(view.balance.pending),
             wording.count(view.balance.waiting),
-            wording.count(view.balance.dead),
-            tag(
-                "strong" if view.balance.unaccounted else "span",
+            figure(
+                wording.count(view.balance.dead),
+                dead_path(stream=view.stream, destination=view.name) if view.balance.dead else "",
+            ),
+            figure(
                 wording.count(view.balance.unaccounted),
-                class_="bad" if view.balance.unaccounted else None,
+                f"{path_of(view)}#loss" if view.balance.unaccounted else "",
+                kind="bad" if view.balance.unaccounted else "",
             ),
         ]
         for view in destinations
@@ -126,7 +150,11 @@ def _hero(context: PageContext, said: str) -> Safe:
         tag("ul", [tag("li", wording.sentence(trouble)) for trouble in troubles], class_="troubles")
         if troubles
         else NOTHING,
-        books(overview.takers, acked=sum(stream.acked for stream in overview.streams)),
+        books(
+            overview.takers,
+            acked=sum(stream.acked for stream in overview.streams),
+            paths=_PATHS,
+        ),
         class_="hero",
     )  # fmt: skip
 
@@ -141,11 +169,21 @@ def _streams(streams: Sequence[StreamView], ordered: Sequence[DestinationView]) 
         destinations_table(ordered, caption="Verdict of each stream, worst first")
         if ordered
         else NOTHING,
-        tag("p", "Without a destination: ",
-            _list([stream.name for stream in lonely]), ".", class_="note")
-        if lonely
-        else NOTHING,
-    )  # fmt: skip
+        _without(lonely),
+    )
+
+
+def _without(lonely: Sequence[StreamView]) -> Safe:
+    """The streams that nobody takes, each with a link: some by name, the rest on their page."""
+    if not lonely:
+        return NOTHING
+    named: list[Child] = []
+    for stream in lonely[:3]:
+        named += [", ", tag("a", stream.name, href=f"/streams/{stream.name}")]
+    if len(lonely) > 3:  # noqa: PLR2004 - as said
+        more = f"{len(lonely) - 3:,} more"
+        named += [" and ", tag("a", more, href="/streams?only=unwanted")]
+    return tag("p", "Without a destination: ", named[1:], ".", class_="note")
 
 
 def _removed(removed: Sequence[RemovedView]) -> Safe:

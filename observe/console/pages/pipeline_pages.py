@@ -9,7 +9,18 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import badge, facts_list, nothing_yet, p95, section, table
+from observe.console.parts.pieces import (
+    badge,
+    dead_path,
+    facts_list,
+    figure,
+    figures_list,
+    newest_path,
+    nothing_yet,
+    p95,
+    section,
+    table,
+)
 from observe.console.parts.pipeline_graph import pipeline_graph
 from shared.config.pipeline import Pipeline
 from shared.proof.overview import SEVERITY, PipelineView, StreamVerdict
@@ -92,12 +103,13 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
     assert view.lane is not None, "nobody asks for the page of one without"
     lane, balance = view.lane, view.balance
     reads = tag("a", view.stream, href=f"/streams/{view.stream}")
+    newest, dead = newest_path(view.stream), _dead_path(view)
     figures = (
-        ("events to take", balance.acked, "whole"),
-        ("passed, or left out as they should be", balance.delivered, ""),
-        ("on their way", balance.pending, ""),
-        ("dead letters", balance.dead, "warn" if balance.dead else ""),
-        ("unaccounted", balance.unaccounted, "bad" if balance.unaccounted else "good"),
+        ("events to take", balance.acked, newest, "whole"),
+        ("passed, or left out as they should be", balance.delivered, "#minutes", ""),
+        ("on their way", balance.pending, "#now", ""),
+        ("dead letters", balance.dead, dead, "warn" if balance.dead else ""),
+        ("unaccounted", balance.unaccounted, "#loss", "bad" if balance.unaccounted else "good"),
     )
     return tag(
         "section",
@@ -105,13 +117,9 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
         tag("h1", view.name, " ", badge(lane.verdict)),
         tag("p", wording.sentence(lane.reason), class_="lead") if lane.reason else NOTHING,
         tag("p", f"{view.stream} → {_written(pipeline)}", class_="quiet"),
-        tag(
-            "dl",
-            [
-                tag("div", tag("dt", what), tag("dd", wording.count(number)), class_=kind or None)
-                for what, number, kind in figures
-            ],
-            class_="figures five",
+        figures_list(
+            [(what, number, path if number else "", kind) for what, number, path, kind in figures],
+            kind="five",
         ),
         class_="hero",
     )
@@ -147,10 +155,14 @@ def _facts(view: PipelineView, pipeline: Pipeline) -> list[tuple[str, Child]]:
     if lane.silent_s:
         facts.append(("No sign of it for", wording.duration(lane.silent_s)))
     if view.balance.dead:
-        path = f"/dead?stream={view.stream}&destination={lane.name}"
         said = wording.plural(view.balance.dead, "event")
-        facts.append(("Dead letters", tag("a", said, href=path)))
+        facts.append(("Dead letters", figure(said, _dead_path(view))))
     return facts
+
+
+def _dead_path(view: PipelineView) -> str:
+    assert view.lane is not None, "as above"
+    return dead_path(stream=view.stream, destination=view.lane.name)
 
 
 def _document(pipeline: Pipeline) -> Safe:

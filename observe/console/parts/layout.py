@@ -7,6 +7,7 @@ from observe.console.parts.markup import NOTHING, Child, Safe, document, fragmen
 
 _PAGES = (
     ("/", "Overview"),
+    ("/streams", "Streams"),
     ("/destinations", "Destinations"),
     ("/pipelines", "Pipelines"),
     ("/dead", "Dead letters"),

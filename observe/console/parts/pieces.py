@@ -1,6 +1,7 @@
 """Draws the pieces that several pages share: the verdict word, tables, books."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
 
 from observe.console.parts import wording
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
@@ -42,30 +43,69 @@ def table(
     return tag("div", inner, class_="card scroll", role="region", aria_label=caption, tabindex="0")
 
 
-def books(destinations: Sequence[DestinationView], *, acked: int | None = None) -> Safe:
+def newest_path(stream: str) -> str:
+    """Where the newest events of a stream are."""
+    return f"/events/newest?{urlencode({'stream': stream})}"
+
+
+def dead_path(**filters: str) -> str:
+    """Where some dead letters are."""
+    return f"/dead?{urlencode(filters)}" if filters else "/dead"
+
+
+def figure(says: str, path: str, *, kind: str = "") -> Safe:
+    """A figure that leads to what it counts; without a path there is nothing to see."""
+    if path:
+        return tag("a", says, href=path, class_=f"figure {kind}".strip())
+    return tag("span", says, class_=kind or None)
+
+
+def books(
+    destinations: Sequence[DestinationView],
+    *,
+    acked: int | None = None,
+    paths: Mapping[str, str],
+) -> Safe:
     """What adds up: acked = delivered + on their way + waiting + dead + unaccounted.
 
-    `acked` for several destinations: an event counts once, and is due to each of them.
+    `acked` for several destinations: an event counts once, and is due to each of them. `paths`: by
+    the name of a count, where what it counts is.
     """
     total = sum((view.balance for view in destinations), Balance())
-    whole = [("acknowledged", total.acked, "whole")]
+    whole = [("acked", "acknowledged", total.acked, "whole")]
     if acked is not None:
-        whole = [("events acknowledged", acked, "whole"), ("deliveries due", total.acked, "")]
+        whole = [
+            ("acked", "events acknowledged", acked, "whole"),
+            ("due", "deliveries due", total.acked, ""),
+        ]
+    figures = (
+        *whole,
+        ("delivered", "delivered", total.delivered, ""),
+        ("pending", "on their way", total.pending, ""),
+        ("waiting", "waiting for a retry", total.waiting, ""),
+        ("dead", "dead letters", total.dead, "warn" if total.dead else ""),
+        ("unaccounted", "unaccounted", total.unaccounted, "bad" if total.unaccounted else "good"),
+    )
+    return figures_list(
+        [
+            (name, number, paths.get(count, "") if number else "", kind)
+            for count, name, number, kind in figures
+        ],
+        kind="" if acked is None else "many",
+    )
+
+
+def figures_list(figures: Sequence[tuple[str, int, str, str]], *, kind: str) -> Safe:
+    """Counts with their names: what, how many, where they are, and what colour they have."""
     return tag(
         "dl",
         [
-            tag("div", tag("dt", name), tag("dd", wording.count(number)), class_=kind or None)
-            for name, number, kind in (
-                *whole,
-                ("delivered", total.delivered, ""),
-                ("on their way", total.pending, ""),
-                ("waiting for a retry", total.waiting, ""),
-                ("dead letters", total.dead, "warn" if total.dead else ""),
-                ("unaccounted", total.unaccounted, "bad" if total.unaccounted else "good"),
-            )
+            tag("div", tag("dt", name), tag("dd", figure(wording.count(number), path)),
+                class_=kind or None)
+            for name, number, path, kind in figures
         ],
-        class_="figures" if acked is None else "figures many",
-    )
+        class_=f"figures {kind}".strip(),
+    )  # fmt: skip
 
 
 def facts_list(facts: Sequence[tuple[str, Child]]) -> Safe:
@@ -82,6 +122,7 @@ def hero(
     crumbs: Child,
     *lead: Child,
     views: Sequence[DestinationView],
+    paths: Mapping[str, str],
     acked: int | None = None,
 ) -> Safe:
     """The top of a page about one thing: where it is, how it is, and its books."""
@@ -90,7 +131,7 @@ def hero(
         tag("p", tag("a", "Overview", href="/"), " / ", crumbs, class_="crumbs"),
         tag("h1", name, " ", badge(verdict)),
         *lead,
-        books(views, acked=acked),
+        books(views, acked=acked, paths=paths),
         class_="hero",
     )
 
@@ -104,6 +145,12 @@ def stream_choice(streams: Sequence[str], chosen: str, *, first: Child = None) -
     """The field of a form that says which stream is meant."""
     options = [tag("option", name, value=name, selected=name == chosen) for name in streams]
     return tag("label", "Stream ", tag("select", first, options, name="stream"))
+
+
+def pager(links: Sequence[tuple[str, str]], label: str) -> Safe:
+    """Links to the pages before and after this one; one without a path is not there."""
+    there = [tag("a", says, href=path) for says, path in links if path]
+    return tag("nav", there, aria_label=label, class_="pager") if there else NOTHING
 
 
 def p95(lag: Quantiles | None) -> str:

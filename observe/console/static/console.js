@@ -61,7 +61,7 @@
   };
 
   const open = () => {
-    const path = encodeURIComponent(location.pathname);
+    const path = encodeURIComponent(location.pathname + location.search);
     source = new EventSource(`/live?path=${path}`);
     source.addEventListener("open", () => show("live", "Live"));
     source.addEventListener("news", take);

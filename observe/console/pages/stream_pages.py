@@ -1,0 +1,281 @@
+"""The list of all streams, found by name or by what is the matter, and the page of one."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+from urllib.parse import urlencode
+
+from observe.console.page_context import PageContext, worst_first
+from observe.console.pages.overview_page import destinations_table
+from observe.console.pages.pipeline_pages import pipelines_table
+from observe.console.parts import wording
+from observe.console.parts.lag_pieces import lag_section
+from observe.console.parts.layout import Page, Region, form
+from observe.console.parts.loss_pieces import loss_section
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pieces import (
+    badge,
+    code,
+    dead_path,
+    facts_list,
+    figure,
+    hero,
+    newest_path,
+    nothing_yet,
+    p95,
+    pager,
+    section,
+    table,
+)
+from shared.config.configuration import Stream
+from shared.event.spread import SpreadView
+from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, StreamView
+
+PATH = "/streams"
+# As many as somebody reads at a time; with 10,000 streams a page stays as long as this.
+ROWS_MAX = 100
+# A part of a name; nobody types more.
+_TEXT_CHARS_MAX = 200
+# What its address may say.
+ASKED = ("q", "only", "page")
+# What the list can be narrowed to, and how that is called.
+_ONLY = {"": "all streams", "trouble": "those in trouble", "unwanted": "those that nobody takes"}
+
+# Destinations, and pipelines that read, by stream.
+_Takers: TypeAlias = Mapping[str, Sequence[DestinationView]]
+
+
+def streams_page(context: PageContext, asked: Mapping[str, str]) -> Page:
+    """The streams that are asked for, the worst first, so many at a time."""
+    text, only = asked.get("q", "").strip()[:_TEXT_CHARS_MAX], asked.get("only", "")
+    only = only if only in _ONLY else ""
+    takers = _takers(context)
+    found = [
+        stream
+        for stream in context.overview.streams
+        if text in stream.name and _is_meant(stream, only, takers)
+    ]
+    # In two steps: equal ones stand by name, as they come.
+    found.sort(key=lambda stream: -SEVERITY.index(stream.verdict))
+    pages = max(1, math.ceil(len(found) / ROWS_MAX))
+    number = asked.get("page", "")
+    page = min(int(number), pages) if number.isdecimal() and 0 < len(number) < 9 else 1  # noqa: PLR2004
+    page = max(page, 1)
+    first = (page - 1) * ROWS_MAX
+    shown = found[first : first + ROWS_MAX]
+    said = _said(len(found), first, len(shown), is_narrowed=bool(text or only))
+    kept = {name: value for name, value in (("q", text), ("only", only)) if value}
+    around = [("Page before", page - 1, page > 1), ("Next page", page + 1, page < pages)]
+    links = [
+        (says, f"{PATH}?{urlencode({**kept, 'page': to})}" if is_there else "")
+        for says, to, is_there in around
+    ]
+    return Page(
+        title="Streams",
+        here=PATH,
+        status=said,
+        regions=(
+            Region("search", fragment(tag("h1", "Streams"), _search(text, only)), is_live=False),
+            Region("list", fragment(tag("p", said, class_="lead"), _rows(shown, context, takers))),
+            Region("more", pager(links, "More streams")),
+        ),
+    )
+
+
+def _takers(context: PageContext) -> _Takers:
+    found: dict[str, list[DestinationView]] = {}
+    for view in context.overview.takers:
+        found.setdefault(view.stream, []).append(view)
+    return found
+
+
+def _is_meant(stream: StreamView, only: str, takers: _Takers) -> bool:
+    if only == "trouble":
+        return stream.verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
+    return only != "unwanted" or stream.name not in takers
+
+
+def _said(count: int, first: int, shown: int, *, is_narrowed: bool) -> str:
+    if not count:
+        return "No stream matches." if is_narrowed else "No stream yet."
+    said = wording.plural(count, "stream") + (" match" if is_narrowed and count > 1 else "")
+    said += " matches" if is_narrowed and count == 1 else ""
+    if shown == count:
+        return f"{said}."
+    return f"{said}; {first + 1:,} to {first + shown:,} are shown, the worst first."
+
+
+def _search(text: str, only: str) -> Safe:
+    options = [
+        tag("option", says, value=value, selected=value == only) for value, says in _ONLY.items()
+    ]
+    field = tag("input", name="q", value=text, size=24, autocomplete="off", spellcheck="false")
+    return form(
+        "get",
+        PATH,
+        {},
+        tag("label", "Part of its name ", field),
+        tag("label", "Which ", tag("select", options, name="only")),
+        tag("button", "Find", type="submit"),
+        tag("a", "Clear", href=PATH) if text or only else NOTHING,
+        class_="row card pad",
+    )
+
+
+def _rows(shown: Sequence[StreamView], context: PageContext, takers: _Takers) -> Safe:
+    if not shown:
+        return nothing_yet("hifi streams put NAME makes one.")
+    heads = ("Stream", "Verdict", "Events/s", "Last event", "Events", "Destinations", "Pipelines",
+             "Queued", "Dead", "Unaccounted")  # fmt: skip
+    through: dict[str, int] = {}
+    for view in context.overview.pipelines:
+        through[view.stream] = through.get(view.stream, 0) + 1
+    rows = [
+        _row(stream, takers.get(stream.name, ()), through.get(stream.name, 0), context)
+        for stream in shown
+    ]
+    return table(heads, rows, caption="Streams, worst first", numbers_from=2)
+
+
+def _row(
+    stream: StreamView, takers: Sequence[DestinationView], pipelines: int, context: PageContext
+) -> list[Child]:
+    here, newest = f"{PATH}/{stream.name}", newest_path(stream.name)
+    why = stream.reason or ("" if takers else "nobody takes its events")
+    return [
+        tag("a", stream.name, href=here),
+        fragment(badge(stream.verdict), tag("span", " ", why, class_="why") if why else NOTHING),
+        figure(f"{stream.events_per_s:,.1f}", newest if stream.events_per_s else ""),
+        _last_event(stream, context.overview.at_ms, newest),
+        figure(wording.count(stream.acked), newest if stream.acked else ""),
+        _counted(len(stream.destinations), f"{here}#destinations"),
+        _counted(pipelines, f"{here}#pipelines"),
+        _counted(sum(view.balance.pending for view in takers), f"{here}#destinations"),
+        _counted(sum(view.balance.dead for view in takers), dead_path(stream=stream.name)),
+        _counted(
+            sum(view.balance.unaccounted for view in takers), f"{here}#loss", kind="bad"
+        ),
+    ]  # fmt: skip
+
+
+def _counted(number: int, path: str, *, kind: str = "") -> Child:
+    """What is not there leads nowhere."""
+    return figure(wording.count(number), path if number else "", kind=kind if number else "")
+
+
+def _last_event(stream: StreamView, now_ms: int, path: str) -> Child:
+    """How long ago; nothing if none has come since the observer started."""
+    if not stream.last_accepted_at_ms:
+        return wording.NONE
+    ago_s = max(0, now_ms - stream.last_accepted_at_ms) // 1000
+    return figure(f"{wording.duration(ago_s) if ago_s else 'under 1 s'} ago", path)
+
+
+def stream_page(name: str, context: PageContext) -> Page | None:
+    """All destinations of one stream; None when there is no such stream."""
+    stream = context.stream(name)
+    if stream is None:
+        return None
+    views = worst_first(stream.destinations)
+    takers = worst_first(_takers(context).get(name, ()))
+    newest = newest_path(name)
+    lead = tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING
+    crumbs = fragment(tag("a", "Streams", href=PATH), " / stream")
+    paths = {
+        "acked": newest,
+        **dict.fromkeys(("due", "delivered", "pending", "waiting"), "#destinations"),
+        "dead": dead_path(stream=name),
+        "unaccounted": "#loss",
+    }
+    top = hero(name, stream.verdict, crumbs, lead, views=views, paths=paths, acked=stream.acked)
+    facts: list[tuple[str, Child]] = [
+        ("Acknowledged", figure(f"{stream.events_per_s:,.1f} events/s", newest)),
+        ("Last event", _last_event(stream, context.overview.at_ms, newest)),
+        ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
+    ]
+    facts += _spread(stream.spread)
+    listed = (
+        destinations_table(views, caption=f"Destinations of {name}")
+        if views
+        else nothing_yet(
+            "Nobody wants this stream yet: it has no destination."
+            f" hifi destinations put {name} NAME URL makes one."
+        )
+    )
+    return Page(
+        title=name,
+        here=PATH,
+        status=f"{name}: {stream.verdict.value}",
+        regions=(
+            Region("top", top),
+            Region("now", section("Now", facts_list(facts))),
+            Region("destinations", section("Destinations", listed)),
+            Region("pipelines", _through(name, context)),
+            Region("lag", lag_section(takers, context) if takers else NOTHING),
+            Region("loss", loss_section(takers, now_ms=context.overview.at_ms)),
+            Region("settings", _settings(context.configuration.streams.get(name))),
+            Region("find", find_section(name), is_live=False),
+        ),
+    )
+
+
+def find_section(stream: str) -> Safe:
+    """The way to the newest events of a stream, and to one by its id."""
+    return section(
+        "Events",
+        tag("p", tag("a", "The newest events", href=newest_path(stream)), class_="note"),
+        form(
+            "get",
+            "/events",
+            {"stream": stream},
+            tag("label", "Event id ", tag("input", name="id", required=True, autocomplete="off")),
+            tag("button", "Show its trace", type="submit"),
+            class_="row card pad",
+        ),
+    )
+
+
+def _settings(stream: Stream | None) -> Safe:
+    """As it was put; how to put it otherwise."""
+    if stream is None:
+        return NOTHING
+    facts: list[tuple[str, Child]] = [
+        ("Tenant", stream.tenant),
+        ("Kafka partitions", str(stream.partition_count)),
+        ("Ordering key", code(stream.key_pointer) if stream.key_pointer else "none"),
+        ("Schema", wording.plural(len(stream.json_schema), "character") if stream.json_schema
+         else "none: any JSON will do"),
+    ]  # fmt: skip
+    if stream.partitioning is not None:
+        shards = wording.plural(len(stream.partitioning.shards), "shard")
+        facts.append(("Laid by", fragment(shards, " of ", code(stream.partitioning.pointer))))
+    shown = fragment(code(f"hifi streams show {stream.name}"), " has all of them.")
+    return section("Settings", facts_list(facts), tag("p", shown, class_="note"))
+
+
+def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
+    """How its events lie in Kafka, once enough have come to say so."""
+    if spread is None:
+        return []
+    share = f"{spread.part:.0%} of the events, {spread.times:.1f} times its share"
+    said = f"number {spread.fullest}: {share}"
+    keys = [fragment(code(key), f" {part:.0%}") for key, part in spread.keys]
+    listed = [part for key in keys for part in (", ", key)][1:]
+    return [
+        ("Fullest Kafka partition", tag("span", said, class_="warn" if spread.is_hot else None)),
+        ("Most frequent keys", fragment(*listed) if keys else "none has a tenth of the events"),
+    ]
+
+
+def _through(name: str, context: PageContext) -> Safe:
+    """The pipelines that read a stream, and those that write to it."""
+    pipelines = context.configuration.pipelines
+    views = [
+        view
+        for view in context.overview.pipelines
+        if view.name in pipelines and name in pipelines[view.name].streams
+    ]
+    if not views:
+        return NOTHING
+    caption = f"Pipelines that read {name} or write to it"
+    return section("Pipelines", pipelines_table(views, context, caption=caption))
