@@ -95,7 +95,7 @@ def list_keys(*, as_json: options.AsJson = False, client: ControlClient) -> None
     if as_json:
         print_json(keys)
         return
-    heads = ("key", "tenant", "kind", "scopes", "streams", "origins", "expires", "live texts")
+    heads = ("key", "tenant", "kind", "scopes", "streams", "origins", "expires", "active secrets")
     print_table(heads, [_cells(key) for key in keys], numbers=1)
 
 

@@ -72,7 +72,7 @@ async def confirm_page(asked: PageRequest) -> Page:
             "/dead/redrive",
             asked.around,
             yes=f"Send {said} again",
-            no="Leave them",
+            no="Cancel",
             back=dead_path(**filters),
             **filters,
             confirmed=letters.redrivable,

@@ -267,7 +267,7 @@ def _payload(found: FoundEvent) -> Safe:
     cut = "" if len(text) <= _VALUE_CHARS_MAX else " (its beginning)"
     return tag(
         "figure",
-        tag("figcaption", f"What the event says{cut}"),
+        tag("figcaption", f"Payload{cut}"),
         tag("pre", tag("code", text[:_VALUE_CHARS_MAX]), tabindex="0"),
         id="payload",
     )
@@ -276,13 +276,13 @@ def _payload(found: FoundEvent) -> Safe:
 def _payload_button(found: FoundEvent, asked: PageRequest) -> Safe:
     """Hidden until somebody who may asks; who asks is written down."""
     if not asked.viewer.may_change:
-        return tag("p", "What it says is shown to keys with the scope admin.", class_="quiet")
+        return tag("p", "The payload is shown to keys with the scope admin.", class_="quiet")
     envelope = found.envelope
     return form(
         "post",
         "/events/payload",
         {"csrf": asked.around.csrf, "stream": envelope.stream, "id": envelope.event_id},
-        tag("button", "Show what it says", type="submit"),
+        tag("button", "Show the payload", type="submit"),
         tag("span", " This is written to the log of the console.", class_="quiet"),
     )
 

@@ -38,7 +38,7 @@ async def revoke_page(asked: PageRequest) -> Page:
             "/keys/revoke",
             asked.around,
             yes="Revoke it",
-            no="Leave it",
+            no="Cancel",
             back="/keys",
             id=key.id,
             version=await asked.control.version("keys", key.id),
@@ -59,7 +59,7 @@ async def revoke(asked: PageRequest) -> Response:
 def _rows(asked: PageRequest) -> Safe:
     if not asked.keys:
         return tag("p", "There is no key yet.", class_="none")
-    heads = ("Key", "Tenant", "May", "Streams", "Live texts", "Expires", "")
+    heads = ("Key", "Tenant", "May", "Streams", "Active secrets", "Expires", "")
     rows: list[list[Child]] = [
         [
             code(key.id),

@@ -88,7 +88,7 @@ async def resume_page(asked: PageRequest) -> Page:
                 PATH,
                 asked.around,
                 yes="Try it now",
-                no="Leave it",
+                no="Cancel",
                 back=path,
                 stream=destination.stream,
                 destination=destination.name,
@@ -97,7 +97,7 @@ async def resume_page(asked: PageRequest) -> Page:
         )
         if halt
         else (
-            tag("h1", name, " goes on"),
+            tag("h1", name, " is resumed"),
             tag("p", "Nothing holds it back that a person could end."),
             tag("p", tag("a", "Back to it", href=path)),
         )

@@ -55,8 +55,7 @@ def streams_page(context: PageContext, asked: Mapping[str, str]) -> Page:
         for stream in context.overview.streams
         if text in stream.name and _is_meant(stream, only, takers)
     ]
-    # In two steps: equal ones stand by name, as they come.
-    found.sort(key=lambda stream: -SEVERITY.index(stream.verdict))
+    found.sort(key=lambda stream: (-SEVERITY.index(stream.verdict), stream.name))
     pages = max(1, math.ceil(len(found) / ROWS_MAX))
     number = asked.get("page", "")
     page = min(int(number), pages) if number.isdecimal() and 0 < len(number) < 9 else 1  # noqa: PLR2004

@@ -50,7 +50,7 @@ def newest_path(stream: str) -> str:
 
 def dead_path(**filters: str) -> str:
     """Where some dead letters are."""
-    return f"/dead?{urlencode(filters)}" if filters else "/dead"
+    return f"/dead?{urlencode(filters, safe=':')}" if filters else "/dead"
 
 
 def figure(says: str, path: str, *, kind: str = "") -> Safe:

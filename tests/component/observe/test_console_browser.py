@@ -24,12 +24,15 @@ from tests.support.hostile_texts import HOSTILE_TEXTS
 
 PAGES = [
     "/",
+    "/streams",
+    "/streams?only=unwanted&q=nothing",
     "/streams/orders",
     "/streams/orders/lake",
     "/destinations",
     "/dead",
     "/dead/redrive?stream=orders",
     "/events?stream=orders&id=e-1",
+    "/events/newest",
     "/keys",
 ]
 

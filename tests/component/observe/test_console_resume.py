@@ -35,7 +35,7 @@ def test_a_person_says_to_go_on_with_a_destination_that_stands(
     assert stored == held.resumed(at_ms=stored.resumed_at_ms)
     assert stored.resumed_at_ms > before_ms
     again = client.get("/destinations/resume?stream=orders&destination=lake")
-    assert "goes on" in again.text
+    assert "is resumed" in again.text
     assert client.post("/destinations/resume", data={**fields, "stream": "x"}).status_code == 404
 
 

@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka.conn import AIOKafkaConnection
 from typer.testing import CliRunner
 
 from deploy.cli.commands import app
@@ -34,7 +36,13 @@ DESTINATION = f"{STREAM}/to"
 
 
 @pytest.fixture
-def console(kafka: Cluster, tmp_path: Path) -> Iterator[str]:
+def ports() -> list[int]:
+    """Of its metrics, and of its console."""
+    return pick_free(2)
+
+
+@pytest.fixture
+def console(kafka: Cluster, tmp_path: Path, ports: list[int]) -> Iterator[str]:
     """`python -m observe` beside a gateway, after some traffic; the address of its console."""
     events = [event(STREAM, number) for number in range(22)]
     late, dead = events[20:]
@@ -53,7 +61,7 @@ def console(kafka: Cluster, tmp_path: Path) -> Iterator[str]:
     )
     destination = Destination(STREAM, "to", "https://to.example/hook")
     asyncio.run(write_config(kafka.bootstrap_servers, [Stream(STREAM), destination]))
-    metrics_port, port = pick_free(2)
+    metrics_port, port = ports
     settings = {
         "BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "FOLDER": str(tmp_path / "observe"),
@@ -114,8 +122,63 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         assert tab.run("document.querySelectorAll('form[action=\"/dead/redrive\"]').length") == 0
         assert "by a person, out of dead letters" in way_of(tab, console, "e21")
 
+        tab.open(f"{console}/streams")
+        assert tab.run("document.querySelector('#list a[href$=\"/seen\"]').innerText") == STREAM
+        tab.click_and_load("#list a[href='/events/newest?stream=seen']")
+        assert "partition 0, offset 21" in tab.text("tbody tr")
+        assert tab.run("document.querySelectorAll('tbody tr').length") == 22
+        # What events say is not on it; where each is to be found is.
+        assert "number" not in tab.text("tbody")
+        tab.open(f"{console}/events/newest?stream=seen&contains=%22number%22:%2017%7D")
+        assert tab.run("document.querySelectorAll('tbody tr').length") == 1
+        tab.click_and_load("tbody a")
+        assert "Delivered to seen/to" in tab.text(".timeline")
+
         assert tab.complaints() == []
     tells_the_same(console)
+
+
+@pytest.mark.usefixtures("console")
+def test_status_reads_no_more_of_kafka_however_much_is_in_it(
+    kafka: Cluster, ports: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames: list[int] = []
+    take = AIOKafkaConnection._handle_frame
+
+    def count(connection: AIOKafkaConnection, frame: bytes) -> None:
+        frames.append(len(frame))
+        take(connection, frame)
+
+    monkeypatch.setattr(AIOKafkaConnection, "_handle_frame", count)
+
+    def status(observe_port: int) -> tuple[dict[str, Any], int]:
+        """What it says, and how many bytes Kafka has given it."""
+        frames.clear()
+        asked = ["--json", "--kafka", kafka.bootstrap_servers]
+        told = CliRunner().invoke(
+            app, ["status", *asked, "--observe-metrics-port", str(observe_port)]
+        )
+        return json.loads(told.stdout), sum(frames)
+
+    def acked(said: dict[str, Any]) -> int:
+        (row,) = [row for row in said["books"] if row["stream"] == STREAM]
+        return int(row["acked"])
+
+    said, few = status(ports[0])
+    assert said["counted_by"] == "observe"
+    before = acked(said)
+    more = [event(STREAM, number) for number in range(22, 2_022)]
+    receipts = [outcome([one], ReceiptOutcome.DELIVERED, attempt=1) for one in more]
+    write(kafka, STREAM, [*map(stored, more), *receipts])
+
+    wait_until(lambda: acked(status(ports[0])[0]) == before + 2_000, what="observe has seen them")
+    said, many = status(ports[0])
+    assert said["counted_by"] == "observe"
+    assert many < few + 1_000, "it has read what has come"
+    # Where nobody observes, it counts itself: that is what reading the log costs.
+    said, all_of_it = status(1)
+    assert said["counted_by"] == "status"
+    assert all_of_it > many + 100_000
 
 
 def way_of(tab: Tab, console: str, event_id: str) -> str:

@@ -32,9 +32,15 @@ def test_an_event_counts_once_however_many_destinations_want_it() -> None:
     page = "".join(
         region.content for region in overview_page(PageContext(both, Configuration())).regions
     )
-    assert "<dt>events acknowledged</dt><dd>5</dd>" in page
-    assert "<dt>deliveries due</dt><dd>2</dd>" in page
-    assert "<dt>delivered</dt><dd>2</dd>" in page
+    # Each leads to what it counts.
+    for name, count, path in (
+        ("events acknowledged", 5, "/streams"),
+        ("deliveries due", 2, "/destinations"),
+        ("delivered", 2, "/destinations"),
+    ):
+        figure = f'<a href="{path}" class="figure">{count}</a>'
+        assert f"<dt>{name}</dt><dd>{figure}</dd>" in page
+    assert "<dt>dead letters</dt><dd><span>0</span></dd>" in page
 
 
 def test_every_verdict_is_said_of_one_and_of_several() -> None:

@@ -1,0 +1,161 @@
+"""All streams in the console: listed, found, bounded, and none without a way to it."""
+
+import html
+import re
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from shared.config.configuration import Stream
+from shared.proof.balance import Balance
+from shared.proof.overview import StreamVerdict, StreamView
+from tests.component.observe.test_console_access import make_key, sign_in
+from tests.support.browser import Browser
+from tests.support.console_fixtures import RunningConsole, configure, overview, running_console
+
+
+def unwanted(*names: str) -> tuple[StreamView, ...]:
+    """Streams that nobody takes."""
+    return tuple(
+        StreamView(name, StreamVerdict.OK, "", 2.5, None, (), acked=7, last_accepted_at_ms=1)
+        for name in names
+    )
+
+
+def show(console: RunningConsole, *names: str) -> None:
+    shown = overview()
+    console.show(replace(shown, streams=(*shown.streams, *unwanted(*names))))
+
+
+def links_of(page: str) -> set[str]:
+    return set(map(html.unescape, re.findall(r'href="([^"]+)"', page)))
+
+
+def test_a_stream_that_nobody_takes_has_a_way_to_it(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    names = ["ho-ingest", "ho-ingest-four", "ho-ingest-key", "ho-last"]
+    show(console, *names)
+    first = client.get("/").text
+    assert {f"/streams/{name}" for name in names[:3]} <= links_of(first)
+    assert "/streams?only=unwanted" in links_of(first)
+    assert "/streams" in links_of(first)
+    listed = client.get("/streams?only=unwanted").text
+    assert {f"/streams/{name}" for name in names} <= links_of(listed)
+    assert "/streams/orders" not in links_of(listed)
+    assert "nobody takes its events" in listed
+    page = client.get("/streams/ho-last")
+    assert page.status_code == 200
+    assert "hifi destinations put ho-last NAME URL" in page.text
+
+
+def test_the_list_has_the_worst_first_and_each_figure_leads_to_what_it_counts(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    show(console, "alone")
+    shown = console.overview
+    orders, *others = shown.streams
+    lossy = replace(orders.destinations[0], balance=Balance(10, 6, dead=3, unaccounted=1))
+    orders = replace(
+        orders,
+        destinations=(lossy,),
+        verdict=StreamVerdict.LOSING,
+        last_accepted_at_ms=shown.at_ms - 90_000,
+    )
+    console.show(replace(shown, streams=(*others, orders)))
+    listed = client.get("/streams").text
+    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", listed)
+    assert [re.findall(r'href="/streams/([a-z]+)"', row)[0] for row in rows] == [
+        "orders", "alone", "players",
+    ]  # fmt: skip
+    first = links_of(rows[0])
+    for path in (
+        "/events/newest?stream=orders", "/streams/orders#destinations", "/dead?stream=orders",
+        "/streams/orders#loss",
+    ):  # fmt: skip
+        assert path in first, path
+    assert "1 min 30 s ago" in rows[0]
+    # Nothing is there: nothing to lead to.
+    assert "/dead?stream=alone" not in rows[1]
+    in_trouble = client.get("/streams?only=trouble").text
+    assert "/streams/orders" in links_of(in_trouble)
+    assert "/streams/players" not in links_of(in_trouble)
+
+
+def test_ten_thousand_streams_are_pages_and_each_is_found(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    show(console, *(f"stream-{number:05}" for number in range(10_000)))
+    page = client.get("/streams")
+    assert len(page.content) < 300_000
+    assert "10,002 streams; 1 to 100 are shown" in page.text
+    seen: set[str] = set()
+    path, pages = "/streams?q=stream-", 0
+    while path:
+        text = client.get(path).text
+        seen |= set(re.findall(r'href="/streams/(stream-\d+)"', text))
+        older = re.search(r'href="(/streams\?[^"]*)">Next page', text)
+        path, pages = html.unescape(older[1]) if older else "", pages + 1
+    assert (len(seen), pages) == (10_000, 100)
+    found = client.get("/streams?q=09999").text
+    assert "1 stream matches." in found
+    assert "/streams/stream-09999" in links_of(found)
+    for wrong in ("page=0", "page=99999999999", "page=x", "page=-1", "only=x", "q=%00%E2%80%AE<b>"):
+        answer = client.get(f"/streams?{wrong}")
+        assert answer.status_code == 200, wrong
+        assert "<b>" not in answer.text
+
+
+def test_nobody_sees_the_streams_of_others() -> None:
+    with running_console("keys") as running:
+        theirs, text = make_key("studio", "read", tenant="studio")
+        configure(running, theirs)
+        running.show(overview())
+        with httpx.Client(base_url=running.url) as visitor:
+            sign_in(visitor, text)
+            listed = visitor.get("/streams").text
+            assert "/streams/players" in links_of(listed)
+            assert "orders" not in listed
+            assert visitor.get("/streams/orders").status_code == 404
+            assert visitor.get("/events/newest?stream=orders").status_code == 404
+            # What an event says is for admins; so is looking for it.
+            asked = visitor.get("/events/newest?stream=players&contains=x")
+            assert asked.status_code == 403
+
+
+def test_a_streams_page_has_its_settings(console: RunningConsole, client: httpx.Client) -> None:
+    made = Stream("orders", partition_count=12, key_pointer="/user/id", json_schema='{"x": 1}')
+    configuration = console.config.configuration
+    console.config.configuration = configuration.apply(made.config_key, made.to_json())
+    page = client.get("/streams/orders").text
+    for part in (
+        "<dd>12</dd>",
+        "<code>/user/id</code>",
+        "8 characters",
+        "hifi streams show orders",
+    ):
+        assert part in page, part
+
+
+@pytest.mark.parametrize("path", ["/streams?q=ord", "/streams/orders"])
+def test_the_list_works_by_keyboard_and_goes_on_living(
+    console: RunningConsole, browser: Browser, path: str
+) -> None:
+    with browser.page() as tab:
+        tab.open(f"{console.url}/streams")
+        for _ in range(40):
+            tab.key("Tab")
+            if tab.run("document.activeElement.name") == "q":
+                break
+        tab.type("ord")
+        tab.leave(lambda: tab.key("Enter", text="\r"))
+        assert "1 stream matches." in tab.text("main")
+        tab.open(console.url + path)
+        tab.wait_for("document.querySelector('#live').dataset.state === 'live'", what="it is live")
+        shown = overview()
+        orders = replace(shown.streams[0], acked=77_777)
+        console.show(replace(shown, streams=(orders, *shown.streams[1:])))
+        tab.wait_for("document.body.innerText.includes('77,777')", what="the news is there")
+        assert "players" not in tab.text("main")
+        assert tab.complaints() == []
