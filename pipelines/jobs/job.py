@@ -40,6 +40,8 @@ from shared.proof.intervals import Offsets
 from shared.proof.receipt import PASSED
 from shared.runtime.kafka.spark_options import range_options, sink_options
 
+# Events that a pipeline has made come thousands at a time.
+_LARGE_BATCHES = {"kafka.batch.size": str(128 * 1024)}
 # Said in a header of what may have been written before.
 MAYBE_DUPLICATE = "maybe-duplicate"
 _READERS = "hifi-pipelines"
@@ -135,7 +137,7 @@ def _worked_on(
     if (sink := tasks[0].sink) is not None and tasks[0].pipeline.is_tee:
         # It has a job of its own.
         return {tasks[0]: run_tee(plans.tees, servers, sink, tasks[0].share.ranges, pool=name)}
-    options = sink_options(servers, name=f"pipelines-{name}")
+    options = {**sink_options(servers, name=f"pipelines-{name}"), **_LARGE_BATCHES}
     made: dict[Task, Made] = {}
     for task in tasks:
         if task.pipeline.window is not None:

@@ -7,11 +7,11 @@ by nothing but garbage. What it begins with it takes at once, so that who weighs
 
 from collections.abc import Sequence
 
-_YOUNG_MB = 96
+YOUNG_MB = 96
 
 
-def small_heap(heap_mb: int, *, kept_mb: int) -> Sequence[str]:
+def small_heap(heap_mb: int, *, kept_mb: int, young_mb: int = YOUNG_MB) -> Sequence[str]:
     """Options for a heap of at most `heap_mb`, whose old part has `kept_mb` at first."""
-    young_mb = min(_YOUNG_MB, heap_mb // 3)
+    young_mb = min(young_mb, heap_mb // 3)
     first_mb = min(heap_mb, young_mb + kept_mb)
     return f"-XX:NewSize={young_mb}m", f"-Xms{first_mb}m", "-XX:+AlwaysPreTouch"

@@ -22,7 +22,7 @@ from pyspark.util import PythonEvalType
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.java.java import find_java
-from shared.runtime.java.small_heap import small_heap
+from shared.runtime.java.small_heap import YOUNG_MB, small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.cluster import SparkCluster
@@ -69,6 +69,9 @@ _SMALL_MACHINE_CORES = 4
 _ARROW_PART = 4
 # What a driver keeps for good is about as much.
 _KEPT_MB = 80
+# Reading an event's JSON takes 8 KB that nobody needs a moment later, and everything waits 5 ms for
+# a collection, whatever the size of the young part.
+_YOUNG_OF_ROWS_MB = 256
 # The quick compiler alone, and the collector without threads of its own.
 _QUICK_COMPILER, _SERIAL_COLLECTOR = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
 
@@ -153,7 +156,11 @@ def _options(
     """Every option that we set, with its reason."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
     is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
-    small_options = [_SERIAL_COLLECTOR, *small_heap(settings.heap_mb, kept_mb=_KEPT_MB)]
+    young_mb = _YOUNG_OF_ROWS_MB if settings.has_rows_in_jvm else YOUNG_MB
+    small_options = [
+        _SERIAL_COLLECTOR,
+        *small_heap(settings.heap_mb, kept_mb=_KEPT_MB, young_mb=young_mb),
+    ]
     if not settings.has_rows_in_jvm:
         small_options.append(_QUICK_COMPILER)
     where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)

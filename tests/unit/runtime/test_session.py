@@ -30,3 +30,5 @@ def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizi
     options = _options(settings, [], [])["spark.driver.extraJavaOptions"].split()
     assert ("-XX:TieredStopAtLevel=1" in options) is expected
     assert ("-XX:+UseSerialGC" in options) is (cores == 2)
+    # What it reads lives for a moment, and a collection takes as long in a small young part.
+    assert ("-XX:NewSize=256m" in options) is has_rows_in_jvm
