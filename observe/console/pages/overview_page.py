@@ -7,10 +7,11 @@ import msgspec
 
 from observe.console.page_context import PageContext, worst_first
 from observe.console.parts import wording
+from observe.console.parts.first_use import first_steps, is_first_use
 from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
-from observe.console.parts.markup import NOTHING, Child, Safe, tag
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import (
     badge,
     books,
@@ -54,7 +55,7 @@ def overview_page(context: PageContext) -> Page:
         status=f"{overview.verdict.value}: {said}",
         regions=(
             Region("headline", _hero(context, said)),
-            Region("streams", _streams(overview.streams, ordered)),
+            Region("streams", _streams(context, ordered)),
             Region("removed", _removed(overview.removed)),
             Region("unknown", _unknown(overview.unknown)),
             Region("lag", lag_section(overview.takers, context)),
@@ -159,18 +160,24 @@ def _hero(context: PageContext, said: str) -> Safe:
     )  # fmt: skip
 
 
-def _streams(streams: Sequence[StreamView], ordered: Sequence[DestinationView]) -> Safe:
+def _streams(context: PageContext, ordered: Sequence[DestinationView]) -> Safe:
+    overview = context.overview
+    streams = overview.streams
+    # What has not been read yet may well be there.
+    is_first = is_first_use(overview) and not overview.problem
+    steps = first_steps(overview, has_key=bool(context.configuration.keys)) if is_first else NOTHING
     if not streams:
-        return section("Streams", nothing_yet("Create one with PUT /v1/streams/NAME."))
+        return steps or section("Streams", nothing_yet("No stream is known yet."))
     taken = {view.stream for view in ordered}
     lonely = [stream for stream in streams if stream.name not in taken]
-    return section(
+    listed = section(
         "Streams",
         destinations_table(ordered, caption="Verdict of each stream, worst first")
         if ordered
         else NOTHING,
         _without(lonely),
     )
+    return fragment(steps, listed)
 
 
 def _without(lonely: Sequence[StreamView]) -> Safe:

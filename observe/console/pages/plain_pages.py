@@ -9,6 +9,13 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
         "Sign in",
         tag("h1", "Sign in"),
         tag("p", "With an API key that has the scope read or admin.", class_="lead"),
+        tag(
+            "p",
+            "The first one is made with the operator's key: ",
+            tag("code", "hifi keys create root --scope admin"),
+            ".",
+            class_="quiet",
+        ),
         tag("p", problem, class_="bad", role="alert", id="problem") if problem else NOTHING,
         form(
             "post",

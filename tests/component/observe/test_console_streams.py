@@ -159,3 +159,33 @@ def test_the_list_works_by_keyboard_and_goes_on_living(
         tab.wait_for("document.body.innerText.includes('77,777')", what="the news is there")
         assert "players" not in tab.text("main")
         assert tab.complaints() == []
+
+
+def test_an_empty_console_leads_to_the_first_event(
+    console: RunningConsole, client: httpx.Client, browser: Browser
+) -> None:
+    shown = overview()
+    console.show(replace(shown, streams=()))
+    page = client.get("/").text
+    for command in (
+        "hifi keys create root --scope admin",
+        "hifi streams put orders",
+        "hifi destinations put orders shop http://127.0.0.1:8090/",
+        "hifi send orders &#x27;{&quot;id&quot;:&quot;order-1&quot;,&quot;total&quot;:25}&#x27;",
+        "hifi status",
+    ):
+        assert command in page, command
+    assert "done</span>" not in page
+    console.show(replace(shown, streams=unwanted("clicks")))
+    page = client.get("/").text
+    # The stream, and the event that is in it.
+    assert page.count("done</span>") == 2
+    assert "hifi destinations put clicks shop" in page
+    with browser.page() as tab:
+        tab.open(console.url)
+        assert tab.run("document.querySelectorAll('.first li').length") == 5
+        console.show(shown)
+        tab.wait_for("!document.querySelector('.first')", what="something has arrived")
+        assert tab.complaints() == []
+    console.show(replace(shown, streams=(), problem="nothing has been read yet"))
+    assert "hifi streams put" not in client.get("/").text

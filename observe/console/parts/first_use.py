@@ -1,0 +1,77 @@
+"""Leads a newcomer by the hand: what to type from nothing to an event that has arrived."""
+
+from dataclasses import dataclass
+
+from observe.console.parts.markup import Child, Safe, tag
+from observe.console.parts.pieces import section
+from shared.proof.overview import Overview
+
+# Whoever has sent so many knows how, whether they have come anywhere or not.
+_ACKED_MAX = 100
+# What runs beside `make up` and takes everything.
+_SAMPLE = "http://127.0.0.1:8090/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    title: str
+    says: str
+    command: str
+    is_done: bool
+
+
+def is_first_use(overview: Overview) -> bool:
+    """Nothing has arrived anywhere yet, and little was sent."""
+    has_arrived = any(view.balance.delivered for view in overview.takers)
+    sent = sum(stream.acked for stream in overview.streams)
+    return not (has_arrived or overview.removed or sent > _ACKED_MAX)
+
+
+def first_steps(overview: Overview, *, has_key: bool) -> Safe:
+    """Each step with a command that can be pasted as it is; those that are done say so."""
+    stream = overview.streams[0].name if overview.streams else "orders"
+    steps = (
+        _Step(
+            "A key",
+            "Only for a gateway that asks for keys; the operator's key, which `hifi up` keeps in"
+            " its folder, makes the first one.",
+            "export HIFI_API_KEY=$(HIFI_API_KEY=$(cat data/operator-key)"
+            " hifi keys create root --scope admin)",
+            is_done=has_key,
+        ),
+        _Step(
+            "A stream",
+            "A named flow of events.",
+            f"hifi streams put {stream}",
+            is_done=bool(overview.streams),
+        ),
+        _Step(
+            "A destination",
+            "Where its events go; this one is the sample that `hifi up` runs and that takes"
+            " everything.",
+            f"hifi destinations put {stream} shop {_SAMPLE}",
+            is_done=bool(overview.destinations),
+        ),
+        _Step(
+            "An event",
+            "Any JSON; accepted means that it is stored.",
+            f"""hifi send {stream} '{{"id":"order-1","total":25}}'""",
+            is_done=any(each.acked for each in overview.streams),
+        ),
+        _Step(
+            "See it arrive",
+            "Here, within a second or two, or in the terminal.",
+            "hifi status",
+            is_done=False,
+        ),
+    )
+    return section("First steps", tag("ol", [_shown(step) for step in steps], class_="first"))
+
+
+def _shown(step: _Step) -> Safe:
+    title: list[Child] = [tag("strong", step.title)]
+    if step.is_done:
+        title.append(tag("span", " done", class_="good"))
+    code = tag("code", step.command)
+    command = tag("pre", code, tabindex="0", role="region", aria_label=step.title)
+    return tag("li", tag("p", title), tag("p", step.says, class_="quiet"), command)
