@@ -66,8 +66,11 @@ class FailedTry(Struct, frozen=True, omit_defaults=True):
 
 
 def share_room(tries: Sequence[FailedTry], *, receipt_count: int = 1) -> tuple[FailedTry, ...]:
-    """What each of so many receipts of a batch tells of its tries: all have room for one answer."""
-    if not tries:
+    """What each of so many receipts of a batch tells of its tries: all have room for one answer.
+
+    A batch whose first event keeps its place in the line has none.
+    """
+    if not (tries and receipt_count):
         return ()
     share = ANSWER_BYTES_MAX // (len(tries) * receipt_count)
     return tuple(each.within(max(share - _FACTS_BYTES, 0)) for each in tries)

@@ -66,3 +66,10 @@ def test_of_headers_only_those_are_told_that_help_and_no_query_is() -> None:
         "server": "ed [2Jge",
     }
     assert told_headers({"via": "1.1 edge", "x": "y"}) == {"via": "1.1 edge"}
+
+
+def test_a_batch_without_a_receipt_has_nothing_to_share() -> None:
+    """Of a stream in order, the first event of a batch that is not taken stays where it is."""
+    failed = FailedTry(at_ms=1_700_000_000_000, reason="status_503", text="no")
+    assert share_room([failed], receipt_count=0) == ()
+    assert share_room([], receipt_count=1) == ()
