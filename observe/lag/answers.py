@@ -1,16 +1,16 @@
 """Counts what a destination answered lately, and keeps the newest requests that it did not take."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from observe.lag.step_counts import StepCounts
 from shared.proof.last_answer import SHOWN_CHARS_MAX
 from shared.proof.overview import Answers, RefusedRequest
 from shared.proof.receipt import Receipt, ReceiptOutcome
 
-_STEP_MS = 10_000
 _NEWEST = 5
 # A destination chooses its statuses; further ones are one.
 _KINDS_MAX = 20
@@ -21,7 +21,7 @@ _OTHERS = "other"
 class RecentAnswers:
     """Requests of the last minutes, by what came of them."""
 
-    _steps: dict[int, Counter[str]] = field(default_factory=dict)
+    _counts: StepCounts = field(default_factory=StepCounts)
     _newest: deque[RefusedRequest] = field(default_factory=lambda: deque(maxlen=_NEWEST))
     # The batch whose receipt came last, and when it ended: of one taken in part there are several.
     _last: tuple[str, int] = ("", 0)
@@ -32,7 +32,7 @@ class RecentAnswers:
         if not receipt.batch_id or one == self._last:
             return
         self._last = one
-        counts = self._steps.setdefault(receipt.ended_at_ms // _STEP_MS, Counter())
+        counts = self._counts.at(receipt.ended_at_ms)
         for reason in _reasons(receipt):
             is_told = reason in counts or len(counts) < _KINDS_MAX
             counts[reason if is_told else _OTHERS] += 1
@@ -42,11 +42,7 @@ class RecentAnswers:
 
     def read(self, *, now_ms: int, span_ms: int) -> Answers:
         """Of the last `span_ms`, the most frequent first; what is older is forgotten."""
-        oldest = (now_ms - span_ms) // _STEP_MS
-        self._steps = {step: counts for step, counts in self._steps.items() if step > oldest}
-        total: Counter[str] = Counter()
-        for counts in self._steps.values():
-            total.update(counts)
+        total = self._counts.read(now_ms=now_ms, span_ms=span_ms)
         return Answers(dict(total.most_common(_KINDS_MAX)), tuple(reversed(self._newest)))
 
 

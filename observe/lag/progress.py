@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from observe.lag.answers import RecentAnswers
+from observe.lag.step_counts import STEP_MS, StepCounts
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.event.times import MINUTE_MS
 from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
@@ -35,8 +36,6 @@ WINDOW_MS = SLOTS * SLOT_S * 1000
 # Twice as long as streams are kept, and half as long as receipts: of events that were accepted
 # since then every receipt is there, so that one without any is not delivered.
 _TOLD_MS = 2 * STREAM_RETENTION_MS
-# So finely are outcomes told apart by when they came.
-_STEP_MS = 10_000
 # Given up at once because of what the destination, or the way to it, asks for.
 _REFUSED = frozenset(
     {DESTINATION_REFUSED_RETRY, Failure.POLICY_BLOCKED.value, Failure.REQUEST_UNBUILDABLE.value}
@@ -120,40 +119,26 @@ def _outcomes_of(receipt: Receipt) -> dict[str, int]:
 class Recent:
     """How many events came to what, of the last WINDOW_MS."""
 
-    _steps: dict[int, Counter[str]] = field(default_factory=dict)
+    _fates: StepCounts = field(default_factory=StepCounts)
     # Of a pipeline, by outcome.
-    _outcomes: dict[int, Counter[str]] = field(default_factory=dict)
+    _outcomes: StepCounts = field(default_factory=StepCounts)
 
     def add(self, receipt: Receipt) -> None:
         fate = fate_of(receipt)
-        step = receipt.ended_at_ms // _STEP_MS
         if fate:
-            self._steps.setdefault(step, Counter())[fate] += receipt.event_count
+            self._fates.at(receipt.ended_at_ms)[fate] += receipt.event_count
         if is_pipelines(stream_and_name(receipt.destination_id)[1]):
-            self._outcomes.setdefault(step, Counter()).update(_outcomes_of(receipt))
+            self._outcomes.at(receipt.ended_at_ms).update(_outcomes_of(receipt))
 
     def rates(self, *, now_ms: int, span_ms: int = MINUTE_MS) -> dict[str, float]:
         """Events per second that a pipeline has come to, by outcome."""
-        oldest = now_ms // _STEP_MS - span_ms // _STEP_MS
-        self._outcomes = {step: n for step, n in self._outcomes.items() if step >= oldest}
-        total: Counter[str] = Counter()
-        for counts in self._outcomes.values():
-            total.update(counts)
+        # With the step in which the span began.
+        total = self._outcomes.read(now_ms=now_ms, span_ms=span_ms + STEP_MS)
         return {outcome: count * 1000 / span_ms for outcome, count in total.items()}
 
     def read(self, *, now_ms: int, span_ms: int = WINDOW_MS) -> Lately:
         """Of the last `span_ms`; what is older than the window is forgotten."""
-        newest = now_ms // _STEP_MS
-        self._steps = {
-            step: counts
-            for step, counts in self._steps.items()
-            if step > newest - WINDOW_MS // _STEP_MS
-        }
-        total: Counter[str] = Counter()
-        for step, counts in self._steps.items():
-            if step > newest - span_ms // _STEP_MS:
-                total += counts
-        return Lately(**total)
+        return Lately(**self._fates.read(now_ms=now_ms, span_ms=span_ms, kept_ms=WINDOW_MS))
 
 
 @dataclass(slots=True)

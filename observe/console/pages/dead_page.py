@@ -16,6 +16,7 @@ from observe.console.parts.pieces import (
     code,
     dead_path,
     done_note,
+    event_path,
     facts_list,
     pager,
     stream_choice,
@@ -148,7 +149,7 @@ def _rows(letters: Letters) -> Safe:
     heads = ("Event", "Destination", "Reason", "Last answer", "Attempts", "Died", "")
     rows: list[list[Child]] = [
         [
-            tag("a", letter["id"], href=_event_path(letter)),
+            tag("a", letter["id"], href=event_path(letter["stream"], letter["id"])),
             letter["destination"],
             code(letter["reason"]),
             _last_answer(letter) or wording.NONE,
@@ -166,7 +167,3 @@ def _last_answer(letter: Mapping[str, Any]) -> str:
     status = letter.get("last_status")
     detail = letter.get("last_detail") or letter.get("problem") or ""
     return " ".join(filter(None, ("" if status is None else str(status), detail[:200])))
-
-
-def _event_path(letter: Mapping[str, Any]) -> str:
-    return "/events?" + urlencode({"stream": letter["stream"], "id": letter["id"]})

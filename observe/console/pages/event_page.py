@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from urllib.parse import urlencode
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -12,7 +11,7 @@ from observe.console.page_request import PageRequest
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, facts_list, stream_choice
+from observe.console.parts.pieces import code, dead_path, event_path, facts_list, stream_choice
 from observe.lag.trouble import words_of
 from shared.event.envelope import DEAD_AT, REASON
 from shared.event.record import Origin
@@ -215,7 +214,7 @@ def _send_again(found: FoundEvent) -> Safe:
     # Whoever sends events chooses their ids; this is pasted into a shell.
     event_id = quote(found.envelope.event_id)
     command = f"hifi replay --stream {stream} --destination NAME --event {event_id}"
-    dead = tag("a", "dead letters", href="/dead?" + urlencode({"stream": stream}))
+    dead = tag("a", "dead letters", href=dead_path(stream=stream))
     return tag("p", "To send it to a destination again: ", code(command),
                "; what is dead goes again from the ", dead, ".", class_="quiet")  # fmt: skip
 
@@ -233,10 +232,7 @@ def batches_of(found: FoundEvent) -> Safe:
             for offset in range(first, end)
             if offset in found.around and offset != origin.offset
         ]
-        links = [
-            (", ", tag("a", each, href="/events?" + urlencode({"stream": stream, "id": each})))
-            for each in ids
-        ]
+        links = [(", ", tag("a", each, href=event_path(stream, each))) for each in ids]
         others = wording.plural(receipt.event_count - 1, "other event")
         more = ", ..." if 0 < len(ids) < receipt.event_count - 1 else ""
         named = [part for pair in links for part in pair][1:]

@@ -9,7 +9,15 @@ from observe.console.page_request import PageRequest
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from observe.console.parts.pieces import code, newest_path, nothing_yet, pager, stream_choice, table
+from observe.console.parts.pieces import (
+    code,
+    event_path,
+    newest_path,
+    nothing_yet,
+    pager,
+    stream_choice,
+    table,
+)
 
 # As long as the gateway looks for.
 _TEXT_CHARS_MAX = 1_000
@@ -64,7 +72,7 @@ def _rows(stream: str, found: dict[str, Any]) -> Safe:
     heads = ("Event", "Accepted at", "Event time", "Ordering key", "Place in the log")
     rows: list[list[Child]] = [
         [
-            tag("a", code(event["id"]), href=_event_path(stream, event["id"])),
+            tag("a", code(event["id"]), href=event_path(stream, event["id"])),
             wording.moment(event["accepted_at_ms"]),
             wording.moment(event["event_time_ms"]),
             code(event["key"]) if event["key"] is not None else wording.NONE,
@@ -73,10 +81,6 @@ def _rows(stream: str, found: dict[str, Any]) -> Safe:
         for event in events
     ]
     return table(heads, rows, caption=f"Newest events of {stream}")
-
-
-def _event_path(stream: str, event_id: str) -> str:
-    return "/events?" + urlencode({"stream": stream, "id": event_id}, errors="replace")
 
 
 def _place(text: str) -> str:

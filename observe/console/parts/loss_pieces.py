@@ -1,11 +1,10 @@
 """Draws loss: a heat-map, a row for each destination, a cell for each minute; and a table."""
 
 from collections.abc import Sequence
-from urllib.parse import urlencode
 
 from observe.console.parts import charts, wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import path_of, section, table
+from observe.console.parts.pieces import code, event_path, path_of, section, table
 from shared.event.times import MINUTE_MS, minute_of
 from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 
@@ -105,8 +104,7 @@ def minutes_table(view: DestinationView) -> Safe:
 def _event_link(stream: str, event_id: str) -> Safe:
     if not event_id:
         return tag("span", "(its id is lost too)", class_="quiet")
-    query = urlencode({"stream": stream, "id": event_id}, errors="replace")
-    return tag("a", tag("code", event_id), href=f"/events?{query}")
+    return tag("a", code(event_id), href=event_path(stream, event_id))
 
 
 def heat_level(books: MinuteBooks | None) -> str:

@@ -48,6 +48,12 @@ def newest_path(stream: str) -> str:
     return f"/events/newest?{urlencode({'stream': stream})}"
 
 
+def event_path(stream: str, event_id: str) -> str:
+    """Where the trace of an event is."""
+    # Its sender chose the id: half of a character in it must not break the page of others.
+    return "/events?" + urlencode({"stream": stream, "id": event_id}, errors="replace")
+
+
 def dead_path(**filters: str) -> str:
     """Where some dead letters are."""
     return f"/dead?{urlencode(filters, safe=':')}" if filters else "/dead"
