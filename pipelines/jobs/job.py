@@ -94,7 +94,8 @@ class Task:
     def plan_key(self) -> Hashable:
         """Tasks of the same key have plans that differ only in where they read."""
         shards = tuple(sorted(self.streams.items(), key=str))
-        return self.pipeline.fingerprint, frozenset(self.share.ranges), repr(shards)
+        tables = repr(self.tables)
+        return self.pipeline.fingerprint, frozenset(self.share.ranges), repr(shards), tables
 
 
 def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
@@ -155,8 +156,8 @@ def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, s
     if task.sink is not None:
         rows = _rows(plans.spark, servers, task, watched)
         return _made_elsewhere(task, *write_rows(rows, options, [watched, _SAID]))
-    # With labels, or rows of tables, a plan is of use once.
-    is_kept = not (task.share.repeats or task.tables)
+    # With labels, a plan is of use once.
+    is_kept = not task.share.repeats
     plan = plans.take(task.plan_key) if is_kept else None
     if plan is None:
         rows = _rows(plans.spark, servers, task, watched)

@@ -24,6 +24,9 @@ Row: TypeAlias = (
 # How far somebody is, by consumer group and Kafka partition: an offset, and a word beside it.
 Told: TypeAlias = Mapping[str, Mapping[KafkaPartition, tuple[int, str]]]
 NOTHING_TOLD: Told = {}
+# A transaction that follows another at once is told to come again: Kafka is not done with the one
+# before for some milliseconds. aiokafka's own pause is 100 ms.
+_PAUSE_MS = 20
 
 
 class Write(Protocol):
@@ -46,6 +49,7 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
         bootstrap_servers,
         transactional_id=name,
         transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+        retry_backoff_ms=_PAUSE_MS,
         **options,
     )
 

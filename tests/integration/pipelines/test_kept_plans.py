@@ -1,6 +1,7 @@
 """A plan that is kept reads where it is told to, and nothing that reads otherwise is kept."""
 
 import asyncio
+import json
 import uuid
 from typing import TYPE_CHECKING
 
@@ -8,11 +9,14 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from deploy.local.cluster import Cluster
-from pipelines.jobs.job import _now_ms
+from pipelines.book import PipelineShare
+from pipelines.jobs.job import Task, _now_ms, run_job
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.rows_to_kafka import write_rows as written_by_spark
+from pipelines.settings import PipelinesSettings
+from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Ranges, RecordOut
-from shared.event.topics import TopicSpec
+from shared.event.topics import TopicSpec, stream_topic
 from shared.runtime.kafka.spark_options import range_options, sink_options
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka_log import read_all, write_rows
@@ -106,3 +110,38 @@ def test_who_takes_a_plan_has_it_alone_and_the_oldest_goes_first(
     assert plans.take("a") is None
     assert plans.take("c") is plan
     assert plans.take("c") is None
+
+
+def test_a_job_goes_on_with_the_plan_of_the_one_before(ground: Ground) -> None:
+    stream = f"kept-{uuid.uuid4().hex[:8]}"
+    streams = [stream_topic(name) for name in (stream, f"{stream}-out")]
+    asyncio.run(_filled(ground.servers, streams))
+    document = Pipeline.of(
+        {
+            "name": stream,
+            "from": {"stream": stream},
+            "schema": "n BIGINT",
+            "steps": [{"where": "n % 2 = 0"}],
+            "to": [{"stream": f"{stream}-out"}],
+        }
+    )
+    plans = KeptPlans(ground.spark)
+    settings = PipelinesSettings(bootstrap_servers=ground.servers)
+    where, kept = KafkaPartition(streams[0], 0), []
+    for begin, end in ((0, 4), (4, 10)):
+        task = Task(document, PipelineShare("lane", {where: (begin, end)}))
+        (made,) = run_job(plans, settings, [task])
+        assert (made.passed, made.counts["filtered"]) == ((end - begin) // 2,) * 2
+        plan = plans.take(task.plan_key)
+        assert plan is not None
+        kept.append(plan)
+        plans.give_back(task.plan_key, plan)
+    assert kept[0] is kept[1]
+    out = asyncio.run(read_all(ground.servers, streams[1]))
+    assert [json.loads(each.value or b"")["n"] for each in out] == [0, 2, 4, 6, 8]
+
+
+async def _filled(servers: str, topics: list[str]) -> None:
+    async with topic_admin(servers) as admin:
+        await admin.create_missing([TopicSpec(topic, 1, {}) for topic in topics])
+    await write_rows(servers, [RecordOut(topics[0], None, b'{"n": %d}' % n) for n in range(10)])
