@@ -19,15 +19,17 @@ from gateway.control import destinations, keys, pipelines, streams, tables
 from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
+from gateway.control.resends import Resends
 from gateway.control.store import ControlStore
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
+from gateway.fleet.resend_rate import ResendRate
 from gateway.http.api_page import HEADERS, api_page
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
 from gateway.lookup import receipts as receipt_routes
-from gateway.lookup import stream_events, stream_spread
+from gateway.lookup import resending, stream_events, stream_spread
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
@@ -67,18 +69,21 @@ def create_app(
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, settings)
     schedule = RetrySchedule().scaled(settings.time_scale)
+    servers = settings.bootstrap_servers
+    letters = dead_letters or KafkaDeadLetters(servers, schedule=schedule)
     plane = ControlPlane(
         settings=settings,
         config=config,
         callers=callers,
         store=store,
-        dead_letters=dead_letters
-        or KafkaDeadLetters(settings.bootstrap_servers, schedule=schedule),
-        receipts=receipts or KafkaReceipts(settings.bootstrap_servers),
+        dead_letters=letters,
+        receipts=receipts or KafkaReceipts(servers),
         resolver=Resolver(),
         box=settings.secret_box,
         schemas=schemas,
-        stream_pages=StreamPages(settings.bootstrap_servers),
+        stream_pages=StreamPages(servers),
+        resends=Resends(servers, letters, schedule=schedule),
+        charge_resend=ResendRate().charge,
     )
     ingest = Ingest(
         settings=settings,
@@ -123,7 +128,7 @@ async def show_api(request: Request) -> Response:
 
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, keys),
-    *(dead_letter_routes, receipt_routes, stream_events, stream_spread),
+    *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending),
 )
 _ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (

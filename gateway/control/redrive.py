@@ -354,6 +354,8 @@ class KafkaDeadLetters:
             async for page in letters.pages(
                 wanted, count_max=chunk_max, keeps_values=True, until_s=until_s
             ):
+                # One letter of them may have been sent again by itself meanwhile.
+                await letters.catch_up(self._marks, until_s=until_s + _SURVEY_S_MAX)
                 chunk: list[Letter] = []
                 for letter in page.letters:
                     if letter.place in self._marks:

@@ -19,6 +19,7 @@ from gateway.callers import Caller, Callers, ConfigSource
 from gateway.control.bounds import Bounded, check_bounds
 from gateway.control.receipt_store import ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
+from gateway.control.resends import Resends
 from gateway.control.revision import Preconditions, etag_of
 from gateway.control.store import ControlStore
 from gateway.intake.byte_budget import ByteBudget
@@ -101,6 +102,9 @@ class ControlPlane:
     box: SecretBox
     schemas: SchemaChecks
     stream_pages: StreamPages
+    resends: Resends
+    # Of a tenant; Problem when it is too often.
+    charge_resend: Callable[[str], None]
     # Each takes connections of its own to Kafka, and memory for a page.
     search_turns: SearchTurns = field(default_factory=SearchTurns)
     letters_turns: SearchTurns = field(default_factory=SearchTurns)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from gateway.app import create_app
+from gateway.control.receipt_store import ReceiptStore
 from gateway.control.redrive import (
     PAGE_BYTES_MAX,
     DeadLetterPage,
@@ -337,7 +338,7 @@ def running_gateway(
     spool: Spool | None = None,
     ledger: AckLedger | None = None,
     dead_letters: DeadLetterStore | None = None,
-    receipts: FakeReceipts | None = None,
+    receipts: ReceiptStore | None = None,
     quotas: Quotas | None = None,
     copies: TableCopies | None = None,
 ) -> Iterator[RunningGateway]:

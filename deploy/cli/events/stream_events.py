@@ -10,13 +10,29 @@ import msgspec
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, out, reader_may_leave, talk, value_text, when
+from deploy.cli.printing import (
+    harmless,
+    out,
+    print_json,
+    reader_may_leave,
+    talk,
+    value_text,
+    when,
+)
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError
 
 app = typer.Typer(name="events", no_args_is_help=True)
 
 _COUNT_DEFAULT, _PAGE_MAX = 20, 1_000
+# What came of an event that somebody sends again, by destination.
+_RESENT = {
+    "queued": "queued to go again",
+    "pending": "left alone: it has not been tried yet",
+    "waiting": "left alone: it waits for its next attempt anyway",
+    "unknown": "left alone: where it is could not be read in time",
+    "dead": "left alone: it was sent again meanwhile",
+}
 # As long as the gateway keeps a question open.
 _WAIT_S = 20
 
@@ -110,6 +126,42 @@ def get(
         if page.older is None:
             raise NotFoundError(f"There is no event {harmless(event_id)} in {harmless(stream)}.")
         before = page.older
+
+
+@options.control_command(app)
+def resend(
+    stream: Stream,
+    event_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="The newest event of this id.")
+    ] = None,
+    *,
+    place: Annotated[
+        str | None, typer.Option(help="Instead of its id: where it lies, as `list` says: 0:17.")
+    ] = None,
+    destination: Annotated[
+        str | None, typer.Option(help="Only to this destination: its name.")
+    ] = None,
+    as_json: options.AsJson = False,
+    client: ControlClient,
+) -> None:
+    """Send one event again, to each destination that has taken it or for which it was given up.
+
+    It goes out within half a minute, under the same id. What is on its way there goes on as it is.
+
+    hifi events resend orders order-17 --destination crm
+    """
+    if event_id is None and place is None:
+        raise typer.BadParameter("say which event: its id, or --place", param_hint="ID")
+    given = {"id": event_id, "place": place, "destination": destination}
+    body = {name: value for name, value in given.items() if value is not None}
+    done = client.call("POST", "streams", stream, "events:resend", body=body)
+    if as_json:
+        print_json(done)
+        return
+    for name, what in done["destinations"].items():
+        out.print(f"{harmless(name)}: {_RESENT.get(what, what)}")
+    if not done["destinations"]:
+        out.print(f"{harmless(stream)} has no destination")
 
 
 @options.control_command(app)

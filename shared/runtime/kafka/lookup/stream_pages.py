@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from shared.event.record import KafkaPartition, RecordIn
+from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.runtime.kafka.lookup.stream_spread import (
     LastHour,
     NewestEvents,
@@ -103,6 +103,16 @@ class StreamPages:
             page = _PageAhead(count, wanted, at)
             is_complete = await page.read(log, ends, until_s=time.monotonic() + _SEARCH_S_MAX)
         return StreamPage(tuple(page.records), newer=_cursor(page.at), is_complete=is_complete)
+
+    async def at(self, place: Origin) -> RecordIn | None:
+        """The event that lies there; None where there is none, or none any more."""
+        found: list[RecordIn] = []
+        async with self._open() as log:
+            first, end = (await log.spans([place.topic])).get(place.log, (0, 0))
+            if first <= place.offset < end:
+                only = log.range({place.log: (place.offset, place.offset + 1)})
+                await only.each(found.append, until_s=time.monotonic() + _SEARCH_S_MAX)
+        return found[0] if found else None
 
     async def coming(
         self, topic: str, start: Cursor, *, count: int, wanted: Wanted, wait_s: float

@@ -1,0 +1,97 @@
+"""Writes one event once more for destinations of its stream."""
+
+from dataclasses import dataclass
+
+from gateway.control.redrive import DeadLetterStore
+from gateway.problems import Problem
+from shared.event.envelope import Envelope
+from shared.event.record import RecordOut
+from shared.event.topics import OUTCOME_BYTES_MAX
+from shared.retry.dead_letter import DeadLetterFilter, Place, redriven_rows
+from shared.retry.resend import resent_rows
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.only_writer import OvertakenError, only_writer
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """An event that goes again, and to whom."""
+
+    resend_id: str
+    event: Envelope
+    # Destinations that have taken it.
+    taken: tuple[str, ...] = ()
+    # Where it rests in dead letters, by the destination for which it was given up.
+    dead: tuple[tuple[str, Place], ...] = ()
+    # The restore that has put it back, if one has.
+    restore_id: str = ""
+
+
+class Resends:
+    """Sends events again through the Kafka that the gateway runs with."""
+
+    def __init__(
+        self, bootstrap_servers: str, letters: DeadLetterStore, *, schedule: RetrySchedule
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._letters = letters
+        self._schedule = schedule
+
+    async def send(self, wanted: Resend) -> list[str]:
+        """To which destinations it goes; Problem if another of the stream has begun.
+
+        One transaction for each destination, so that no more than one copy of the event is in
+        memory. The name of the transactions is the stream's own, and not that of its re-drives,
+        which go on. Whoever begins later sees what whoever began before has marked.
+        """
+        try:
+            return await self._send(wanted)
+        except OvertakenError as error:
+            detail = "Another event of this stream is being sent again: ask again."
+            soon = ((b"retry-after", b"1"),)
+            raise Problem("redrive_overtaken", detail, headers=soon) from error
+
+    async def _send(self, wanted: Resend) -> list[str]:
+        event, sent = wanted.event, list[str]()
+        async with only_writer(
+            self._bootstrap_servers,
+            f"hifi-resend-{event.stream}",
+            max_request_size=OUTCOME_BYTES_MAX,
+        ) as write:
+            for destination_id in wanted.taken:
+                rows = resent_rows(
+                    event,
+                    destination_id,
+                    schedule=self._schedule,
+                    resend_id=wanted.resend_id,
+                    restore_id=wanted.restore_id,
+                    now_ms=now_ms(),
+                )
+                await write((row.topic, row.key, row.value, row.headers) for row in rows)
+                sent.append(destination_id)
+            for destination_id, place in wanted.dead:
+                rows = await self._out_of_dead_letters(wanted, destination_id, place)
+                if rows:
+                    await write((row.topic, row.key, row.value, row.headers) for row in rows)
+                    sent.append(destination_id)
+        return sent
+
+    async def _out_of_dead_letters(
+        self, wanted: Resend, destination_id: str, place: Place
+    ) -> list[RecordOut]:
+        """As a re-drive of that one letter; nothing if it was sent again already, or is gone."""
+        asked = DeadLetterFilter(
+            stream=wanted.event.stream,
+            destination=destination_id,
+            event_id=wanted.event.event_id,
+        )
+        page, marked = await self._letters.page(asked, after=place, count_max=1, keeps_values=True)
+        letters = [
+            letter
+            for letter in page.letters
+            if letter.place == place and place not in marked and letter.can_be_redriven
+        ]
+        return redriven_rows(
+            letters, schedule=self._schedule, redrive_id=wanted.resend_id, now_ms=now_ms()
+        )

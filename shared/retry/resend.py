@@ -1,0 +1,48 @@
+"""Sends an event again to a destination that has taken it before."""
+
+from dataclasses import replace
+
+from shared.event.envelope import Envelope, History
+from shared.event.record import RecordOut
+from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
+from shared.retry.decision import Park
+from shared.retry.routing import route, route_receipt
+from shared.retry.schedule import RetrySchedule
+
+# What the receipt of an event says that somebody has sent again after it had arrived.
+RESENT_REASON = "resent"
+
+
+def resent_rows(
+    event: Envelope,
+    destination_id: str,
+    *,
+    schedule: RetrySchedule,
+    resend_id: str,
+    restore_id: str = "",
+    now_ms: int,
+) -> list[RecordOut]:
+    """What is written, all of it or nothing: the event in the first retry tier, and a receipt.
+
+    In the books it stays delivered, whatever becomes of this: what was taken once was taken. Its
+    requests are labelled as those of a replay are.
+    """
+    history = replace(
+        History.fresh(now_ms=now_ms, deadline_s=schedule.deadline_s),
+        cause=RESENT_REASON,
+        is_ambiguous=True,
+        replay_id=resend_id,
+        restore_id=restore_id,
+    )
+    receipt = make_receipt(
+        facts_of([event]),
+        destination_id=destination_id,
+        outcome=ReceiptOutcome.WAITING,
+        reason=RESENT_REASON,
+        batch_id="",
+        attempt=0,
+        started_at_ms=now_ms,
+        ended_at_ms=now_ms,
+    )
+    waits = Park(schedule.tiers[0], history)
+    return [route(waits, event, destination_id, now_ms=now_ms), route_receipt(receipt)]
