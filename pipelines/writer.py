@@ -15,7 +15,7 @@ from shared.event.topics import OUTCOME_BYTES_MAX, pipelines_writer
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.leases.member import LeaseMember
-from shared.runtime.kafka.only_writer import OvertakenError, Row, Write, only_writer
+from shared.runtime.kafka.only_writer import OvertakenError, Row, Write, only_writer, rows_of
 
 # Kafka answers within milliseconds; what a broker's restart takes longer is written the next time.
 _WITHIN_S = 10.0
@@ -63,8 +63,7 @@ class SlotWriter:
             try:
                 async with asyncio.timeout(_WITHIN_S):
                     write = await self._opened()
-                    given = ((r.topic, r.key, r.value, r.headers) for r in rows)
-                    reports = await write([*more, *given], told)
+                    reports = await write([*more, *rows_of(rows)], told)
             except BaseException:
                 await self._close()
                 raise

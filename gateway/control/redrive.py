@@ -30,7 +30,7 @@ from shared.retry.dead_letter import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.only_writer import only_writer
+from shared.runtime.kafka.only_writer import only_writer, rows_of
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -372,7 +372,7 @@ class KafkaDeadLetters:
                     rows = redriven_rows(
                         chunk, schedule=self._schedule, redrive_id=redrive_id, now_ms=now_ms()
                     )
-                    await write((row.topic, row.key, row.value, row.headers) for row in rows)
+                    await write(rows_of(rows))
                 next_s = begun_s + done.count / rate_per_s
                 if done.next is not None or max(next_s, time.monotonic()) > until_s:
                     done.next = done.next or page.next

@@ -1,5 +1,6 @@
 """Writes one event once more for destinations of its stream."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from gateway.control.redrive import DeadLetterStore
@@ -11,7 +12,7 @@ from shared.retry.dead_letter import DeadLetterFilter, Place, redriven_rows
 from shared.retry.resend import resent_rows
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.only_writer import OvertakenError, only_writer
+from shared.runtime.kafka.only_writer import OvertakenError, only_writer, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +54,34 @@ class Resends:
             raise Problem("redrive_overtaken", detail, headers=soon) from error
 
     async def _send(self, wanted: Resend) -> list[str]:
-        event, sent = wanted.event, list[str]()
+        sent = list[str]()
         async with only_writer(
             self._bootstrap_servers,
-            f"hifi-resend-{event.stream}",
+            f"hifi-resend-{wanted.event.stream}",
             max_request_size=OUTCOME_BYTES_MAX,
         ) as write:
-            for destination_id in wanted.taken:
-                rows = resent_rows(
-                    event,
+            async for destination_id, records in self._records(wanted):
+                if records:
+                    await write(rows_of(records))
+                    sent.append(destination_id)
+        return sent
+
+    async def _records(self, wanted: Resend) -> AsyncIterator[tuple[str, list[RecordOut]]]:
+        """What is to be written for each destination, once the one before has all of its own."""
+        for destination_id in wanted.taken:
+            yield (
+                destination_id,
+                resent_rows(
+                    wanted.event,
                     destination_id,
                     schedule=self._schedule,
                     resend_id=wanted.resend_id,
                     restore_id=wanted.restore_id,
                     now_ms=now_ms(),
-                )
-                await write((row.topic, row.key, row.value, row.headers) for row in rows)
-                sent.append(destination_id)
-            for destination_id, place in wanted.dead:
-                rows = await self._out_of_dead_letters(wanted, destination_id, place)
-                if rows:
-                    await write((row.topic, row.key, row.value, row.headers) for row in rows)
-                    sent.append(destination_id)
-        return sent
+                ),
+            )
+        for destination_id, place in wanted.dead:
+            yield destination_id, await self._out_of_dead_letters(wanted, destination_id, place)
 
     async def _out_of_dead_letters(
         self, wanted: Resend, destination_id: str, place: Place

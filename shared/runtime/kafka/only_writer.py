@@ -1,13 +1,13 @@
 """Writes records all or none, as the only one of a name: whoever begins later ends the earlier."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from shared.event.record import Headers, KafkaPartition
+from shared.event.record import Headers, KafkaPartition, RecordOut
 from shared.runtime.kafka.clients import FENCED, new_producer, running
 from shared.runtime.setup_error import OperatorError
 
@@ -33,6 +33,11 @@ class Write(Protocol):
     """Stores rows and positions, all or none; gives Kafka's report on each row."""
 
     async def __call__(self, rows: Iterable[Row], told: Told = ...) -> list[Any]: ...
+
+
+def rows_of(records: Iterable[RecordOut]) -> Iterator[Row]:
+    """Those that go to the Kafka partition of their key."""
+    return ((it.topic, it.key, it.value, it.headers) for it in records)
 
 
 class OvertakenError(OperatorError):

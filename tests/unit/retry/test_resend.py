@@ -5,10 +5,10 @@ from shared.event.envelope import Envelope, open_retry_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import RECEIPTS, retry_topic
 from shared.proof.balance import Balance
-from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
+from shared.proof.receipt import ReceiptOutcome
 from shared.retry.resend import RESENT_REASON, resent_rows
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS, an_envelope, receipt_of
+from tests.support.samples import NOW_MS, a_receipt, an_envelope, receipt_of
 
 SCHEDULE = RetrySchedule()
 
@@ -41,16 +41,7 @@ def test_in_the_books_it_stays_delivered() -> None:
     event = an_envelope(0)
     log = {KafkaPartition(event.origin.topic, event.origin.partition): (0, 1)}
     progress = Progress("orders/shop")
-    delivered = make_receipt(
-        facts_of([event]),
-        destination_id="orders/shop",
-        outcome=ReceiptOutcome.DELIVERED,
-        reason="status_200",
-        batch_id="b",
-        attempt=1,
-        started_at_ms=0,
-        ended_at_ms=0,
-    )
+    delivered = a_receipt(ReceiptOutcome.DELIVERED, (0, 1))
     rows = resent_rows(event, "orders/shop", schedule=SCHEDULE, resend_id="r", now_ms=NOW_MS)
     (told,) = (receipt_of(row.value) for row in rows if row.topic == RECEIPTS)
     progress.take(delivered, now_ms=0)
