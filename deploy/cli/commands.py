@@ -54,7 +54,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "events": (
             "deploy.cli.events.stream_events:app",
-            "Events of a stream, by the gateway: list, get, tail.",
+            "Events of a stream, by the gateway: list, get, resend, tail.",
         ),
         "listen": (
             "deploy.cli.events.listen:listen",
