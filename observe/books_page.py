@@ -8,6 +8,7 @@ from msgspec import Struct
 from shared.event.topics import pipeline_lane, stream_and_name
 from shared.proof.balance import Balance
 from shared.proof.overview import Overview, PipelineView, RemovedView, StreamVerdict
+from shared.proof.restored import RestoredView
 
 BOOKS_PATH = "/books"
 
@@ -36,6 +37,8 @@ class BooksPage(Struct, frozen=True):
     rows: list[BooksRow]
     # What the audit has to say for itself; empty if all is well, or nobody asked it.
     audit: str = ""
+    # By stream: what was put back into it, among the events of its rows; of those that have any.
+    restored: dict[str, RestoredView] = {}
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -58,7 +61,11 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
         if not (stream.destinations or through):
             rows.append(unwanted(stream.name, stream.acked, overview.removed))
     rows += map(removed_row, overview.removed)
-    return BooksPage(kafka, overview.at_ms, overview.problem, rows, overview.audit.problem)
+    restored = {
+        stream.name: stream.restored for stream in overview.streams if stream.restored.count
+    }
+    audit = overview.audit.problem
+    return BooksPage(kafka, overview.at_ms, overview.problem, rows, audit, restored)
 
 
 def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRow:

@@ -11,6 +11,7 @@ from observe.books_page import (
 )
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
+from shared.proof.restored import RestoredView
 from shared.runtime.clock import now_ms
 from shared.runtime.defaults import HOST
 
@@ -66,4 +67,6 @@ async def counted_books(kafka: str, configuration: Configuration) -> BooksPage:
             if not (ours or own):
                 rows.append(unwanted(stream, books.acked_count(stream), removed))
         rows += map(removed_row, removed)
-    return BooksPage(kafka, now_ms(), "", rows)
+        put_back = {stream: RestoredView.of(books.restores.into(stream)) for stream in streams}
+    restored = {stream: view for stream, view in put_back.items() if view.count}
+    return BooksPage(kafka, now_ms(), "", rows, restored=restored)

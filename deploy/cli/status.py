@@ -18,6 +18,7 @@ from deploy.cli.printing import (
     print_json,
     print_table,
     talk,
+    when,
 )
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
@@ -93,6 +94,7 @@ def _as_json(services: Mapping[str, str | None], page: BooksPage | None, note: s
             }
             for row in page.rows
         ],
+        "restored": {stream: asdict(view) for stream, view in page.restored.items()},
     }
 
 
@@ -121,6 +123,11 @@ def _print(
     for row in page.rows:
         if row.reason:
             out.print(f"\n{row.stream}/{row.destination}: {harmless(row.reason)}", style="yellow")
+    for stream, restored in page.restored.items():
+        out.print(
+            f"\n{stream}: {wording.plural(restored.count, 'event')} of these put back by restores,"
+            f" last by {harmless(restored.last)} at {when(restored.last_ms)}"
+        )
     counted = (
         f"counted from Kafka, and judged by nobody, as {note}" if note else "counted by observe"
     )

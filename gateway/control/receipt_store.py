@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from gateway.problems import Problem
 from shared.event.record import Origin
 from shared.proof.acked import AckedRequest
+from shared.proof.restored import Restores
 from shared.proof.trail import Trail
 from shared.runtime.kafka.lookup.event_search import (
     SEARCH_S_MAX,
@@ -18,6 +19,7 @@ from shared.runtime.kafka.lookup.event_search import (
     find_request,
     find_trail,
 )
+from shared.runtime.kafka.lookup.restores import find_restores
 
 # Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so
 # that nobody holds them all.
@@ -54,6 +56,9 @@ class ReceiptStore(Protocol):
     ) -> MadeEvents:
         """What a pipeline has made of events, in a stream that it writes to."""
 
+    async def restores(self, *, search_s: float = SEARCH_S_MAX) -> Restores | None:
+        """What restores have told of themselves; None if time did not allow to read that."""
+
 
 class KafkaReceipts:
     """The store that the gateway runs with."""
@@ -62,6 +67,7 @@ class KafkaReceipts:
         self.request = partial(find_request, bootstrap_servers)
         self.trail = partial(find_trail, bootstrap_servers)
         self.made = partial(find_made, bootstrap_servers)
+        self.restores = partial(find_restores, bootstrap_servers, search_s=SEARCH_S_MAX)
 
 
 class SearchTurns:

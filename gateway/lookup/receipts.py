@@ -34,6 +34,7 @@ from shared.event.record import Origin
 from shared.event.times import MINUTE_MS, rfc3339
 from shared.event.topics import STREAM_RETENTION_MS, stream_and_name, stream_of
 from shared.proof.acked import REQUEST_ID, AckedRequest, request_time_ms
+from shared.proof.restored import Restores
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Place
 from shared.retry.schedule import RetrySchedule
@@ -52,6 +53,8 @@ _YOUNG_MS = MINUTE_MS
 # The stream's log has no older events for sure; the ledger is kept for longer, for the audit.
 _EXPIRED_MS = STREAM_RETENTION_MS
 _SOON = ((b"retry-after", b"1"),)
+# A stream is restored now and then, and seldom twice.
+RESTORES_MAX = 20
 # Whoever searches has one of few turns: what pipelines made is looked for no longer than that.
 _CHAIN_S_MAX = 6.0
 
@@ -92,6 +95,10 @@ class ShownReceipt(BaseModel):
     derived: list["ShownDerived"] = Field(
         description="What pipelines have made of these events, and where that is by now."
     )
+    restored: list["ShownRestore"] = Field(
+        description="Restores that have put events of the page into a stream again, the newest "
+        f"{RESTORES_MAX}, the oldest of them first."
+    )
     next: str | None
 
 
@@ -106,6 +113,14 @@ class ShownDerived(BaseModel):
     count: int
     destinations: dict[str, dict[At, int]]
     events: list[ShownMade]
+
+
+class ShownRestore(BaseModel):
+    restore: str = Field(description="Its id, as the header hifi-restored has it.")
+    stream: str = Field(description="Into which stream.")
+    began_at_ms: int = Field(description="When it put back its first event.")
+    last_at_ms: int = Field(description="And when its newest.")
+    events: list[str] = Field(description="Which of these, by id.")
 
 
 @router.get(
@@ -140,6 +155,8 @@ async def show_receipt(
         shown = [origin for origin, _ in page]
         chain = Chain(plane, caller, count_max=query.limit)
         derived = await chain.of(stream, shown, trail)
+        restores = await plane.receipts.restores()
+        restored = await asyncio.to_thread(_restored, restores, stream, page, request)
         tries = await asyncio.to_thread(failed_tries, trail, shown, dict(_events(request)))
     return as_json(
         {
@@ -147,12 +164,18 @@ async def show_receipt(
             "stream": stream,
             "accepted_at_ms": request.accepted_at_ms,
             "count": max(request.count, len(request.ids)),
-            "is_complete": request.is_complete and trail.is_whole and chain.is_whole,
+            "is_complete": request.is_complete
+            and trail.is_whole
+            and chain.is_whole
+            and restores is not None,
             "destinations": {_name(who): counts_of(events) for who, events in places.items()},
             "events": [_event(places, *each) for each in page],
             "failed_tries": [each.model_dump() for each in tries[-TRIES_MAX:]],
             "failed_try_count": len(tries),
             "derived": derived,
+            "restored": [each.model_dump() for each in restored if chain.sees(each.stream)][
+                -RESTORES_MAX:
+            ],
             "next": str(_place(more[0][0])) if more else None,
         }
     )
@@ -232,7 +255,7 @@ class Chain:
                 continue
             when = (min(r.started_at_ms for r in told), max(r.ended_at_ms for r in told))
             for to in sorted({output.stream for output in pipeline.streams_to}):
-                if not self._sees(to):
+                if not self.sees(to):
                     continue
                 left_s = self._until_s - time.monotonic()
                 if left_s <= 0 or self.count_max <= 0:
@@ -251,7 +274,7 @@ class Chain:
                 self.is_whole &= further.is_whole
                 yield _hop(pipeline, to, found.made, places), (to, list(found.made), further)
 
-    def _sees(self, stream: str) -> bool:
+    def sees(self, stream: str) -> bool:
         try:
             self.caller.stream(stream, self.plane.configuration)
         except Problem:
@@ -295,6 +318,29 @@ async def _follow(
     schedule = RetrySchedule().scaled(plane.settings.time_scale)
     places = await asyncio.to_thread(whereabouts, trail, origins, destination_ids, schedule)
     return trail, places
+
+
+def _restored(
+    restores: Restores | None,
+    stream: str,
+    page: Collection[tuple[Origin, str]],
+    request: AckedRequest,
+) -> list[ShownRestore]:
+    """Which restores have put these events back, also into the stream that they came from."""
+    shown = []
+    for said in restores.out_of(stream) if restores else ():
+        ids = [event_id for origin, event_id in page if said.has(origin, request.accepted_at_ms)]
+        if ids:
+            shown.append(
+                ShownRestore(
+                    restore=said.id,
+                    stream=said.to_stream,
+                    began_at_ms=said.began_ms,
+                    last_at_ms=said.last_ms,
+                    events=ids,
+                )
+            )
+    return shown
 
 
 def _unknown() -> Problem:

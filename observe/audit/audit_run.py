@@ -39,9 +39,8 @@ Key = tuple[str, int]
 BooksKey = tuple[str, int | None]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
 # Of a history that is older than the ledger, so much is read; and so much in one run, also of what
-# pipelines write. A longer one is read if there is something restored where it begins.
+# pipelines and restores write.
 _BACK_MAX = 100_000
-_PROBE, _PROBES = 2_500, 20
 _LOOK_UP_MAX = 200_000
 # Minutes are stated with all of their ids in memory, 200 bytes each for a moment: so many events in
 # one run, or one minute if that has more.
@@ -81,8 +80,6 @@ class Audit:
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
     # Minutes that nothing names any more, with the events they had then.
     _nameless: dict[Key, int] = field(default_factory=dict)
-    # Where long histories begin, and whether with something restored.
-    _probed: dict[KafkaPartition, tuple[int, bool]] = field(default_factory=dict)
 
     async def run(
         self,
@@ -148,7 +145,8 @@ class Audit:
         noted: dict[Key, Any]
         for noted in (memory.stated, self._nameless):
             for topic, minute_ms in [key for key in noted if 0 <= key[1] < before_ms]:
-                if minute_ms not in memory.books.ledgers.get(topic, _NO_LEDGER):
+                is_open = minute_ms in memory.books.ledgers.get(topic, _NO_LEDGER)
+                if not is_open and (topic, minute_ms) not in memory.books.closed:
                     del noted[topic, minute_ms]
         for listed in (self._missing, self._listed):
             for key in [key for key in listed if key not in self._shown]:
@@ -195,8 +193,9 @@ class Audit:
         at_ms, log_then = self._logs[0]
         is_ripe = at_ms <= ripe_ms
         ripe = log_then if is_ripe else {}
-        derived = world.derived | await self._restored(ripe, world)
-        unclaimed = books.unclaimed(ripe, back_max=_BACK_MAX, derived=derived)
+        begins = await self.kafka.restored()
+        begins |= {where: 0 for where in ripe if where[0] in world.derived}
+        unclaimed = books.unclaimed(ripe, back_max=_BACK_MAX, begins=begins)
         holes, unasked = _shared_out(unclaimed, _LOOK_UP_MAX)
         unasked |= {where.topic for where in world.log.keys() - log_then.keys()}
         suspects = books.to_look_up(world, self.rules)
@@ -216,21 +215,6 @@ class Audit:
         asked_ms = at_ms if is_ripe else 0
         known = replace(world, asked_ms=asked_ms, unasked=frozenset(unasked))
         return known, logged, absent
-
-    async def _restored(self, ripe: Ranges, world: World) -> set[str]:
-        """The topics of which long histories that nobody claims begin with something restored."""
-        begins: dict[KafkaPartition, int] = {}
-        for (topic, partition), (at, end) in ripe.items():
-            ledger = self.memory.books.ledgers.get(topic, _NO_LEDGER)
-            is_long = ledger.first_claimed(partition, end) - at > _BACK_MAX
-            if is_long and topic not in world.derived:
-                begins[KafkaPartition(topic, partition)] = at
-        unknown = [it for it, at in begins.items() if self._probed.get(it, (-1,))[0] != at]
-        wanted = {it: Offsets.of([(begins[it], begins[it] + _PROBE)]) for it in unknown[:_PROBES]}
-        found = await asyncio.to_thread(self.job.look_up, wanted, world.log) if wanted else []
-        restored = {run.where for run in found if run.is_restored}
-        self._probed |= {where: (begins[where], where in restored) for where in wanted}
-        return {it.topic for it in begins if self._probed.get(it, (-1, False))[1]}
 
     def _claim_from_log(
         self, holes: Mapping[KafkaPartition, Offsets], logged: Iterable[LoggedRun]

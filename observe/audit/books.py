@@ -32,12 +32,13 @@ from observe.audit.minutes import (
     account_for,
     confirmed,
     enter_outcomes,
+    late_ones,
     number_of,
     remember_suspects,
 )
-from shared.event.record import KafkaPartition, Ranges
+from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
-from shared.event.topics import pipeline_of, stream_and_name, stream_topic
+from shared.event.topics import pipeline_of, topic_of
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, MinuteState, Node, Unsettled
@@ -81,20 +82,19 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         self.done[where] = self.done.get(where, Offsets()).minus(taken)
 
     def unclaimed(
-        self, log: Ranges, *, back_max: int, derived: AbstractSet[str] = frozenset()
+        self, log: Ranges, *, back_max: int, begins: Position
     ) -> Iterator[tuple[KafkaPartition, int, int]]:
-        """What the log has and nobody claimed: a gateway died before it wrote its ledger.
+        """What the log has and nobody claimed: its gateway died, a pipeline or a restore wrote it.
 
-        Or a pipeline or a restore wrote it: to one of the topics `derived`. In others history from
-        before there was a ledger is left out, if it is longer than `back_max`.
+        Before the first claim and what `begins` is history, left out if longer than `back_max`.
         """
-        for (topic, partition), (start, end) in log.items():
-            ledger = self.ledgers.get(topic, _NO_LEDGER)
-            first = ledger.first_claimed(partition, end)
-            begin = start if first - start <= back_max or topic in derived else first
-            claimed = ledger.claimed.get(partition, Offsets())
-            for low, high in Offsets.of([(begin, end)]).minus(claimed):
-                yield KafkaPartition(topic, partition), low, high
+        for where, (start, end) in log.items():
+            ledger = self.ledgers.get(where[0], _NO_LEDGER)
+            first = ledger.first_claimed(where[1], end)
+            begin = min(first, begins.get(where, first)) if first - start > back_max else start
+            claimed = ledger.claimed.get(where[1], Offsets())
+            for low, high in Offsets.of([(max(start, begin), end)]).minus(claimed):
+                yield KafkaPartition(*where), low, high
 
     def to_look_up(self, world: World, rules: Rules) -> dict[KafkaPartition, Offsets]:
         """Offsets that a lane has passed and left without an outcome; the log may not have them."""
@@ -311,24 +311,25 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             wanted = world.destinations[topic]
             all_books = self.of_minute(topic, minute_ms, ended, wanted)
             if len(all_books) == len(wanted):
-                self._close(topic, minute_ms, all_books)
+                self._close(topic, minute_ms, all_books, world.now_ms)
                 continue
             for books in ended:
                 if books.state is MinuteState.COMPLETE:
                     self._settle(topic, minute_ms, books)
         self._sweep(world, rules, held)
         # One that was opened again is made up of both parts for as long as it is open.
-        self.closed = {
-            (topic, minute_ms): closed
-            for (topic, minute_ms), closed in self.closed.items()
-            if minute_ms < 0 or minute_ms >= old_ms or minute_ms in self.ledgers[topic]
+        keys = {*self.closed, *((topic_of(lane), at_ms) for lane, at_ms in self.not_passed)}
+        known = {
+            (topic, at_ms)
+            for topic, at_ms in keys
+            if at_ms < 0 or at_ms >= old_ms or at_ms in self.ledgers.get(topic, ())
         }
+        known |= late_ones(self.closed, known, old_ms)
+        self.closed = {key: closed for key, closed in self.closed.items() if key in known}
         self.not_passed = {
             (lane, minute_ms): counts
             for (lane, minute_ms), counts in self.not_passed.items()
-            if minute_ms < 0
-            or minute_ms >= old_ms
-            or minute_ms in self.ledgers.get(stream_topic(stream_and_name(lane)[0]), ())
+            if (topic_of(lane), minute_ms) in known
         }
 
     def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
@@ -341,7 +342,8 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             for minute_ms in ledger.times_ms() if all(settled) else ():
                 is_over = world.is_over(topic, minute_ms, ledger.look(minute_ms), rules)
                 if is_over and all(number_of(minute_ms) in each for each in settled):
-                    self._close(topic, minute_ms, self.of_minute(topic, minute_ms, (), wanted))
+                    all_books = self.of_minute(topic, minute_ms, (), wanted)
+                    self._close(topic, minute_ms, all_books, world.now_ms)
             for minute_ms, minute in list(ledger.minutes.items()):
                 is_old = 0 <= minute_ms < old_ms and (topic, minute_ms) not in held
                 if is_old and world.is_asked(topic, minute_ms, minute, rules):
@@ -365,15 +367,15 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
                 known.done.add(*span)
             known.forget(offsets)
 
-    def _close(self, topic: str, minute_ms: int, settled: Iterable[MinuteBooks]) -> None:
+    def _close(self, topic: str, minute_ms: int, books: Iterable[MinuteBooks], at_ms: int) -> None:
         ledger = self.ledgers[topic]
         minute = ledger.unpack(minute_ms)
         del ledger.minutes[minute_ms]
         kept = self.closed.setdefault((topic, minute_ms), Closed())
-        kept.acked += minute.count
-        for books in settled:
+        kept.acked, kept.at_ms = kept.acked + minute.count, at_ms
+        for own in books:
             # The books of a reopened minute have those of before in them.
-            kept.outcomes[books.destination_id] = (books.delivered, books.dead)
+            kept.outcomes[own.destination_id] = (own.delivered, own.dead)
         number = number_of(minute_ms)
         for numbers in ledger.settled.values():
             numbers.discard(number, number + 1)

@@ -13,6 +13,7 @@ from shared.event.topics import AUDIT, MINUTES, STATEMENTS
 from shared.proof.overview import MinuteBooks
 from shared.proof.statement import SignedStatement
 from shared.runtime.kafka.lane_positions import LaneGroups
+from shared.runtime.kafka.lookup.restores import read_restores
 from shared.runtime.kafka.only_writer import Write, only_writer
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
@@ -86,6 +87,11 @@ class AuditKafka:
                 )
                 for number in numbers
             )
+
+    async def restored(self) -> dict[KafkaPartition, int]:
+        """From which offsets on restores may have put something back, as they tell themselves."""
+        restores = await read_restores(self._reader)
+        return restores.begins() if restores else {}
 
     async def saved_memory(self) -> bytes | None:
         return await saved_memory(self._reader)

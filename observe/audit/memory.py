@@ -12,10 +12,15 @@ import structlog
 from msgspec import Struct, field
 
 from observe.audit.books import AuditBooks
+from observe.audit.minutes import number_of
 from shared.event.topics import STATEMENTS, stream_topic
+from shared.proof.intervals import Offsets
 from shared.proof.statement import Counts, SignedStatement
 
 log = structlog.get_logger()
+
+# A stream with events in every minute has one span of minutes that were stated.
+_SPANS_MAX = 1_000
 
 
 class Stated(Struct):
@@ -40,6 +45,8 @@ class Memory(Struct, forbid_unknown_fields=True):
     stated: dict[tuple[str, int], Stated] = {}
     # The digest of each stream's newest statement, by topic.
     chain: dict[str, str] = {}
+    # By topic: the numbers of the minutes that were ever stated.
+    ever: dict[str, Offsets] = {}
     # Records that could not be read: when, of which kind, how many.
     unreadable: list[tuple[int, str, int]] = []
 
@@ -68,6 +75,20 @@ class Memory(Struct, forbid_unknown_fields=True):
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
         return f"records of the last day could not be read, and prove nothing: {kinds}"
 
+    def note_stated(self, topic: str, minute_ms: int) -> None:
+        """A minute has a statement, and will have had one when all else of it is forgotten."""
+        number = number_of(minute_ms)
+        stated = self.ever.setdefault(topic, Offsets())
+        stated.add(number, number + 1)
+        if len(spans := list(stated)) > _SPANS_MAX:
+            # Two of the longest ago become one, as if what lies between had been stated.
+            stated.add(spans[0][1], spans[1][0])
+
+    def is_forgotten(self, topic: str, minute_ms: int) -> bool:
+        """Whether a minute was stated, and what that was about is not known any more."""
+        is_known = (topic, minute_ms) in self.stated
+        return not is_known and number_of(minute_ms) in self.ever.get(topic, ())
+
     @property
     def statements_read(self) -> int:
         """Up to where the statements in Kafka are known."""
@@ -83,6 +104,7 @@ class Memory(Struct, forbid_unknown_fields=True):
         topic = stream_topic(statement.stream)
         self.read[_STATEMENTS] = offset + 1
         self.chain[topic] = statement.digest
+        self.note_stated(topic, statement.minute_ms)
         self.stated[topic, statement.minute_ms] = Stated(
             statement.revision,
             statement.acked + statement.derived,
@@ -92,7 +114,8 @@ class Memory(Struct, forbid_unknown_fields=True):
         )
 
 
-_STATEMENTS = ("statement", STATEMENTS, 0)
+# An older release did not note which minutes were stated: by this name they are read again once.
+_STATEMENTS = ("stated", STATEMENTS, 0)
 
 
 def digest_of(acked: int, root: str, destinations: Mapping[str, Counts]) -> str:

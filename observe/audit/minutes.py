@@ -7,6 +7,7 @@ duplicates, retries and restarts change nothing.
 """
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import reduce
 
@@ -25,6 +26,9 @@ from shared.proof.overview import Node
 WRITTEN, PASSED, DEAD = "written", "passed", "dead"
 # What the gateway may take to write its ledger; the log is not asked before.
 _LEDGER_GRACE_MS = 10_000
+# What pipelines and restores write may be of long ago, and a minute of it come in parts: it stays
+# known for a while after it was closed, but at most so many of all streams (1 KB each).
+_LATE_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,22 @@ class Closed(Struct, forbid_unknown_fields=True):
     derived: int = 0
     # Those of its events that only the log names.
     in_log: dict[int, Offsets] = {}
+    # When that was.
+    at_ms: int = 0
+
+
+def late_ones(
+    closed: Mapping[tuple[str, int], Closed],
+    others: AbstractSet[tuple[str, int]],
+    old_ms: int,
+) -> set[tuple[str, int]]:
+    """Of those that are not among the others: closed lately, with more that may come of the log."""
+    late = [
+        key
+        for key, one in closed.items()
+        if key not in others and one.in_log and one.at_ms >= old_ms
+    ]
+    return set(sorted(late, key=lambda key: -closed[key].at_ms)[:_LATE_MAX])
 
 
 class Outcomes(Struct, forbid_unknown_fields=True):

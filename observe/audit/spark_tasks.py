@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from observe.audit.arrow_ids import root_of_lines
 from observe.audit.evidence import Evidence
-from shared.event.derived import RESTORED, VIA
+from shared.event.derived import VIA
 from shared.event.envelope import open_stream_record
 from shared.event.record import KafkaPartition
 from shared.proof.acked import AckedRow, audited_minute
@@ -56,8 +56,6 @@ class LoggedRun:
     ids: list[str]
     # A pipeline wrote them.
     is_derived: bool = False
-    # A restore has put them back.
-    is_restored: bool = False
 
     @property
     def end(self) -> int:
@@ -168,7 +166,7 @@ def look(
                 names = {name for name, _ in record.headers}
                 one = LoggedRun(
                     where, origin.offset, minute, event.accepted_at_ms, [event.event_id],
-                    VIA in names, RESTORED in names,
+                    VIA in names,
                 )  # fmt: skip
                 if runs and _are_one(runs[-1], one):
                     runs[-1].ids.append(event.event_id)
@@ -180,8 +178,8 @@ def look(
 
 
 def _are_one(run: LoggedRun, more: LoggedRun) -> bool:
-    return (run.where, run.end, run.minute, run.is_derived, run.is_restored) == (
-        more.where, more.first, more.minute, more.is_derived, more.is_restored,
+    return (run.where, run.end, run.minute, run.is_derived) == (
+        more.where, more.first, more.minute, more.is_derived,
     )  # fmt: skip
 
 

@@ -33,14 +33,20 @@ class Stating:
     _publish: Publish
 
     def to_name(self, world: World) -> Iterator[tuple[str, int]]:
-        """The minutes whose ids must be read, by topic: they are over, and have new events."""
+        """The minutes whose ids must be read, by topic: they are over, and have new events.
+
+        What comes to a minute that was stated and forgotten is in no statement: the one there is
+        stands, as another would be about a part of its events.
+        """
         for topic, ledger in self._memory.books.ledgers.items():
             for minute_ms, minute in sorted(ledger.minutes.items()):
                 stated = self._memory.stated.get((topic, minute_ms))
                 acked = self._memory.books.acked(topic, minute_ms)
                 # Fewer than were stated: Kafka has deleted a part of what named them meanwhile.
-                if world.is_over(topic, minute_ms, minute, self._rules) and (
-                    stated is None or stated.acked < acked
+                if (
+                    world.is_over(topic, minute_ms, minute, self._rules)
+                    and (stated is None or stated.acked < acked)
+                    and not self._memory.is_forgotten(topic, minute_ms)
                 ):
                     yield topic, minute_ms
 
@@ -85,6 +91,7 @@ class Stating:
             )
             made.append(self._signer.sign(statement))
             memory.chain[topic] = statement.digest
+            memory.note_stated(topic, minute_ms)
         await self._publish(made)
 
     def _judged(

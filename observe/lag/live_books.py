@@ -14,10 +14,11 @@ import structlog
 from observe.lag.progress import Progress
 from shared.config.configuration import Configuration, RemovedDestination
 from shared.event.record import KafkaPartition, Origin, Ranges
-from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
+from shared.event.topics import RECEIPTS, RESTORES, RETRIER, stream_and_name, stream_topic, topic_of
 from shared.proof.balance import Balance
 from shared.proof.overview import PipelineView, RemovedView, UnknownView
 from shared.proof.receipt import receipts_of
+from shared.proof.restored import Restores
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import Follow, KafkaReader, open_reader
@@ -46,6 +47,8 @@ class LiveBooks:
     _progress: dict[str, Progress] = field(default_factory=dict)
     # Where the logs of streams began and ended when they were looked at, by topic.
     _logs: dict[str, dict[KafkaPartition, tuple[int, int]]] = field(default_factory=dict)
+    # What restores have told of themselves.
+    restores: Restores = field(default_factory=Restores)
 
     @property
     def destination_ids(self) -> list[str]:
@@ -77,7 +80,7 @@ class LiveBooks:
 
     def log_of(self, destination_id: str) -> Ranges:
         """The log of a destination's stream, by Kafka partition."""
-        return self._logs.get(stream_topic(stream_and_name(destination_id)[0]), {})
+        return self._logs.get(topic_of(destination_id), {})
 
     def acked_count(self, stream: str) -> int:
         """How many events the log of a stream holds."""
@@ -110,6 +113,8 @@ class LiveBooks:
         """Enter the receipts that have come; gives everything that has, by topic."""
         values = await self._follow.values(wait_s=POLL_S)
         at_ms = now_ms()
+        for value in values.get(RESTORES, ()):
+            self.restores.take(value)
         for sheet in values.get(RECEIPTS, ()):
             for receipt in receipts_of(sheet):
                 if receipt is None:
@@ -147,7 +152,7 @@ async def open_books(
 ) -> AsyncIterator[LiveBooks]:
     """Books of one's own, read from Kafka with consumers that belong to no group.
 
-    All receipts are followed, and other topics from a moment (epoch ms) on.
+    All receipts and restores are followed, and other topics from a moment (epoch ms) on.
     """
 
     def starts_late(destination_id: str) -> bool:
@@ -162,5 +167,5 @@ async def open_books(
         ends = await reader.ends(since_ms)
         times_ms = {partition: since_ms[partition.topic] for partition in ends}
         recent = {**ends, **await reader.offsets_at(times_ms)}
-        follow = reader.follow({**await reader.starts([RECEIPTS]), **recent})
+        follow = reader.follow({**await reader.starts([RECEIPTS, RESTORES]), **recent})
         yield LiveBooks(follow, peeker, groups, starts_late)

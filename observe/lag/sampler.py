@@ -41,6 +41,7 @@ from shared.proof.overview import (
     Unsettled,
     worst,
 )
+from shared.proof.restored import RestoredView
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -239,6 +240,7 @@ class Sampler:
             acked=max([books.acked_count(name), *(view.balance.acked for view in destinations)]),
             spread=stream.spread.view(configuration.streams[name].partition_count, now_ms=at_ms),
             last_accepted_at_ms=stream.last_accepted_at_ms,
+            restored=RestoredView.of(books.restores.into(name)),
         )
 
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:

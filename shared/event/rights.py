@@ -26,6 +26,7 @@ from shared.event.topics import (
     RECEIPTS,
     REDRIVEN,
     REQUESTS,
+    RESTORES,
     RETRY_PREFIX,
     SHARES,
     STATE,
@@ -92,8 +93,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         # Keys that were used and shares of quotas are told to the other gateways.
         *_both(CONFIG, REDRIVEN, REQUESTS, SHARES),
         *_write(PROBE),
-        # Whether a pipeline runs, as whoever runs it tells.
-        *_read(PIPELINES),
+        # Whether a pipeline runs, as whoever runs it tells; and what was restored.
+        *_read(PIPELINES, RESTORES),
         # How long they keep something is asked when a stream is removed; and that a dead letter
         # was sent again is in a receipt.
         *(
@@ -143,7 +144,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(RETRY_PREFIX, "Read", "DescribeConfigs"),
         *(
             Right("topic", topic, ("Read", "Describe", "DescribeConfigs"))
-            for topic in (ACKED, RECEIPTS, DEAD, CONFIG, STATE, PIPELINES, REDRIVEN)
+            for topic in (ACKED, RECEIPTS, DEAD, CONFIG, STATE, PIPELINES, REDRIVEN, RESTORES)
         ),
         *(
             Right("topic", topic, ("Read", "Write", "Describe", "DescribeConfigs"))

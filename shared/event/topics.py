@@ -50,6 +50,7 @@ LANES = "hifi.lanes"
 TERMS = "hifi.terms"
 PIPELINES = "hifi.pipelines"
 ARCHIVE = "hifi.archive"
+RESTORES = "hifi.restores"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
@@ -171,6 +172,11 @@ def stream_and_name(destination_id: str) -> tuple[str, str]:
 def retry_key(destination: str) -> bytes:
     """The key on a retry tier: all that waits for a destination is in one Kafka partition of it."""
     return destination.encode()
+
+
+def topic_of(lane: str) -> str:
+    """What a destination or a pipeline takes its events from."""
+    return stream_topic(stream_and_name(lane)[0])
 
 
 def lane_group(destination: str) -> str:
@@ -315,6 +321,7 @@ def fixed_specs(
         TopicSpec(PIPELINES, 1, _COMPACTED),
         # Of each object of an archive what is said of it, which also stands beside the object.
         TopicSpec(ARCHIVE, 1, _log(RECEIPTS_RETENTION_MS)),
+        restores_spec(),
         # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         redriven_spec(),
@@ -353,6 +360,12 @@ def redriven_spec() -> TopicSpec:
     """Marks of dead letters that were sent again: one for each, and longer than they rest."""
     kept = {**_log(REDRIVEN_RETENTION_MS), **_SEGMENTS}
     return TopicSpec(REDRIVEN, 1, {**kept, "cleanup.policy": "compact,delete"})
+
+
+def restores_spec() -> TopicSpec:
+    """The newest word of each restore, for longer than there is anything of it to be seen."""
+    kept = {**_log(RECEIPTS_RETENTION_MS), **_SEGMENTS, "segment.bytes": str(LANES_SEGMENT_BYTES)}
+    return TopicSpec(RESTORES, 1, {**kept, "cleanup.policy": "compact,delete"})
 
 
 def _log(retention_ms: int) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from shared.event.spread import SpreadView
 from shared.proof.balance import Balance
 from shared.proof.last_answer import FailedTry, LastAnswer
 from shared.proof.log_buckets import LogBuckets
+from shared.proof.restored import NOT_RESTORED, RestoredView
 
 
 class StreamVerdict(Enum):
@@ -266,6 +267,7 @@ class StreamView:
     spread: SpreadView | None = None
     # Of the newest one acknowledged since the observer started; 0: none was.
     last_accepted_at_ms: int = 0
+    restored: RestoredView = NOT_RESTORED
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,15 @@ from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from shared.event.derived import ORIGIN, VIA
 from shared.event.envelope import Envelope, event_headers
 from shared.event.record import Origin, RecordOut
-from shared.event.topics import ACKED, fixed_specs, stream_of, stream_spec, stream_topic
+from shared.event.topics import ACKED, RESTORES, fixed_specs, stream_of, stream_spec, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
+from shared.proof.restored import Restored
 from shared.retry.routing import route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.component.gateway.test_receipt_chain import a_restore
 from tests.contract.conftest import Gap
 from tests.support.gateway_fixtures import FakeReceipts
 from tests.support.kafka_log import write_rows
@@ -38,6 +40,7 @@ class Ground:
     tell: Callable[[Receipt], None]
     # A pipeline writes an event of this id, made of the one at a place.
     derive: Callable[[str, str, Origin], None]
+    restore: Callable[[Restored], None]
 
 
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
@@ -50,7 +53,11 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
             place = Origin(topic, 0, next(places))
             fake.derived.append((pipeline, place, event_id, of, now_ms()))
 
-        yield Ground(fake, topic, fake.ledger.append, fake.receipts.append, derive)
+        def restore(said: Restored) -> None:
+            assert fake.restored is not None
+            fake.restored.take(said.to_json())
+
+        yield Ground(fake, topic, fake.ledger.append, fake.receipts.append, derive, restore)
         return
     servers = request.getfixturevalue("kafka").bootstrap_servers
     stream = f"receipts-{uuid.uuid4().hex}"
@@ -67,6 +74,7 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
         lambda row: run(write(RecordOut(ACKED, stream.encode(), row.to_bytes(), ()))),
         lambda receipt: run(write(route_receipt(receipt))),
         lambda pipeline, event_id, of: run(write(a_derived(stream, pipeline, event_id, of))),
+        lambda said: run(write(RecordOut(RESTORES, said.key.encode(), said.to_json(), ()))),
     )
 
 
@@ -174,3 +182,17 @@ def test_what_a_pipeline_made_of_events_is_found_by_them(ground: Ground) -> None
     some = run(ground.store.made([first], "p", to, when, count_max=1))
     assert len(some.made) >= 1
     assert not some.is_whole
+
+
+def test_what_restores_tell_of_themselves_is_read_and_the_newest_word_counts(
+    ground: Ground,
+) -> None:
+    stream, of = stream_of(ground.topic), uuid.uuid4().hex
+    told = [
+        a_restore(f"{of}-{nth}", stream, *range(count)) for nth, count in ((1, 2), (2, 3), (1, 4))
+    ]
+    for said in told:
+        ground.restore(said)
+    restores = run(ground.store.restores())
+    assert restores is not None
+    assert restores.into(stream) == told[1:]

@@ -40,6 +40,7 @@ from shared.event.times import DAY_MS
 from shared.event.topics import DEAD, REQUESTS, TopicSpec, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
+from shared.proof.restored import Restores
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Age, DeadLetterFilter, Letter, Place, open_letter
 from shared.retry.decision import DeadLetter
@@ -249,6 +250,8 @@ class FakeReceipts:
     # As if time had ended here.
     read_until_ms: int | None = None
     is_whole: bool = True
+    # None: as if time had ended there.
+    restored: Restores | None = field(default_factory=Restores)
     error: KafkaUnavailableError | None = None
     # Searches for these go on until their event is set.
     holds: dict[str, threading.Event] = field(default_factory=dict)
@@ -285,6 +288,10 @@ class FakeReceipts:
                 found.made[place] = (event_id, of)
         found.is_whole = len(found.made) < count_max
         return found
+
+    async def restores(self, *, search_s: float = 6.0) -> Restores | None:
+        assert search_s > 0
+        return self.restored
 
     async def trail(
         self,

@@ -1,7 +1,8 @@
 """Restores events of an archive into a stream: each at its Kafka partition, in its order, once.
 
-Some of them at a time are one transaction, with how far the restore is (ADR 0026). Whoever begins
-one into the same stream ends any earlier one; the same again goes on where that was.
+Some of them at a time are one transaction, with how far the restore is (ADR 0026) and what it has
+put back so far (ADR 0092). Whoever begins one into the same stream ends any earlier one; the same
+again goes on where that was.
 """
 
 import asyncio
@@ -12,24 +13,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.cli.archive.places import StoreError
+from deploy.cli.archive.put_back import PutBack, nothing_yet
 from shared.event.derived import RESTORED
-from shared.event.record import Headers, KafkaPartition
-from shared.event.topics import restore_group, restore_writer, stream_topic
+from shared.event.record import KafkaPartition
+from shared.event.topics import RESTORES, restore_group, restore_writer, stream_topic
 from shared.proof.archived import Archived, ArchiveId, Laid, laid
+from shared.proof.restored import Restored
 from shared.runtime.archive.files import read_object, rows_of
 from shared.runtime.archive.reading import Damage, fetched, listed
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
-from shared.runtime.kafka.only_writer import only_writer
+from shared.runtime.kafka.lookup.restores import read_restores
+from shared.runtime.kafka.only_writer import Row, only_writer
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.setup_error import SetupError
 
 # Of one transaction: enough that its cost is shared by many, and quick enough for Kafka's 10 s.
 _EVENTS, _BYTES = 2_000, 4_194_304
 
 # Until it knows who keeps positions.
 _NEW_KAFKA_S, _AGAIN_S = 30.0, 0.2
-
-Row = tuple[str, bytes | None, bytes | None, Headers, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class Restoring:
     done: int = field(default=0, init=False)
     # By Kafka partition: the offset in the archive from which on events are missing.
     _next: dict[int, int] = field(default_factory=dict, init=False)
+    _put_back: PutBack = field(init=False)
 
     async def run(self) -> AsyncGenerator[int, None]:
         """After each transaction, how many events are there; safe to stop at any moment."""
@@ -131,17 +137,21 @@ class Restoring:
             # From now on nobody else's restore into this stream writes anything.
             known = await self._known(group)
             self._next = {where.partition: reach.at for where, reach in known.items()}
+            self._put_back = PutBack(await self._before(topic))
             began_s, sent = time.monotonic(), 0
             chunks = self._chunks(topic)
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                 rows, nexts = chunk
+                events = len(rows)
                 told = {
                     KafkaPartition(topic, partition): (at, Reach(at, at).word)
                     for partition, at in nexts.items()
                 }
-                await write(rows, {group: told})
-                sent += len(rows)
-                self.done += len(rows)
+                said = self._put_back.said(now_ms())
+                account = (RESTORES, said.key.encode(), said.to_json(), ())
+                await write([*rows, account], {group: told})
+                sent += events
+                self.done += events
                 if wanted.rate_per_s:
                     ahead_s = sent / wanted.rate_per_s - (time.monotonic() - began_s)
                     await asyncio.sleep(max(0.0, ahead_s))
@@ -161,6 +171,16 @@ class Restoring:
                     await asyncio.sleep(_AGAIN_S)
         finally:
             await positions.close()
+
+    async def _before(self, topic: str) -> Restored:
+        """What it has told of itself, or will have put nothing back."""
+        wanted, at_ms = self.wanted, now_ms()
+        async with open_reader(self.bootstrap_servers) as reader:
+            if not await reader.ends([RESTORES]):
+                raise SetupError(f"This Kafka has no topic {RESTORES}: `hifi topics` makes it.")
+            restores, ends = await read_restores(reader), await reader.ends([topic])
+        fresh = nothing_yet(wanted.id, wanted.archive, wanted.to_stream, at_ms=at_ms, ends=ends)
+        return (restores and restores.get(fresh.key)) or fresh
 
     def _chunks(self, topic: str) -> Iterator[tuple[list[Row], dict[int, int]]]:
         """Some rows each, and from where on those of each Kafka partition are missing then."""
@@ -183,8 +203,12 @@ class Restoring:
 
     def _missing(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The events that are not there yet; those that are count as done."""
+        ends: dict[int, int] = {}
         for said, from_offset in self.found.objects:
             at = self._next.get(said.partition, 0)
+            if ends.get(said.partition, from_offset) != from_offset:
+                self._put_back.leave_out(said.partition)
+            ends[said.partition] = said.end
             if at >= said.end and self.wanted.has_all(said) and from_offset == said.first:
                 self.done += said.count
                 continue
@@ -193,11 +217,14 @@ class Restoring:
                 _refuse(data)
             assert isinstance(data, bytes), "it is not damaged"
             for event in rows_of(data):
-                if event["offset"] < from_offset or not self.wanted.takes(event["time_ms"]):
+                if event["offset"] < from_offset:
                     continue
-                if event["offset"] < at:
+                if not self.wanted.takes(event["time_ms"]):
+                    self._put_back.leave_out(said.partition)
+                elif event["offset"] < at:
                     self.done += 1
                 else:
+                    self._put_back.add(said.partition, event, is_of_whole=said.is_whole)
                     yield said.partition, event
 
 

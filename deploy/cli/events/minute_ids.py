@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
+from shared.event.derived import restore_of
 from shared.event.envelope import open_stream_record
 from shared.event.times import minute_of
 from shared.event.topics import ACKED, STATEMENTS, stream_topic
@@ -67,18 +68,20 @@ async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
         return replace(known, ids=ids | await _ids_in_log(log, stream, minute_ms))
 
 
-async def acked_ids(kafka: str, stream: str, wanted: Iterable[str]) -> frozenset[str]:
-    """Those of the ids that the stream's log has."""
-    asked = frozenset(wanted)
+async def acked_ids(
+    kafka: str, stream: str, wanted: Iterable[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Those of the ids that the stream's log has, and those of them that a restore put back."""
+    asked, found, restored = frozenset(wanted), set[str](), set[str]()
     async with open_reader(kafka) as log:
         events = await log.since([stream_topic(stream)], 0)
-        return frozenset(
-            [
-                event_id
-                async for record in events.records()
-                if (event_id := open_stream_record(record).event_id) in asked
-            ]
-        )
+        async for record in events.records():
+            event_id = open_stream_record(record).event_id
+            if event_id in asked:
+                found.add(event_id)
+                if restore_of(record.headers):
+                    restored.add(event_id)
+    return frozenset(found), frozenset(restored)
 
 
 def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:

@@ -52,6 +52,8 @@ def receipt(
     _print_tries(answer.get("failed_tries", ()), answer.get("failed_try_count", 0))
     for hop in answer.get("derived", ()):
         _print_hop(hop)
+    for restore in answer.get("restored", ()):
+        _print_restore(restore)
     if answer["next"]:
         talk.print(f"there are more: --after {harmless(answer['next'])} shows them", style="dim")
     if not answer["is_complete"]:
@@ -69,6 +71,17 @@ def _print_hop(hop: Mapping[str, Any]) -> None:
     heads = ("event", "made of", "place", "destination", "state", "since", "reason", "attempts", "")
     rows = [(row[0], each["of"], *row[1:]) for each in hop["events"] for row in _rows(each)]
     print_table(heads, rows)
+
+
+def _print_restore(restore: Mapping[str, Any]) -> None:
+    """Who has put some of them back, when, and where."""
+    began, last = when(restore["began_at_ms"]), when(restore["last_at_ms"])
+    ids = ", ".join(map(harmless, restore["events"]))
+    out.print(
+        f"\nthe restore {harmless(restore['restore'])} put"
+        f" {wording.plural(len(restore['events']), 'event')} of these into"
+        f" {harmless(restore['stream'])} again, between {began} and {last}: {ids}"
+    )
 
 
 def _print_tries(tries: Sequence[Mapping[str, Any]], count: int) -> None:

@@ -43,11 +43,13 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
     given = list(read_lines(events))
     ids = [id_of(event.raw) for event in given]
     named = {name: event for name, event in zip(ids, given, strict=True) if name}
-    known = asyncio.run(acked_ids(kafka, stream, named))
+    known, restored = asyncio.run(acked_ids(kafka, stream, named))
     missing = {name: event for name, event in named.items() if name not in known}
     talk.print(
         f"{len(named):,} ids in the file, {len(known):,} of them in Hifi, {len(missing):,} missing"
     )
+    if restored:
+        talk.print(f"A restore has put back {len(restored):,} of those in Hifi.")
     if nameless := ids.count(""):
         talk.print(f"{wording.plural(nameless, 'event')} without an id: nobody can tell of that.")
     if not replay or not missing:

@@ -30,6 +30,7 @@ from observe.console.parts.pieces import (
 from shared.config.configuration import Stream
 from shared.event.spread import SpreadView
 from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, StreamView
+from shared.proof.restored import RestoredView
 
 PATH = "/streams"
 # As many as somebody reads at a time; with 10,000 streams a page stays as long as this.
@@ -192,6 +193,8 @@ def stream_page(name: str, context: PageContext) -> Page | None:
         ("Last event", _last_event(stream, context.overview.at_ms, newest)),
         ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
     ]
+    if stream.restored.count:
+        facts.append(("Put back by restores", _restored(stream.restored, context.overview.at_ms)))
     facts += _spread(stream.spread)
     listed = (
         destinations_table(views, caption=f"Destinations of {name}")
@@ -216,6 +219,13 @@ def stream_page(name: str, context: PageContext) -> Page | None:
             Region("find", find_section(name), is_live=False),
         ),
     )
+
+
+def _restored(restored: RestoredView, now_ms: int) -> str:
+    """They are among the events acknowledged, and were acknowledged once only."""
+    ago_s = max(0, now_ms - restored.last_ms) // 1000
+    ago = f"{wording.duration(ago_s) if ago_s else 'under 1 s'} ago"
+    return f"{wording.plural(restored.count, 'event')} of these; last by {restored.last}, {ago}"
 
 
 def find_section(stream: str) -> Safe:

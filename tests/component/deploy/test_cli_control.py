@@ -19,6 +19,7 @@ from shared.event.topics import stream_topic
 from shared.proof.last_answer import FailedTry
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 from shared.runtime.setup_error import UsageError
+from tests.component.gateway.test_receipt_chain import a_restore
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
     FakeReceipts,
@@ -161,8 +162,11 @@ def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
             hifi(gateway, "receipt", "x")
         assert "not taken" not in hifi(gateway, "receipt", request_id)[1]
         kept.receipts = [a_refused_batch()]
+        assert kept.restored is not None
+        kept.restored.take(a_restore("spring", "orders", 10, 11).to_json())
         _, out, _ = hifi(gateway, "receipt", request_id)
     assert "2 requests not taken" in out
+    assert "the restore spring put 2 events of these into orders again, between" in out
     (line,) = [line for line in out.splitlines() if "no healthy upstream" in line]
     assert all(word in line for word in ("12 ms", "status_503", "msg_1", "3 events: e-1, e-2, ..."))
     # A gateway that was taken over sends no escape sequences to a terminal.

@@ -18,6 +18,7 @@ from deploy.local.ports import pick_free
 from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.proof.balance import Balance
 from shared.proof.overview import StreamVerdict
+from shared.proof.restored import RestoredView
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health
 from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
@@ -45,7 +46,8 @@ def test_status_has_the_words_of_the_console_and_why(
         BooksRow("orders", "shop", balance(), StreamVerdict.OK),
         BooksRow("spare", None, balance(pending=9)),
     ]
-    page = BooksPage("127.0.0.1:9092", now_ms(), "", rows)
+    restored = {"orders": RestoredView(7_000, "spring\x1b", 1_000)}
+    page = BooksPage("127.0.0.1:9092", now_ms(), "", rows, restored=restored)
 
     async def books(_: str, __: int) -> tuple[BooksPage, str]:
         return page, ""
@@ -57,7 +59,10 @@ def test_status_has_the_words_of_the_console_and_why(
     assert ["orders", "crm", "FAILING", "9", "0", "0", "9", "0", "0"] in lines
     assert ["spare", "-", "-", "9", "0", "9", "0", "0", "0"] in lines
     assert "orders/crm: 0 of 9 delivered in 5 min; 503 since 11:44: no \\x1b[2Jhealthy" in printed
-    told = json.loads(CliRunner().invoke(status_app, ["--json"], env=env).stdout)["books"]
+    assert "orders: 7,000 events of these put back by restores, last by spring\\x1b at" in printed
+    answer = json.loads(CliRunner().invoke(status_app, ["--json"], env=env).stdout)
+    assert answer["restored"]["orders"]["count"] == 7_000
+    told = answer["books"]
     assert [row["verdict"] for row in told] == ["FAILING", "OK", None]
     assert told[0]["reason"] == reason
 

@@ -11,6 +11,7 @@ from shared.config.pipeline import Pipeline
 from shared.event.record import Origin
 from shared.event.topics import stream_topic
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of
+from shared.proof.restored import Restored, Restores
 from tests.component.gateway.test_receipts import a_key, a_receipt, an_event, an_id
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
@@ -95,3 +96,60 @@ def test_events_are_followed_through_pipelines_to_the_destinations_beyond() -> N
         page = gateway.client.get(path, params={"limit": 1}, headers=reads_all).json()
         assert [one["count"] for one in page["derived"]] == [1]
         assert page["is_complete"] is False
+
+
+def test_who_may_see_the_stream_is_told_by_which_restore_events_came_there_again() -> None:
+    kept = FakeReceipts(restored=Restores())
+    some, reads_some = a_key("some", "default", "read", streams=frozenset({"orders"}))
+    reader, reads_all = a_key("all", "default", "read")
+    streams = {name: Stream(name) for name in ("orders", "again")}
+    known = Configuration(
+        streams={**streams, "hidden": Stream("hidden", tenant="other")},
+        keys={reader.id: reader, some.id: some},
+    )
+    request_id = an_id()
+    kept.ledger = [a_ledger_row(request_id)]
+    for restore, to_stream, offsets in (
+        ("spring", "again", (10, 12)),
+        ("summer", "orders", (11,)),
+        ("secret", "hidden", (10,)),
+        ("other", "again", (9, 13)),
+    ):
+        assert kept.restored is not None
+        kept.restored.take(a_restore(restore, to_stream, *offsets).to_json())
+    publisher = FakePublisher([stream_topic("orders")])
+    with running_gateway(
+        publisher, FixedConfig(known), Settings(auth="keys"), receipts=kept
+    ) as gateway:
+        path = f"/v1/receipts/{request_id}"
+        said = gateway.client.get(path, headers=reads_all).json()
+        again = {"began_at_ms": 1_500, "last_at_ms": 1_600}
+        assert said["restored"] == [
+            {"restore": "spring", "stream": "again", "events": ["e-1", "e-3"], **again},
+            {"restore": "summer", "stream": "orders", "events": ["e-2"], **again},
+        ]
+        told = gateway.client.get(path, headers=reads_some).json()["restored"]
+        assert [each["restore"] for each in told] == ["summer"]
+        only = gateway.client.get(path, params={"event": "e-3"}, headers=reads_all).json()
+        assert [each["events"] for each in only["restored"]] == [["e-3"]]
+        # What was not read may have told more.
+        kept.restored = None
+        untold = gateway.client.get(path, headers=reads_all).json()
+        assert (untold["restored"], untold["is_complete"]) == ([], False)
+
+
+def a_restore(restore: str, to_stream: str, *offsets: int) -> Restored:
+    """Of events that stood at these offsets."""
+    return Restored(
+        id=restore,
+        tenant="default",
+        stream="orders",
+        to_stream=to_stream,
+        count=len(offsets),
+        began_ms=1_500,
+        last_ms=1_600,
+        begins={2: 0},
+        from_ms=1_000,
+        to_ms=1_100,
+        spans={2: [(offset, offset + 1) for offset in offsets]},
+    )

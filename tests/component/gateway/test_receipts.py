@@ -131,6 +131,7 @@ def test_each_event_is_told_with_its_place_and_what_became_of_it(
         "failed_tries": [],
         "failed_try_count": 0,
         "derived": [],
+        "restored": [],
         "next": None,
     }
     assert [(one["id"], one["partition"], one["offset"]) for one in events] == [

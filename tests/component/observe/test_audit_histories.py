@@ -45,7 +45,7 @@ def judged(seed: Seed) -> list[AuditFinding]:
     }
     books = AuditBooks()
     books.take(evidence_of(seed))
-    for (_, number), low, high in list(books.unclaimed(log, back_max=100_000)):
+    for (_, number), low, high in list(books.unclaimed(log, back_max=100_000, begins={})):
         for offset in range(low, high):
             event = by_place[number, offset]
             minute = audited_minute(event.event_time_ms, event.accepted_at_ms)

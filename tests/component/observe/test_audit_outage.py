@@ -108,6 +108,9 @@ class Outage:
     async def spans(self, topics: Sequence[str]) -> dict[KafkaPartition, tuple[int, int]]:
         return {WHERE: (self.log_start, self.acked)} if TOPIC in topics else {}
 
+    async def restored(self) -> dict[KafkaPartition, int]:
+        return {}
+
 
 def lost(outcome: AuditOutcome, destination: str) -> dict[Node, int]:
     found: dict[Node, int] = {}

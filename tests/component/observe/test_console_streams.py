@@ -10,6 +10,7 @@ import pytest
 from shared.config.configuration import Stream
 from shared.proof.balance import Balance
 from shared.proof.overview import StreamVerdict, StreamView
+from shared.proof.restored import RestoredView
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.support.browser import Browser
 from tests.support.console_fixtures import RunningConsole, configure, overview, running_console
@@ -76,6 +77,15 @@ def test_the_list_has_the_worst_first_and_each_figure_leads_to_what_it_counts(
     ):  # fmt: skip
         assert path in first, path
     assert "1 min 30 s ago" in rows[0]
+    # What restores have put back is told where the stream is.
+    restored = RestoredView(4_321, "spring", shown.at_ms - 90_000)
+    page = "Put back by restores"
+    assert page not in client.get("/streams/orders").text
+    console.show(replace(shown, streams=(*others, replace(orders, restored=restored))))
+    told = client.get("/streams/orders").text
+    assert (page in told, "4,321 events of these; last by spring, 1 min 30 s ago" in told) == (
+        True, True,
+    )  # fmt: skip
     # Nothing is there: nothing to lead to.
     assert "/dead?stream=alone" not in rows[1]
     in_trouble = client.get("/streams?only=trouble").text

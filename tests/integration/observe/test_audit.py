@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from deploy.cli.archive.put_back import nothing_yet
 from deploy.local.cluster import Cluster
 from observe.audit.audit_run import Audit, AuditOutcome
 from observe.audit.kafka import audit_kafka
@@ -20,8 +22,10 @@ from observe.audit.signing import Signer, is_signed
 from observe.audit.spark_job import AuditReads
 from shared.event.derived import RESTORED
 from shared.event.envelope import event_headers
+from shared.event.record import KafkaPartition
 from shared.event.times import MINUTE_MS, minute_of
 from shared.event.topics import (
+    RESTORES,
     fixed_specs,
     restore_writer,
     retry_topic,
@@ -29,6 +33,7 @@ from shared.event.topics import (
     stream_topic,
 )
 from shared.proof.acked import WILD
+from shared.proof.archived import ArchiveId
 from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteState
 from shared.proof.statement import SignedStatement
@@ -158,6 +163,8 @@ async def put_back(kafka: Cluster, stream: str, base_ms: int, count: int) -> lis
     topic, minutes = stream_topic(stream), [list[str]() for _ in range(10)]
     async with topic_admin(kafka.bootstrap_servers) as admin:
         await admin.create_missing([*fixed_specs(TIERS), stream_spec(stream, partition_count=1)])
+    where = {KafkaPartition(topic, 0): 0}
+    restored = nothing_yet("spring", ArchiveId("t", "s", "a"), stream, at_ms=base_ms, ends=where)
     async with only_writer(kafka.bootstrap_servers, restore_writer(stream)) as write:
         for first in range(0, count, 2_000):
             rows = []
@@ -167,7 +174,8 @@ async def put_back(kafka: Cluster, stream: str, base_ms: int, count: int) -> lis
                 facts = event_headers(event_id=event_id, event_time_ms=at_ms, accepted_at_ms=at_ms)
                 rows.append((topic, None, b"{}", (*facts, (RESTORED, b"spring")), 0))
                 minutes[minute].append(event_id)
-            await write(rows)
+            said = replace(restored, count=first + len(rows))
+            await write([*rows, (RESTORES, said.key.encode(), said.to_json(), ())])
     return minutes
 
 

@@ -7,14 +7,17 @@ fewer with --events.
 import asyncio
 from itertools import pairwise
 
+import httpx
 import pytest
 
 from deploy.cli.archive.restoring import Restore, Restoring, found
+from deploy.cli.books import counted_books
 from shared.event.derived import RESTORED
 from shared.event.envelope import EVENT_ID
 from shared.event.topics import ARCHIVE, stream_topic
 from shared.proof.archived import Archived, ArchiveId
 from shared.runtime.archive.reading import lives_of
+from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.lookup.event_search import EventSearch
 from tests.support.archive_runs import (
     bucket_of,
@@ -103,7 +106,8 @@ def test_a_restore_that_is_cut_goes_on_and_nothing_comes_twice(hifi: RunningHifi
     pipeline = document("cut-archive", "cut", to=[{"archive": "archive"}])
     put(hifi.kafka, pipeline)
     asyncio.run(make_streams(hifi.kafka, ["cut-again"]))
-    post_all(hifi, "cut", [{"n": n} for n in range(1_000)])
+    post_all(hifi, "cut", [{"n": n} for n in range(900)])
+    asked = hifi.post("cut", [{"n": n} for n in range(900, 1_000)]).json()
     archive, bucket = ArchiveId("default", "cut", pipeline.name), bucket_of(folder_of(hifi))
     wait_until_kept(bucket, archive, 1_000)
     wanted = Restore("cut", lives_of(bucket, archive)[-1], "cut-again", None, None, 300.0)
@@ -122,6 +126,20 @@ def test_a_restore_that_is_cut_goes_on_and_nothing_comes_twice(hifi: RunningHifi
     assert restored(hifi.kafka, bucket, archive, "cut-again", restore_id="cut").done == 1_000
     assert restored(hifi.kafka, bucket, archive, "cut-again", restore_id="cut").done == 1_000
     assert log_of(hifi.kafka, "cut-again") == log_of(hifi.kafka, "cut")
+    _check_what_is_told_of_it(hifi, asked["request_id"])
+
+
+def _check_what_is_told_of_it(hifi: RunningHifi, request_id: str) -> None:
+    """The restore in the books of the stream, and in the receipt of a request."""
+    configuration = asyncio.run(read_config(hifi.kafka))
+    restored = asyncio.run(counted_books(hifi.kafka, configuration)).restored["cut-again"]
+    assert (restored.count, restored.last) == (1_000, "cut")
+    receipt = httpx.get(f"{hifi.gateway}/v1/receipts/{request_id}", timeout=30).json()
+    assert receipt["is_complete"]
+    (told,) = receipt["restored"]
+    assert (told["restore"], told["stream"]) == ("cut", "cut-again")
+    assert told["events"] == [each["id"] for each in receipt["events"]]
+    assert told["began_at_ms"] < told["last_at_ms"] == restored.last_ms
 
 
 def test_steps_come_before_an_archive(hifi: RunningHifi) -> None:

@@ -16,7 +16,7 @@ from deploy.local.stack import Stack
 from pipelines.jobs.tee import TeeTask, tee
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, RecordOut
-from shared.event.topics import stream_spec, stream_topic
+from shared.event.topics import restores_spec, stream_spec, stream_topic
 from shared.proof.archived import ArchiveId
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.archive_made import bucket_of, sink_of
@@ -68,7 +68,7 @@ def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
 
 async def _make_stream(servers: str, name: str) -> None:
     async with topic_admin(servers) as admin:
-        await admin.create_missing([stream_spec(name)])
+        await admin.create_missing([stream_spec(name), restores_spec()])
 
 
 @contextmanager

@@ -167,12 +167,12 @@ def test_offsets_given_to_two_events_mean_that_the_first_is_gone() -> None:
 def test_what_the_log_claimed_first_is_the_same_event_when_its_row_comes() -> None:
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 3)], delivered=[(0, 9)]))
-    assert list(books.unclaimed({WHERE: (0, 9)}, back_max=100)) == [(WHERE, 3, 9)]
+    assert list(books.unclaimed({WHERE: (0, 9)}, back_max=100, begins={})) == [(WHERE, 3, 9)]
     for offset in range(3, 9):
         one = replace(claim(M0, offset, offset + 1), ledger=(-1, 0, 0))
         books.ledgers[TOPIC].enter(one, is_from_log=True)
     books.take(evidence([claim(M0, 5, 9)]))
-    assert not list(books.unclaimed({WHERE: (0, 9)}, back_max=100))
+    assert not list(books.unclaimed({WHERE: (0, 9)}, back_max=100, begins={}))
     (finding,) = books.judge(world(9, end=9), AT_ONCE, {})
     assert (finding.books.acked, finding.losses) == (9, ())
 
@@ -181,10 +181,14 @@ def test_history_from_before_the_ledger_is_left_out_if_it_is_long() -> None:
     books = AuditBooks()
     books.take(evidence([claim(M0, 500, 510)]))
     log = {WHERE: (0, 520)}
-    assert list(books.unclaimed(log, back_max=500)) == [(WHERE, 0, 500), (WHERE, 510, 520)]
-    assert list(books.unclaimed(log, back_max=499)) == [(WHERE, 510, 520)]
-    assert not list(AuditBooks().unclaimed({WHERE: (0, 520)}, back_max=100))
-    assert list(AuditBooks().unclaimed({WHERE: (0, 5)}, back_max=100)) == [(WHERE, 0, 5)]
+    found = list(books.unclaimed(log, back_max=500, begins={}))
+    assert found == [(WHERE, 0, 500), (WHERE, 510, 520)]
+    assert list(books.unclaimed(log, back_max=499, begins={})) == [(WHERE, 510, 520)]
+    for restored, begin in ((0, 0), (300, 300), (515, 500)):
+        found = list(books.unclaimed(log, back_max=400, begins={WHERE: restored}))
+        assert found == [(WHERE, begin, 500), (WHERE, 510, 520)][begin == 500 :]
+    assert not list(AuditBooks().unclaimed({WHERE: (0, 520)}, back_max=100, begins={}))
+    assert list(AuditBooks().unclaimed({WHERE: (0, 5)}, back_max=100, begins={})) == [(WHERE, 0, 5)]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,18 @@ from dataclasses import replace
 
 from observe.books_page import BooksPage, BooksRow, books_page
 from shared.proof.balance import Balance
-from shared.proof.overview import AuditHealth, Overview, RemovedView, StreamVerdict, StreamView
+from shared.proof.overview import (
+    AuditHealth,
+    Overview,
+    RemovedView,
+    StreamVerdict,
+    StreamView,
+)
+from shared.proof.restored import RestoredView
 from tests.support.console_fixtures import destination_view
 
 AT_MS = 1_700_000_000_000
+SPRING = RestoredView(4, "spring", AT_MS)
 
 
 def test_what_was_removed_keeps_its_books_and_is_on_its_way_no_more() -> None:
@@ -38,7 +46,7 @@ def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:
     view = destination_view("orders", "shop", at_ms=AT_MS)
     streams = (
         StreamView("alone", StreamVerdict.OK, "", 0.0, None, (), acked=7),
-        StreamView("orders", StreamVerdict.OK, "", 0.0, None, (view,), acked=9),
+        StreamView("orders", StreamVerdict.OK, "", 0.0, None, (view,), acked=9, restored=SPRING),
     )
     page = books_page(Overview(AT_MS, streams, AuditHealth(), "trouble"), kafka="a:1,b:2")
     assert page == BooksPage(
@@ -50,5 +58,6 @@ def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:
             BooksRow("orders", "shop", view.balance, StreamVerdict.OK, ""),
         ],
         "the audit has not finished its first run",
+        {"orders": SPRING},
     )
     assert BooksPage.from_json(page.to_json()) == page

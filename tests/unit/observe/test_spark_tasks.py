@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from observe.audit.spark_job import stretches
 from observe.audit.spark_tasks import LoggedRun, Named, look, name
-from shared.event.derived import RESTORED, VIA
+from shared.event.derived import VIA
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED
@@ -96,26 +96,23 @@ def test_events_of_one_minute_that_lie_together_are_one_run_and_derived_ones_sta
         headers("d", M1, (VIA, b"p")),
         headers("e", M1, (VIA, b"p")),
         headers("f", M1, (VIA, b"p")),
-        headers("g", M1, (VIA, b"p"), (RESTORED, b"r")),
     ]
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     columns = {
-        "topic": pa.array([TOPIC] * 7),
-        "partition": pa.array([0] * 7, pa.int32()),
-        "offset": pa.array([4, 5, 6, 7, 8, 10, 11], pa.int64()),
-        "timestamp": pa.array([M1] * 7, pa.timestamp("ms", "UTC")),
-        "key": pa.array([None] * 7, pa.binary()),
-        "value": pa.array([b""] * 7, pa.binary()),
+        "topic": pa.array([TOPIC] * 6),
+        "partition": pa.array([0] * 6, pa.int32()),
+        "offset": pa.array([4, 5, 6, 7, 8, 10], pa.int64()),
+        "timestamp": pa.array([M1] * 6, pa.timestamp("ms", "UTC")),
+        "key": pa.array([None] * 6, pa.binary()),
+        "value": pa.array([b""] * 6, pa.binary()),
         "headers": pa.array(told, pa.list_(header)),
     }
     batch = pa.RecordBatch.from_pydict(columns)
-    (part,) = look([batch], spans={KafkaPartition(TOPIC, 0): [(4, 12)]})
+    (part,) = look([batch], spans={KafkaPartition(TOPIC, 0): [(4, 11)]})
     found = msgspec.msgpack.decode(part.column("part")[0].as_py(), type=list[LoggedRun])
-    assert [run.is_restored for run in found] == [False] * 4 + [True]
     assert [(it.first, it.end, it.minute, it.ids, it.is_derived) for it in found] == [
         (4, 6, M0, ["a", "b"], False),
         (6, 7, M1, ["c"], False),
         (7, 9, M1, ["d", "e"], True),
         (10, 11, M1, ["f"], True),
-        (11, 12, M1, ["g"], True),
     ]

@@ -1,0 +1,77 @@
+"""Sums up what a restore has put back so far, for the word of it that each transaction has."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from shared.event.record import Position
+from shared.proof.archived import ArchiveId
+from shared.proof.restored import Restored
+
+
+def nothing_yet(
+    restore_id: str, archive: ArchiveId, to_stream: str, *, at_ms: int, ends: Position
+) -> Restored:
+    """Of a restore that begins, where the Kafka partitions of its stream end now."""
+    return Restored(
+        id=restore_id,
+        tenant=archive.tenant,
+        stream=archive.stream,
+        life=archive.life,
+        to_stream=to_stream,
+        count=0,
+        began_ms=at_ms,
+        last_ms=at_ms,
+        begins={where.partition: end for where, end in ends.items()},
+        from_ms=sys.maxsize,
+        to_ms=0,
+    )
+
+
+@dataclass(slots=True)
+class PutBack:
+    """What a restore has put back so far, of all its runs."""
+
+    before: Restored
+    _count: int = 0
+    _times_ms: tuple[int, int] = field(init=False)
+    # By Kafka partition; the last of each grows.
+    _spans: dict[int, list[tuple[int, int]]] = field(init=False)
+    # Kafka partitions of which an event is left out since the newest that was put back.
+    _cut: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._times_ms = (self.before.from_ms, self.before.to_ms)
+        self._spans = {partition: list(spans) for partition, spans in self.before.spans.items()}
+
+    def add(self, partition: int, event: Mapping[str, Any], *, is_of_whole: bool) -> None:
+        self._count += 1
+        offset, time_ms = event["offset"], event["time_ms"]
+        earliest_ms, latest_ms = self._times_ms
+        self._times_ms = (min(earliest_ms, time_ms), max(latest_ms, time_ms))
+        if not is_of_whole:
+            self._cut.add(partition)
+            return
+        spans = self._spans.setdefault(partition, [])
+        # What lies between it and the one before were Kafka's own marks.
+        first = spans.pop()[0] if spans and partition not in self._cut else offset
+        spans.append((first, offset + 1))
+        self._cut.discard(partition)
+
+    def leave_out(self, partition: int) -> None:
+        self._cut.add(partition)
+
+    def said(self, now_ms: int) -> Restored:
+        """All of it."""
+        from_ms, to_ms = self._times_ms
+        return replace(
+            self.before,
+            count=self.before.count + self._count,
+            last_ms=now_ms,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            spans=self._spans,
+        )

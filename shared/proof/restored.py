@@ -1,0 +1,122 @@
+"""What a restore has put back into a stream, as it tells itself, in the transactions that do it.
+
+Each says all that was put back so far, so only the newest word of a restore counts; and what is
+told is there, neither more nor less, however often it was cut.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from shared.event.record import KafkaPartition, Origin
+from shared.event.topics import stream_of, stream_topic
+
+# A gateway accepts an event before Kafka has it, by another clock.
+_CLOCK_SLACK_MS = 60_000
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that one restore has put back into one stream."""
+
+    id: str
+    # What was archived: whose stream, and of which topic (`ArchiveId.life`).
+    tenant: str
+    stream: str
+    life: str = ""
+    to_stream: str
+    count: int
+    # When the first and the newest of them were put back.
+    began_ms: int
+    last_ms: int
+    # By Kafka partition of the stream that has them now: all of them lie from there on.
+    begins: Mapping[int, int]
+    # When Kafka had got the first and the last of them before they were archived.
+    from_ms: int
+    to_ms: int
+    # Which offsets they had, by Kafka partition; of an archive that leaves events out it is not
+    # told, as it would be one by one.
+    spans: Mapping[int, list[tuple[int, int]]] = {}
+
+    @property
+    def key(self) -> str:
+        return f"{self.to_stream}/{self.id}.{self.life}"
+
+    def has(self, origin: Origin, accepted_at_ms: int) -> bool:
+        """Whether it has put back what a gateway accepted then and Kafka had there.
+
+        A topic that was made anew has the same offsets again, of another time.
+        """
+        return (
+            stream_of(origin.topic) == self.stream
+            and self.from_ms - _CLOCK_SLACK_MS <= accepted_at_ms <= self.to_ms + _CLOCK_SLACK_MS
+            and any(
+                first <= origin.offset < end for first, end in self.spans.get(origin.partition, ())
+            )
+        )
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> "Restored":
+        """ValueError if it is none."""
+        return msgspec.json.decode(value, type=cls)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredView:
+    """Events of a stream that restores of the last month have put back, among all that it has."""
+
+    count: int = 0
+    # The restore that was at it last, and when.
+    last: str = ""
+    last_ms: int = 0
+
+    @classmethod
+    def of(cls, restores: Sequence[Restored]) -> "RestoredView":
+        """The newest of them last."""
+        if not restores:
+            return cls()
+        newest = restores[-1]
+        return cls(sum(each.count for each in restores), newest.id, newest.last_ms)
+
+
+NOT_RESTORED = RestoredView()
+
+
+@dataclass(slots=True)
+class Restores:
+    """The newest word of each restore."""
+
+    _newest: dict[str, Restored] = field(default_factory=dict)
+
+    def take(self, value: bytes) -> None:
+        """Enter a record; one that cannot be read says nothing."""
+        try:
+            said = Restored.from_json(value)
+        except ValueError:
+            return
+        # What expires goes by itself; what is told again is the newest.
+        self._newest.pop(said.key, None)
+        self._newest[said.key] = said
+
+    def get(self, key: str) -> Restored | None:
+        return self._newest.get(key)
+
+    def into(self, stream: str) -> list[Restored]:
+        """Those that have put something into a stream, the newest last."""
+        return [said for said in self._newest.values() if said.to_stream == stream]
+
+    def out_of(self, stream: str) -> list[Restored]:
+        """Those that have put back what a stream had, the newest last."""
+        return [said for said in self._newest.values() if said.stream == stream]
+
+    def begins(self) -> dict[KafkaPartition, int]:
+        """From where on there may be something that was put back."""
+        found: dict[KafkaPartition, int] = {}
+        for said in self._newest.values():
+            for partition, at in said.begins.items():
+                where = KafkaPartition(stream_topic(said.to_stream), partition)
+                found[where] = min(at, found.get(where, at))
+        return found

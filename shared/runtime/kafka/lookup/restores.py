@@ -1,0 +1,23 @@
+"""Reads what restores have told of themselves: the topic is small, and read whole."""
+
+import time
+from math import inf
+
+from shared.event.topics import RESTORES
+from shared.proof.restored import Restores
+from shared.runtime.kafka.reader import KafkaReader, open_reader
+
+
+async def read_restores(log: KafkaReader, *, until_s: float = inf) -> Restores | None:
+    """All of it; None if time did not allow that."""
+    restores = Restores()
+    read = log.range(await log.spans([RESTORES]))
+    left = await read.each(lambda record: restores.take(record.value), until_s=until_s)
+    return None if left else restores
+
+
+async def find_restores(bootstrap_servers: str, *, search_s: float) -> Restores | None:
+    """The same, with a connection of its own."""
+    until_s = time.monotonic() + search_s
+    async with open_reader(bootstrap_servers) as log:
+        return await read_restores(log, until_s=until_s)
