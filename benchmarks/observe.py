@@ -4,7 +4,8 @@
 three times as many runs, minutes and statements as there are otherwise: a run every 20 s, and
 events whose own time goes by three times as fast; (b) how many events a second the audit gets
 through, and its memory when the stream is ten times as long; (c) the p95 lag that observe reports
-beside the one that the destination measured, at a steady pace.
+beside the one that the destination measured, at a steady pace; (d) what the index of events costs
+end to end, off and on with all else on, and how soon it finds one of ten million.
 `python -m benchmarks.observe [rounds]`.
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.audit_pace import pace
+from benchmarks.find import ENTRIES, find_ms
 from benchmarks.lag_sink import LagSink, running_lag_sink
 from benchmarks.machine import describe
 from benchmarks.process_tree import used_by
@@ -44,7 +46,7 @@ from tests.support.config_records import write_config
 _EVENTS, _WARM_UP_EVENTS = 640_000, 400_000
 _BATCH = 1_000
 _POSTS_AT_ONCE = 4
-# `python -m benchmarks.observe 3` makes three; each takes three minutes.
+# `python -m benchmarks.observe 3` makes three; each takes five minutes.
 _ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 _EVENT_BYTES = 500
 # Events are of yesterday evening, and their clock is fast: a minute of theirs for each run.
@@ -58,6 +60,10 @@ _STREAM, _STREAM_OFF = "bench", "bench-off"
 _JSON = {"content-type": "application/json"}
 _INTERVAL_S = 20
 _AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": str(_INTERVAL_S), "HIFI_OBSERVE_SETTLE_S": "5"}
+
+
+# What is on: neither ledger nor audit; both, and no index; all.
+_OFF, _UNINDEXED, _ON = _MODES = ("off", "no index", "on")
 
 
 @dataclass(slots=True)
@@ -81,16 +87,27 @@ def main() -> None:
         f" {found.all_at_once.took_s:.1f} s, then {found.all_at_once.memory_mb:,} MB\n"
         f"    memory        {found.memory_mb} MB, the second of a stream ten times as long"
     )
-    floods, p95_error_ms, p95_ms = _whole()
-    off, on = (statistics.median(f.events_per_s for f in floods[is_on]) for is_on in (False, True))
-    costs = [
-        1 - on.events_per_s / off.events_per_s
-        for off, on in zip(floods[False], floods[True], strict=True)
-    ]
-    cores = [statistics.mean(f.observe_cores for f in floods[is_on]) for is_on in (False, True)]
-    print(f"(a) audit off     {off:>10,.0f} events/s, observe takes {cores[0]:.2f} of a core")
-    print(f"    audit on      {on:>10,.0f} events/s, observe takes {cores[1]:.2f} of a core")
+    floods, p95_error_ms, p95_ms, took_ms = _whole()
+    off, unindexed, on = (
+        statistics.median(f.events_per_s for f in floods[mode]) for mode in _MODES
+    )
+    costs, shares = (
+        [
+            1 - on.events_per_s / less.events_per_s
+            for less, on in zip(floods[mode], floods[_ON], strict=True)
+        ]
+        for mode in (_OFF, _UNINDEXED)
+    )
+    cores = {mode: statistics.mean(f.observe_cores for f in floods[mode]) for mode in _MODES}
+    print(f"(a) audit off     {off:>10,.0f} events/s, observe takes {cores[_OFF]:.2f} of a core")
+    print(f"    audit on      {on:>10,.0f} events/s, observe takes {cores[_ON]:.2f} of a core")
     print(f"    cost by round {[round(cost, 4) for cost in costs]}")
+    print(
+        f"(d) no index      {unindexed:>10,.0f} events/s, observe takes"
+        f" {cores[_UNINDEXED]:.2f} of a core; by round {[round(share, 4) for share in shares]}"
+    )
+    p50_ms, p99_ms = (took_ms[round(part * (len(took_ms) - 1))] for part in (0.5, 0.99))
+    print(f"    one of {ENTRIES:,} events in {p50_ms:.0f} ms (p50), {p99_ms:.0f} ms (p99)")
     print(
         json.dumps(
             {
@@ -98,8 +115,14 @@ def main() -> None:
                 "audit_cost": round(1 - on / off, 4),
                 "audit_cost_by_round": [round(cost, 4) for cost in costs],
                 "audit_interval_s": _INTERVAL_S,
-                "observe_cores_off": round(cores[0], 3),
-                "observe_cores_on": round(cores[1], 3),
+                "observe_cores_off": round(cores[_OFF], 3),
+                "observe_cores_on": round(cores[_ON], 3),
+                "index_share": round(1 - on / unindexed, 4),
+                "index_share_by_round": [round(share, 4) for share in shares],
+                "index_cores": round(cores[_ON] - cores[_UNINDEXED], 3),
+                "find_ms_p50": round(p50_ms, 1),
+                "find_ms_p99": round(p99_ms, 1),
+                "find_entries": ENTRIES,
                 "off_events_per_s": round(off),
                 "on_events_per_s": round(on),
                 "events_per_s": round(found.events_per_s),
@@ -115,8 +138,8 @@ def main() -> None:
     )
 
 
-def _whole() -> tuple[dict[bool, list[Flood]], float, float]:
-    """Floods by whether the audit is on, the p95 error and the p95 itself."""
+def _whole() -> tuple[dict[str, list[Flood]], float, float, list[float]]:
+    """Floods by what is on, the p95 error and the p95 itself, and how long looks took."""
     with tempfile.TemporaryDirectory() as folder, running_lag_sink() as sink:
         environ = {**os.environ, **_AUDIT_ENV}
         stack = Stack(_settings(Path(folder)), environ=environ, say=lambda _: None)
@@ -127,22 +150,26 @@ def _whole() -> tuple[dict[bool, list[Flood]], float, float]:
             print(
                 f"(c) p95           {p95_ms:,.1f} ms at the destination, {p95_error_ms:,.1f} ms off"
             )
-            floods: dict[bool, list[Flood]] = {False: [], True: []}
+            floods: dict[str, list[Flood]] = {mode: [] for mode in _MODES}
             for nth in range(_ROUNDS):
-                # In turn first: whatever grows slowly speaks for neither.
-                for is_on in (nth % 2 == 1, nth % 2 == 0):
-                    _restart(stack, is_on=is_on)
-                    stream = _STREAM if is_on else _STREAM_OFF
+                # In turn first: whatever grows slowly speaks for none.
+                for mode in _MODES if nth % 2 == 0 else reversed(_MODES):
+                    _restart(stack, mode)
+                    stream = _STREAM_OFF if mode == _OFF else _STREAM
                     _flood(stack, sink, stream, _WARM_UP_EVENTS)
-                    floods[is_on].append(_flood(stack, sink, stream, _EVENTS))
-                    last = floods[is_on][-1]
+                    last = _flood(stack, sink, stream, _EVENTS)
+                    floods[mode].append(last)
                     print(
-                        f"    {'on' if is_on else 'off'}: {last.events_per_s:,.0f} events/s,"
+                        f"    {mode}: {last.events_per_s:,.0f} events/s,"
                         f" observe {last.observe_cores:.2f} cores"
                     )
+            _restart(stack, _ON)
+            tenant = Stream(_STREAM).tenant
+            url = _url(stack, _STREAM)
+            took_ms = find_ms(stack, url, stream=_STREAM, tenant=tenant, wait=_wait)
         finally:
             stack.stop()
-    return floods, p95_error_ms, p95_ms
+    return floods, p95_error_ms, p95_ms, took_ms
 
 
 def _settings(folder: Path) -> StackSettings:
@@ -170,8 +197,9 @@ async def _configure(stack: Stack, sink: LagSink) -> None:
         await write_config(stack.bootstrap_servers, [Stream(stream), to])
 
 
-def _restart(stack: Stack, *, is_on: bool) -> None:
-    """Start gateway and observe anew, with the ledger and the audit or without."""
+def _restart(stack: Stack, mode: str) -> None:
+    """Start gateway and observe anew, with the ledger, the audit and the index or without."""
+    is_on = mode != _OFF
     for service in stack.services:
         if service.name not in {"gateway", "observe"}:
             continue
@@ -179,6 +207,7 @@ def _restart(stack: Stack, *, is_on: bool) -> None:
             **service.env,
             "HIFI_GATEWAY_IS_LEDGER_ON": str(is_on).lower(),
             "HIFI_OBSERVE_IS_AUDIT_ON": str(is_on).lower(),
+            "HIFI_OBSERVE_INDEX_BYTES_MAX": "1000000000" if mode == _ON else "0",
         }
         stack.children[service.name].stop(_PATIENCE_S)
         stack.spawn(service)

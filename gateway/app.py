@@ -16,7 +16,7 @@ from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
 from gateway.control import dead_letters as dead_letter_routes
 from gateway.control import destinations, keys, pipelines, streams, tables
-from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
+from gateway.control.receipt_store import EventPlaces, KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
 from gateway.control.resends import Resends
@@ -84,6 +84,7 @@ def create_app(
         stream_pages=StreamPages(servers),
         resends=Resends(servers, letters, schedule=schedule),
         charge_resend=ResendRate().charge,
+        places=EventPlaces(settings.observe),
     )
     ingest = Ingest(
         settings=settings,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
@@ -30,6 +31,20 @@ def _key(text: str) -> str:
     return text
 
 
+def _observer(text: str) -> str:
+    try:
+        at = urlsplit(text)
+        is_one = at.scheme == "http" and bool(at.hostname) and at.port != 0
+    except ValueError:
+        is_one = False
+    if text and not is_one:
+        raise SetupError(
+            f"HIFI_GATEWAY_OBSERVE is {text!r}: it must be where an observer shows its metrics,"
+            f" such as http://127.0.0.1:{defaults.OBSERVE_METRICS_PORT}."
+        )
+    return text
+
+
 class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings):
     """Settings of one gateway process, each as HIFI_GATEWAY_<NAME>."""
 
@@ -54,6 +69,10 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
 
     # The ledger of what was acknowledged, from which the audit proves that nothing is missing.
     is_ledger_on: bool = True
+
+    # Where an observer shows its metrics, such as http://127.0.0.1:8084: its index knows where
+    # events lie. Without it they are looked for by reading.
+    observe: Annotated[str, AfterValidator(_observer)] = ""
 
     # A key that is good without being in the configuration: with it the first keys are made.
     operator_key: Annotated[str, AfterValidator(_key)] = Field(default="", repr=False)

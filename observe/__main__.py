@@ -12,11 +12,13 @@ from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
 from observe.console.server import serve_console
+from observe.index.feed import IndexFeed
 from observe.lag.kafka_health import watch_kafka
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.config.pipeline_state import PipelineStates, with_state
+from shared.event.places import PLACES_PATH
 from shared.event.topics import PIPELINES
 from shared.runtime.clock import now_ms
 from shared.runtime.files.one_owner import own_folder
@@ -46,12 +48,11 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
     # What is wrong with a key, or a cluster's name, is said at the start, also by who stands by.
     _ = settings.signing_key, settings.cluster
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
     feed, states, standings = ConfigFeed(kafka), StateFeed(kafka), _standings(kafka)
     audit_status = _audit_status(settings)
+    index = IndexFeed(settings, lambda: feed.configuration)
     sampler = Sampler(
         kafka,
         lambda: feed.configuration,
@@ -67,6 +68,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         probes=health.probes,
         setting="HIFI_OBSERVE_METRICS_PORT",
         pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
+        queries={PLACES_PATH: index.page},
     )
     for teller in (feed, states, standings, sampler):
         teller.tell(health)
@@ -78,31 +80,38 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         overview=lambda: sampler.overview,
         configuration=lambda: feed.configuration,
         flows=lambda: states.flows,
-        events=EventSearch(kafka),
+        events=EventSearch(kafka, index.places_by_id),
         stop=stop,
         on_started=lambda _port: health.start(),
     )
     metrics.show(sampler.overview)
     log.info("service.started", metrics_port=settings.metrics_port)
-    parts = [
-        asyncio.create_task(sampler.run(), name="sampler"),
-        asyncio.create_task(watch_kafka(kafka, metrics), name="health"),
-        asyncio.create_task(pages, name="console"),
-        asyncio.create_task(health.beat(), name="health of the loop"),
-    ]
-    auditor = Auditor(settings, audit_status, lambda: feed.configuration, health)
+    auditor = Auditor(settings, audit_status, lambda: feed.configuration, health, index.take_logged)
     # Without an audit one of them still has the figures.
     work = auditor.run if settings.is_audit_on else asyncio.Event().wait
     active = ActiveObserver(kafka, work, lease_s=settings.lease_s)
     audit_status.is_elsewhere = lambda: active.stands_by
-    taking_part = asyncio.create_task(active.run(stop), name="audit")
-    parts.append(taking_part)
+    parts = [
+        taking_part := asyncio.create_task(active.run(stop), name="audit"),
+        asyncio.create_task(sampler.run(), name="sampler"),
+        asyncio.create_task(watch_kafka(kafka, metrics), name="health"),
+        asyncio.create_task(pages, name="console"),
+        asyncio.create_task(index.run(), name="index"),
+        asyncio.create_task(health.beat(), name="health of the loop"),
+    ]
     try:
         await _until_stopped(stop, parts, taking_part)
     finally:
         health.stop()
         for followed in (standings, states, feed):
             await followed.stop()
+
+
+def _set_by_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 def _standings(kafka: str) -> TopicFeed[PipelineStates]:

@@ -62,6 +62,9 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings):
     # A run has fixed costs of 0.7 s of a core: once a minute they are 0.6 % of two cores
     # (docs/tuning.md).
     audit_interval_s: float = Field(default=60.0, gt=0)
+    # What the index of ids and ordering keys takes of the disk, at 16 bytes an event: 60 million
+    # events. 0: there is none, and events are found by reading.
+    index_bytes_max: int = Field(default=1_000_000_000, ge=0)
     # How long after a minute's last event it is judged: the gateway's ledger is written within a
     # second or two, and clocks of machines differ by seconds.
     settle_s: float = Field(default=120.0, ge=0)

@@ -73,6 +73,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_GATEWAY_PORT": str(settings.gateway_port),
             "HIFI_GATEWAY_METRICS_PORT": str(settings.gateway_metrics_port),
             "HIFI_GATEWAY_TIME_SCALE": str(settings.time_scale),
+            "HIFI_GATEWAY_OBSERVE": f"http://{HOST}:{settings.observe_metrics_port}",
             "HIFI_GATEWAY_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
             "HIFI_GATEWAY_TABLES_FOLDER": str(settings.folder / "tables"),
             "HIFI_KAFKA_REPLICAS": str(settings.copies.replicas),

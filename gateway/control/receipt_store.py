@@ -1,13 +1,18 @@
-"""Where receipts are, and whose turn it is to search for them."""
+"""Where receipts are and events lie, and whose turn it is to search for them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from http.client import HTTPConnection, HTTPException
 from typing import Protocol
+from urllib.parse import urlencode, urlsplit
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from gateway.problems import Problem
+from shared.event.places import PLACES_PATH, Places
 from shared.event.record import Origin
 from shared.proof.acked import AckedRequest
 from shared.proof.restored import Restores
@@ -26,6 +31,8 @@ from shared.runtime.kafka.lookup.restores import find_restores
 _AT_ONCE = 2
 # Longer than one takes, so that a third caller has a chance.
 _TURN_S_MAX = 10.0
+# An index answers in milliseconds; without it the log is read, which takes seconds.
+_PLACES_WITHIN_S = 1.0
 
 
 class ReceiptStore(Protocol):
@@ -68,6 +75,33 @@ class KafkaReceipts:
         self.trail = partial(find_trail, bootstrap_servers)
         self.made = partial(find_made, bootstrap_servers)
         self.restores = partial(find_restores, bootstrap_servers, search_s=SEARCH_S_MAX)
+
+
+class EventPlaces:
+    """Asks the index of one observer where events lie, if there is one to be asked."""
+
+    def __init__(self, observe: str) -> None:
+        self._at = urlsplit(observe)
+
+    @property
+    def can_be_asked(self) -> bool:
+        return bool(self._at.hostname)
+
+    async def of(self, topic: str, *, event_id: str | None, key: str | None) -> Places | None:
+        """By id, or else by ordering key; None if there is no answer."""
+        name = {"key": key or ""} if event_id is None else {"id": event_id}
+        return await asyncio.to_thread(self._ask, {"topic": topic, **name})
+
+    def _ask(self, query: dict[str, str]) -> Places | None:
+        host = self._at.hostname or ""
+        asking = HTTPConnection(host, self._at.port, timeout=_PLACES_WITHIN_S)
+        try:
+            asking.request("GET", f"{PLACES_PATH}?{urlencode(query)}")
+            return msgspec.json.decode(asking.getresponse().read(), type=Places)
+        except (OSError, HTTPException, msgspec.DecodeError):
+            return None
+        finally:
+            asking.close()
 
 
 class SearchTurns:

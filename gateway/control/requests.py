@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gateway.callers import Caller, Callers, ConfigSource
 from gateway.control.bounds import Bounded, check_bounds
-from gateway.control.receipt_store import ReceiptStore, SearchTurns
+from gateway.control.receipt_store import EventPlaces, ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
 from gateway.control.resends import Resends
 from gateway.control.revision import Preconditions, etag_of
@@ -105,6 +105,7 @@ class ControlPlane:
     resends: Resends
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
+    places: EventPlaces
     # Each takes connections of its own to Kafka, and memory for a page.
     search_turns: SearchTurns = field(default_factory=SearchTurns)
     letters_turns: SearchTurns = field(default_factory=SearchTurns)

@@ -138,14 +138,12 @@ async def show_receipt(
     query: Annotated[ReceiptQuery, Query()],
 ) -> Response:
     """Follow the events of a request to each destination."""
-    came_ms = request_time_ms(request_id)
-    if came_ms is None:
-        raise Problem("bad_request_id", "It is not the request_id of an answer: a UUID.")
+    check_request_id(request_id)
     async with plane.search_turns.of(caller.tenant):
-        request = await _find(plane.receipts, request_id, came_ms, since_ms=query.from_ms)
+        request = await acked_request(plane.receipts, request_id, since_ms=query.from_ms)
         stream = _stream(request, caller, plane.configuration)
         origins = [origin for origin, _ in _events(request)]
-        trail, places = await _follow(plane, stream, origins, since_ms=request.accepted_at_ms)
+        trail, places = await follow(plane, stream, origins, since_ms=request.accepted_at_ms)
         wanted = [
             (origin, event)
             for origin, event in _events(request)
@@ -181,14 +179,21 @@ async def show_receipt(
     )
 
 
-async def _find(
-    store: ReceiptStore, request_id: str, came_ms: int, *, since_ms: int
-) -> AckedRequest:
+def check_request_id(request_id: str) -> int:
+    """When the request came; Problem of what is no id of one."""
+    came_ms = request_time_ms(request_id)
+    if came_ms is None:
+        raise Problem("bad_request_id", "It is not the request_id of an answer: a UUID.")
+    return came_ms
+
+
+async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int = 0) -> AckedRequest:
     """The request's events by the ledger; Problem when there are none, or none so far."""
+    came_ms = check_request_id(request_id)
     age_ms = now_ms() - came_ms
     is_young = abs(age_ms) < _YOUNG_MS
     if age_ms > _EXPIRED_MS or age_ms < -_YOUNG_MS:
-        raise _unknown()
+        raise unknown_receipt()
     request = await store.request(
         request_id,
         # Before it came, nothing was written of it.
@@ -204,7 +209,7 @@ async def _find(
     if is_young:
         detail = "Ask again: what was just accepted is in the ledger within a second or two."
         raise Problem("receipt_not_yet", detail, headers=_SOON)
-    raise _unknown()
+    raise unknown_receipt()
 
 
 def _stream(request: AckedRequest, caller: Caller, configuration: Configuration) -> str:
@@ -213,7 +218,7 @@ def _stream(request: AckedRequest, caller: Caller, configuration: Configuration)
         return caller.past_stream(stream_of(request.topic), configuration).name
     except Problem as problem:
         if problem.code == "unknown_stream":
-            raise _unknown() from problem
+            raise unknown_receipt() from problem
         raise
 
 
@@ -268,7 +273,7 @@ class Chain:
                 self.is_whole &= found.is_whole
                 if not found.made:
                     continue
-                further, places = await _follow(
+                further, places = await follow(
                     self.plane, to, list(found.made), since_ms=when[0], search_s=left_s
                 )
                 self.is_whole &= further.is_whole
@@ -301,7 +306,7 @@ def _hop(
     }
 
 
-async def _follow(
+async def follow(
     plane: ControlPlane,
     stream: str,
     origins: Collection[Origin],
@@ -343,7 +348,7 @@ def _restored(
     return shown
 
 
-def _unknown() -> Problem:
+def unknown_receipt() -> Problem:
     return Problem(
         "unknown_receipt",
         "No request of this id has brought events: it is wrong, its events were all refused or are"

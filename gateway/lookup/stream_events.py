@@ -3,21 +3,33 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Annotated, Any, TypeAlias
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-from gateway.control.requests import PathName, Plane, Reader, TimeMs, also, as_json
+from gateway.control.requests import (
+    ControlPlane,
+    PathName,
+    Plane,
+    Reader,
+    TimeMs,
+    also,
+    as_json,
+)
 from gateway.http.protocol import WATCHES
+from gateway.lookup.receipts import acked_request, follow, unknown_receipt
+from gateway.lookup.whereabouts import At, ShownWhereabouts
 from gateway.problems import Problem
 from gateway.watchers import client_left
 from shared.event.derived import restore_of
 from shared.event.envelope import open_stream_record
 from shared.event.payload import payload_of
+from shared.event.places import Places
 from shared.event.record import RecordIn
-from shared.event.topics import stream_topic
+from shared.event.topics import destination_id, stream_and_name, stream_topic
 from shared.runtime.kafka.lookup.stream_pages import Cursor, StreamPage, Wanted
 
 router = APIRouter()
@@ -45,20 +57,34 @@ class EventQuery(BaseModel):
     # In the order of the log: what came after a page, or since a time.
     after: CursorText | None = None
     since_ms: TimeMs | None = Field(default=None, alias="from")
+    # The newest of what was stored until then.
+    until_ms: TimeMs | None = Field(default=None, alias="until")
     # If nothing is there yet.
     wait_s: Annotated[float, Field(ge=0, le=_WAIT_S_MAX)] = 0.0
     event_id: str | None = Field(default=None, alias="id")
     key: str | None = None
+    request_id: str | None = Field(default=None, alias="request")
     contains: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+    # Of the newest: what has become of them at a destination, or at any.
+    destination: str | None = None
+    outcome: At | None = None
+    # False: the log is read, whatever the index knows.
+    by_index: bool = True
 
     @model_validator(mode="after")
     def _one_beginning(self) -> "EventQuery":
-        given = [self.before, self.after, self.since_ms]
+        given = [self.before, self.after, self.since_ms, self.until_ms]
         if sum(each is not None for each in given) > 1:
-            raise ValueError("before, after and from exclude each other")
-        if self.wait_s and self.after is None and self.since_ms is None:
+            raise ValueError("before, until, after and from exclude each other")
+        if self.wait_s and self.is_newest:
             raise ValueError("wait_s goes with after or from")
+        if not self.is_newest and not {self.request_id, self.destination, self.outcome} <= {None}:
+            raise ValueError("request, destination and outcome do not go with after or from")
         return self
+
+    @property
+    def is_newest(self) -> bool:
+        return self.after is None and self.since_ms is None
 
     def wanted(self) -> Wanted:
         """Whether a record is one of those that are asked for."""
@@ -74,6 +100,9 @@ class EventQuery(BaseModel):
         return lambda record: all(test(record) for test in tests)
 
 
+IndexWord: TypeAlias = Literal["found", "none", "behind", "away"]
+
+
 class StoredEvent(BaseModel):
     """An event as it lies in the stream."""
 
@@ -87,6 +116,9 @@ class StoredEvent(BaseModel):
         default=None,
         description="The restore that put it back, at `stored_at_ms`; left out of all others.",
     )
+    destinations: dict[str, ShownWhereabouts] | None = Field(
+        default=None, description="Where it is by now, if `destination` or `outcome` is asked for."
+    )
     data: Any = Field(default=None, description="The event.")
     data_base64: str | None = Field(default=None, description="Its bytes, if they are no JSON.")
 
@@ -95,15 +127,31 @@ class EventPage(BaseModel):
     """Some events, and where to go on."""
 
     events: list[StoredEvent]
+    looked_at: int = Field(description="Of so many events it was asked what has become of them.")
     newer: str = Field(description="For `after`: what comes next.")
     older: str | None = Field(description="For `before`: what lies before these.")
     is_complete: bool = Field(description="False: there was more to look through; go on.")
+    index: IndexWord | None = Field(
+        default=None,
+        description="Of a search by id or key. `found`: these are those that the index knows of;"
+        " `none`, `behind`, `away`: it has none, has not got there yet, or does not answer, and the"
+        " log was read. Null: there is none, or it was not asked.",
+    )
 
 
 @router.get(
     "/v1/streams/{stream}/events",
     response_model=EventPage,
-    openapi_extra=also("bad_query", "overloaded", "too_many_watchers", "kafka_unavailable"),
+    openapi_extra=also(
+        *("bad_query", "overloaded", "too_many_watchers", "kafka_unavailable"),
+        *(
+            "bad_request_id",
+            "unknown_destination",
+            "unknown_receipt",
+            "receipt_not_yet",
+            "search_unfinished",
+        ),
+    ),
 )
 async def list_events(
     request: Request,
@@ -118,9 +166,14 @@ async def list_events(
     caller.check("read")
     topic, pages, wanted = stream_topic(stream), plane.stream_pages, query.wanted()
     start = query.after if query.after is not None else query.since_ms
+    index: IndexWord | None = None
+    shown: list[dict[str, Any]] | None = None
+    is_told = True
     async with plane.event_turns.of(caller.tenant):
         if start is None:
-            page = await pages.newest(topic, count=query.limit, wanted=wanted, before=query.before)
+            page, index = await _newest(plane, topic, query)
+            if query.destination is not None or query.outcome is not None:
+                shown, is_told = await _by_outcome(plane, stream, page, query)
         else:
             page = await pages.since(topic, start, count=query.limit, wanted=wanted)
     if query.wait_s and page.is_complete and not page.records:
@@ -130,7 +183,44 @@ async def list_events(
                 topic, page.newer, count=query.limit, wanted=wanted, wait_s=query.wait_s
             )
             page = await _while_they_wait(request, coming)
-    return as_json(_shown(page))
+    return as_json(
+        {
+            "events": [_shown_event(each) for each in page.records] if shown is None else shown,
+            "looked_at": len(page.records),
+            "newer": str(page.newer),
+            "older": None if page.older is None else str(page.older),
+            "is_complete": page.is_complete and is_told,
+            "index": index,
+        }
+    )
+
+
+async def _newest(
+    plane: ControlPlane, topic: str, query: EventQuery
+) -> tuple[StreamPage, IndexWord | None]:
+    """The newest that are wanted, and what the index has said of them."""
+    wanted = query.wanted()
+    before = query.until_ms if query.before is None else query.before
+    newest = partial(plane.stream_pages.newest, topic, count=query.limit, before=before)
+    if query.request_id is not None:
+        request = await acked_request(plane.receipts, query.request_id)
+        if request.topic != topic:
+            # It may be another tenant's: as if there were none.
+            raise unknown_receipt()
+        among = Places(tuple((number, at, at + 1) for number, at in request.ids)).of(topic)
+        return await newest(wanted=wanted, among=among), None
+    is_by_name = query.event_id is not None or query.key is not None
+    if not (is_by_name and query.by_index and plane.places.can_be_asked):
+        return await newest(wanted=wanted), None
+    told = await plane.places.of(topic, event_id=query.event_id, key=query.key)
+    if told is not None and told.stretches:
+        # An event is the only one of its id; of a key there may be older ones, which are read.
+        goes_on = query.event_id is None
+        page = await newest(wanted=wanted, among=told.of(topic), goes_on=goes_on)
+        if page.records or not page.is_complete:
+            return page, "found"
+    said: IndexWord = "away" if told is None else "behind" if told.is_behind else "none"
+    return await newest(wanted=wanted), said
 
 
 async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamPage]) -> StreamPage:
@@ -151,13 +241,27 @@ async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamP
                 await each
 
 
-def _shown(page: StreamPage) -> dict[str, Any]:
-    return {
-        "events": [_shown_event(record) for record in page.records],
-        "newer": str(page.newer),
-        "older": None if page.older is None else str(page.older),
-        "is_complete": page.is_complete,
-    }
+async def _by_outcome(
+    plane: ControlPlane, stream: str, page: StreamPage, query: EventQuery
+) -> tuple[list[dict[str, Any]], bool]:
+    """Those of the page that have come to what is asked for, and whether all could be read."""
+    if not page.records:
+        return [], True
+    since_ms = min(record.timestamp_ms for record in page.records)
+    origins = [record.origin for record in page.records]
+    trail, places = await follow(plane, stream, origins, since_ms=since_ms)
+    if query.destination is not None:
+        asked = destination_id(stream, query.destination)
+        if asked not in places:
+            raise Problem("unknown_destination", f"{query.destination!r} is none of {stream!r}.")
+        places = {asked: places[asked]}
+    shown = []
+    for record in page.records:
+        now = {stream_and_name(who)[1]: at[record.origin] for who, at in places.items()}
+        if query.outcome in {None, *(where.state for where in now.values())}:
+            destinations = {name: where.fields() for name, where in now.items()}
+            shown.append({**_shown_event(record), "destinations": destinations})
+    return shown, trail.is_whole
 
 
 def _shown_event(record: RecordIn) -> dict[str, Any]:

@@ -20,7 +20,14 @@ from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
 from shared.event.spread import frequent
 from shared.event.topics import ACKED, stream_of
-from shared.proof.acked import ROW_EVENTS_MAX, AckedRow, AckedSlice, audited_minute, runs_of
+from shared.proof.acked import (
+    ROW_EVENTS_MAX,
+    AckedRow,
+    AckedSlice,
+    audited_minute,
+    key_mark,
+    runs_of,
+)
 from shared.proof.log_buckets import LogBuckets
 
 log = structlog.get_logger()
@@ -72,6 +79,7 @@ class _Draft:
             ingest=self.ingest,
             process=self.process,
             keys=frequent(self.keys, len(self.ids)),
+            key_marks=tuple(map(key_mark, self.keys)),
         )
 
 

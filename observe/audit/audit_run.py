@@ -37,6 +37,8 @@ log = structlog.get_logger()
 # A minute of a stream's topic, and one of a destination; without a number it is of wild times.
 Key = tuple[str, int]
 BooksKey = tuple[str, int | None]
+# Of a Kafka partition, from an offset on, the ids that follow one another there.
+Hear = Callable[[KafkaPartition, int, Sequence[str]], object]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
 # Of a history that is older than the ledger, so much is read; and so much in one run, also of what
 # pipelines and restores write.
@@ -49,6 +51,10 @@ _STATED_EVENTS_MAX = 2_000_000
 # count is always the whole one.
 MISSING_MAX = 1_000
 _LISTED_MAX = 100_000
+
+
+def nobody_hears(_where: KafkaPartition, _first: int, _ids: Sequence[str]) -> None:
+    """Where there is no index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class Audit:
     publish: Publish
     rules: Rules
     now_ms: Callable[[], int]
+    # Hears of events that only the log names.
+    hear: Hear = nobody_hears
     _logs: deque[tuple[int, Ranges]] = field(default_factory=deque)
     _missing: dict[BooksKey, tuple[Missing, ...]] = field(default_factory=dict)
     # The losses that `_missing` lists.
@@ -223,6 +231,7 @@ class Audit:
         for run in logged:
             topic, partition = run.where
             for low, high in holes.get(run.where, Offsets()).within(run.first, run.end):
+                self.hear(run.where, low, run.ids[low - run.first : high - run.first])
                 claim = Claim(
                     topic, partition, run.minute, low, high, run.accepted_at_ms, (-1, 0, 0),
                     run.is_derived,

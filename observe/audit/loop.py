@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from observe.audit.audit_run import Audit, AuditOutcome
+from observe.audit.audit_run import Audit, AuditOutcome, Hear, nobody_hears
 from observe.audit.kafka import audit_kafka, saved_memory
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
@@ -62,6 +62,8 @@ class Auditor:
     _status: AuditStatus
     _configuration: Callable[[], Configuration]
     _health: Health
+    # Hears of events that only the log names.
+    _hear: Hear = nobody_hears
 
     async def run(self) -> None:
         with suppress(KafkaUnavailableError):
@@ -149,6 +151,7 @@ class Auditor:
                 publish=kafka.publish_statements,
                 rules=rules,
                 now_ms=now_ms,
+                hear=self._hear,
             )
             save_at_s = 0.0
             while True:

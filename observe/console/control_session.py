@@ -14,6 +14,9 @@ _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
 ROWS_MAX = 100
 # Events: each comes with all that it says.
 NEWEST_MAX = 50
+# Of so many it is asked what has become of them.
+LOOKED_AT_MAX = 200
+OUTCOMES = ("delivered", "waiting", "dead", "pending")
 # By what they can be picked, and how that is called.
 FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
 
@@ -63,10 +66,16 @@ class ControlSession:
             sent += done["count"]
         return sent
 
-    async def newest(self, stream: str, *, before: str = "", contains: str = "") -> dict[str, Any]:
+    async def newest(
+        self, stream: str, *, before: str = "", picked: Mapping[str, str]
+    ) -> dict[str, Any]:
         """The newest events of a stream, or those before a page of them."""
-        asked = {"limit": str(NEWEST_MAX), "before": before, "contains": contains}
-        query = {name: value for name, value in asked.items() if value}
+        query = {"limit": str(NEWEST_MAX), **picked}
+        if picked.keys() & {"destination", "outcome"}:
+            query["limit"] = str(LOOKED_AT_MAX)
+        if "until" in query:
+            query["until"] += "Z"
+        query |= {"before": before} if before else {}
         return await self._call("GET", "streams", stream, "events", query=query)
 
     async def version(self, *path: str) -> str:

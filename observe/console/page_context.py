@@ -58,11 +58,7 @@ class PageContext:
         return {view.stream, *(pipeline.streams if pipeline else ())}
 
     def tenant_of(self, stream: str) -> str:
-        """Whose stream it is or was; one that nobody has heard of is nobody's."""
-        known = self.configuration.streams.get(stream) or self.configuration.removed_streams.get(
-            stream
-        )
-        return known.tenant if known else ""
+        return self.configuration.tenant_of(stream)
 
     def destination(self, destination_id: str) -> DestinationView | None:
         views = self.overview.destinations

@@ -299,6 +299,11 @@ class Configuration:
         """The names of all streams that there are, and that there were."""
         return {*self.streams, *self.removed_streams}
 
+    def tenant_of(self, stream: str) -> str:
+        """Whose stream it is or was; one that nobody has heard of is nobody's."""
+        known = self.streams.get(stream) or self.removed_streams.get(stream)
+        return known.tenant if known else ""
+
     def outlived(self, *, now_ms: int) -> Iterator[bytes]:
         """The keys of records that have nothing to say any more: nothing is left to be read."""
         gone: list[RemovedDestination | RemovedPipeline | RemovedTable] = [

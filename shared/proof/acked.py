@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
+from zlib import crc32
 
 import msgspec
 
@@ -26,6 +27,8 @@ WILD = -1
 # With its longest ids (256 characters of 4 bytes) a row of so many stays under a record's 1 MB,
 # also when each of them came in a request of its own.
 ROW_EVENTS_MAX = 900
+# What a row says of an ordering key: whoever looks for one sees in which rows it may be.
+key_mark = crc32
 # A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -86,6 +89,8 @@ class AckedRow:
     process: LogBuckets = field(default_factory=LogBuckets)
     # The most frequent of their ordering keys, and how many events each has.
     keys: tuple[tuple[str, int], ...] = ()
+    # The marks of all of their ordering keys.
+    key_marks: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         head = _Head(
@@ -97,6 +102,7 @@ class AckedRow:
             ingest=self.ingest.to_list(),
             process=self.process.to_list(),
             keys=self.keys,
+            key_marks=self.key_marks,
         )
         return "\n".join((msgspec.json.encode(head).decode(), *self.ids)).encode()
 
@@ -120,6 +126,7 @@ class AckedRow:
             ingest=LogBuckets.from_list(head.ingest),
             process=LogBuckets.from_list(head.process),
             keys=head.keys,
+            key_marks=head.key_marks,
         )
 
     @property
@@ -162,6 +169,7 @@ class _Head(msgspec.Struct, kw_only=True, omit_defaults=True):
     process: list[int]
     # As with the requests.
     keys: tuple[tuple[str, int], ...] = ()
+    key_marks: tuple[int, ...] = ()
 
 
 _HEAD = msgspec.json.Decoder(_Head)

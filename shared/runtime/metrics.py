@@ -5,7 +5,9 @@ The port also answers what else a machine asks of a process: its probes.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import parse_qsl
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,9 +23,12 @@ from shared.runtime.setup_error import SetupError
 
 # What a GET of a path answers; called in a thread of the server's.
 Pages: TypeAlias = Mapping[str, Callable[[], bytes]]
-# The same, with a yes or a no.
+# The same, with the members of a query.
+Queries: TypeAlias = Mapping[str, Callable[[Mapping[str, str]], bytes]]
+# The same as pages, with a yes or a no.
 Probes: TypeAlias = Mapping[str, Callable[[], tuple[bool, str]]]
 _NO_PAGES: Pages = {}
+_NO_QUERIES: Queries = {}
 _NO_PROBES: Probes = {}
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -64,6 +69,7 @@ class Metrics:
         port: int,
         probes: Probes = _NO_PROBES,
         pages: Pages = _NO_PAGES,
+        queries: Queries = _NO_QUERIES,
         setting: str = "its metrics port",
     ) -> int:
         """Answer GET /metrics, probes, and pages of JSON by their paths; returns the port.
@@ -87,6 +93,9 @@ class Metrics:
                 start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
                 return [text.encode()]
             page = pages.get(path)
+            if (query := queries.get(path)) is not None:
+                asked = dict(parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True))
+                page = partial(query, asked)
             if page is None:
                 body: Iterable[bytes] = metrics_page(environ, start_response)
                 return body

@@ -32,6 +32,8 @@ class Half:
         self.now_ms = M0
         self.memory = Memory()
         self.statements: list[SignedStatement] = []
+        # What was said of events that no ledger names: where they begin, and their ids.
+        self.heard: list[tuple[Any, ...]] = []
         self.positions: dict[str, dict[KafkaPartition, int]] = {}
         # By topic: ids at their offsets, all of one minute; and those of each row of the ledger.
         self._log: dict[str, list[str]] = {}
@@ -56,6 +58,7 @@ class Half:
         self._audit = Audit(
             job=ours, kafka=ours, memory=self._saved() if with_memory else self._none(),
             signer=Signer(self.folder), publish=publish, rules=RULES, now_ms=lambda: self.now_ms,
+            hear=lambda where, first, ids: self.heard.append((*where, first, *ids)),
         )  # fmt: skip
         self.memory = self._audit.memory
 

@@ -58,6 +58,8 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
     data: msgspec.Raw = msgspec.Raw()
     # If it is no JSON.
     data_base64: str = ""
+    # Where it is by now, if that was asked for.
+    destinations: dict[str, dict[str, Any]] = {}
 
     @property
     def value(self) -> bytes:
@@ -69,7 +71,9 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
         time = f"{when(self.stored_at_ms)}.{self.stored_at_ms % 1000:03}"
         key = () if self.key is None else (f"key={harmless(self.key)}",)
         by = (f"restored by {harmless(self.restored_by)}",) if self.restored_by else ()
-        return "  ".join((time, self.place, harmless(self.id), *key, *by, value_text(self.value)))
+        now = [harmless(f"{name}={at['state']}") for name, at in self.destinations.items()]
+        said = (time, self.place, harmless(self.id), *key, *by, *now, value_text(self.value))
+        return "  ".join(said)
 
 
 class _EventPage(msgspec.Struct):
@@ -88,6 +92,19 @@ def list_events(
     ] = _COUNT_DEFAULT,
     key: Key = None,
     contains: Contains = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those that this request brought.")
+    ] = None,
+    destination: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Say where each is on its way there.")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(help="Only those of the page that are delivered, waiting, dead or pending."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only those stored until then.")
+    ] = None,
     before: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Older ones, as the page before says.")
     ] = None,
@@ -100,7 +117,8 @@ def list_events(
 
     hifi events list orders --contains '"total":0' --limit 100
     """
-    page = _page(client, stream, limit=limit, key=key, contains=contains, before=before)
+    picked = {"request": request, "destination": destination, "outcome": outcome, "until": until}
+    page = _page(client, stream, limit=limit, key=key, contains=contains, before=before, **picked)
     with reader_may_leave():
         _print(page.events, as_json=as_json)
     if page.older is None:

@@ -285,6 +285,10 @@ def _payload_button(found: FoundEvent, asked: PageRequest) -> Safe:
 
 def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     read = f"{wording.plural(result.records_read, 'record')} read"
+    if result.is_from_index:
+        return tag("p", "Found by the index of ids.", class_="quiet")
+    if result.index_is_behind:
+        read += " (the index of ids has not got everywhere yet)"
     if result.found:
         return tag("p", read + ".", class_="quiet")
     if result.back_to_ms is None:

@@ -13,6 +13,7 @@ WRONG = [
     (("gateway",), "HIFI_GATEWAY_LOG_LEVEL", "loud"),
     (("gateway",), "HIFI_SECRET_KEYS", "hunter2"),
     (("gateway",), "HIFI_GATEWAY_OPERATOR_KEY", "hunter2"),
+    (("gateway",), "HIFI_GATEWAY_OBSERVE", "observe:8084"),
     (("gateway",), "HIFI_KAFKA_REPLICAS", "many"),
     (("gateway",), "HIFI_KAFKA_PASSWORD", "hunter2"),
     (("delivery",), "HIFI_KAFKA_PROTOCOL", "TLS"),

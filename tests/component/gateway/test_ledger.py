@@ -89,7 +89,7 @@ def test_a_row_of_as_many_requests_as_events_with_the_longest_ids_fits_a_record(
     publisher = Publisher()
     ledger = AckLedger(publisher)
     for n in range(2_000):
-        event = an_event("\N{GRINNING FACE}" * 256)
+        event = Event("\N{GRINNING FACE}" * 256, str(n).encode(), b"{}", b"", MINUTE)
         noted(ledger, [event], [Report(Fate.STORED, [0], 0, 10**17 + n)])
     asyncio.run(ledger.flush())
     # Kafka's default is 1,048,588, of which a batch takes 61 and a record's own fields some 30.

@@ -35,6 +35,9 @@ def test_what_only_the_log_has_is_stated_also_of_a_stream_that_was_removed(
     for minutes in (3, 4, 5):
         hifi.at(M0 + minutes * 60_000)
     assert [said(one) for one in hifi.stated("orders")] == [all_of("a", "b", "c", "d")]
+    # The index hears of each once, and of no other.
+    orders = stream_topic("orders")
+    assert hifi.heard == [(orders, 0, 2, "c"), (orders, 0, 3, "d")]
     assert hifi.memory.books.ledgers[stream_topic("orders")].times_ms() == []
 
 

@@ -126,7 +126,8 @@ def test_the_newest_come_first_and_pages_go_back_to_the_beginning(gateway: Runni
 
 
 def test_they_are_found_by_id_key_and_content(gateway: RunningGateway) -> None:
-    assert ids(page(gateway, id="e17")) == ["e17"]
+    found = page(gateway, id="e17")
+    assert (ids(found), found["index"]) == (["e17"], None)
     assert set(ids(page(gateway, key="k2"))) == {f"e{n}" for n in range(COUNT) if n % 4 == 2}
     assert ids(page(gateway, contains='"e3"')) == ["e3"]
     nothing = page(gateway, contains="nowhere")

@@ -6,13 +6,14 @@ from there.
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
 
 from shared.event.derived import ORIGIN, VIA, restore_of, via_of
 from shared.event.envelope import EVENT_ID, Envelope, open_stream_record
+from shared.event.places import Places, Stretches
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topics, stream_topic
 from shared.proof.acked import AckedRequest
@@ -24,6 +25,8 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 _CHUNK = 4_000
 # What a person waits for an answer without wondering.
 SEARCH_S_MAX = 6.0
+# An index may know of many events of one id: so many of each Kafka partition are shown.
+_FOUND_MAX = 5
 # As many to each side of an event are named as were sent with it.
 _AROUND = 10
 # Receipts carry the times of another machine's clock; this much earlier we look, to miss none.
@@ -53,24 +56,40 @@ class SearchResult:
     records_read: int = 0
     # Looked at everything younger than this; None when it was the whole log.
     back_to_ms: int | None = None
+    # The index knew these; if it did not, it may just not have got there. None: nobody asked it.
+    is_from_index: bool = False
+    index_is_behind: bool | None = None
 
 
 @dataclass(slots=True)
 class _Walk:
     """What a walk back through a topic has come by."""
 
+    event_id: str
     records_read: int = 0
     oldest_ms: int | None = None
     # Looked at the whole log, or found something.
     is_done: bool = False
     found: list[tuple[Envelope, int, str]] = field(default_factory=list)
 
+    def look(self, record: RecordIn) -> None:
+        self.records_read += 1
+        at_ms = record.timestamp_ms
+        self.oldest_ms = at_ms if self.oldest_ms is None else min(self.oldest_ms, at_ms)
+        envelope = open_stream_record(record)
+        if envelope.event_id == self.event_id:
+            self.found.append((envelope, at_ms, restore_of(record.headers)))
+
 
 class EventSearch:
     """Looks for events with a consumer of its own for each search, which belongs to no group."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, places: Callable[[str, str], Places] | None = None
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
+        # What an index has of the id of an event in a topic.
+        self._places = places
         # One at a time: a search reads as fast as it can.
         self._turn = asyncio.Lock()
 
@@ -79,7 +98,13 @@ class EventSearch:
     ) -> SearchResult:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
         async with self._turn, _open(self._bootstrap_servers) as log:
-            walk = await _walk_back(log, stream_topic(stream), event_id, before_ms=before_ms)
+            walk, told = _Walk(event_id), None
+            if self._places is not None and before_ms is None:
+                told = await asyncio.to_thread(self._places, stream_topic(stream), event_id)
+                await _look_among(log, walk, told.of(stream_topic(stream)))
+            is_from_index = bool(walk.found)
+            if not is_from_index:
+                await _walk_back(log, stream_topic(stream), walk, before_ms=before_ms)
             events: list[FoundEvent] = []
             for envelope, stored_at_ms, restored_by in walk.found:
                 trail = await _follow(log, [envelope.origin], stored_at_ms, ())
@@ -89,7 +114,8 @@ class EventSearch:
             # The newest first.
             events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
             back_to_ms = None if walk.is_done else walk.oldest_ms
-            return SearchResult(tuple(events), walk.records_read, back_to_ms)
+            behind = None if told is None else told.is_behind
+            return SearchResult(tuple(events), walk.records_read, back_to_ms, is_from_index, behind)
 
 
 async def find_request(
@@ -211,22 +237,26 @@ def _open(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
     return open_reader(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
 
 
-async def _walk_back(
-    log: KafkaReader, topic: str, event_id: str, *, before_ms: int | None
-) -> _Walk:
+async def _look_among(log: KafkaReader, walk: _Walk, among: Stretches) -> None:
+    """Read where the index says that it may be; the newest, if it says so of many."""
+    until_s = time.monotonic() + SEARCH_S_MAX
+    spans = await log.spans({where.topic for where in among})
+    stretches = [
+        (where, (max(first, spans[where][0]), min(end, spans[where][1])))
+        for where, them in among.items()
+        if where in spans
+        for first, end in them[-_FOUND_MAX:]
+    ]
+    for where, stretch in stretches:
+        await log.range({where: stretch}).each(walk.look, until_s=until_s)
+    walk.is_done = bool(walk.found)
+
+
+async def _walk_back(log: KafkaReader, topic: str, walk: _Walk, *, before_ms: int | None) -> None:
     """Read chunk by chunk from the end until something is found, or time runs out."""
-    walk, until_s = _Walk(), time.monotonic() + SEARCH_S_MAX
+    until_s = time.monotonic() + SEARCH_S_MAX
     spans = await log.spans([topic])
     ends = {partition: end for partition, (_, end) in spans.items()}
-
-    def look(record: RecordIn) -> None:
-        walk.records_read += 1
-        at_ms = record.timestamp_ms
-        walk.oldest_ms = at_ms if walk.oldest_ms is None else min(walk.oldest_ms, at_ms)
-        envelope = open_stream_record(record)
-        if envelope.event_id == event_id:
-            walk.found.append((envelope, at_ms, restore_of(record.headers)))
-
     if before_ms is not None:
         ends |= await log.offsets_at(dict.fromkeys(spans, before_ms))
     while not walk.found:
@@ -237,11 +267,10 @@ async def _walk_back(
         }
         if not ranges:
             break
-        if await log.range(ranges).each(look, until_s=until_s):
-            return walk
+        if await log.range(ranges).each(walk.look, until_s=until_s):
+            return
         ends |= {partition: begin for partition, (begin, _) in ranges.items()}
     walk.is_done = True
-    return walk
 
 
 async def _around(log: KafkaReader, origin: Origin, trail: Trail) -> dict[int, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+from shared.event.places import Stretches
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.runtime.kafka.lookup.stream_spread import (
     LastHour,
@@ -72,15 +73,32 @@ class StreamPages:
         self._servers = bootstrap_servers
 
     async def newest(
-        self, topic: str, *, count: int, wanted: Wanted, before: Cursor | None = None
+        self,
+        topic: str,
+        *,
+        count: int,
+        wanted: Wanted,
+        before: Cursor | int | None = None,
+        among: Stretches | None = None,
+        goes_on: bool = False,
     ) -> StreamPage:
-        """The newest of those that are wanted, the newest first."""
+        """The newest of those that are wanted, the newest first.
+
+        `before` is a cursor or a time in ms; `among` has them looked for nowhere else, and what is
+        older than all of that is for the next page if it `goes_on`.
+        """
         async with self._open() as log:
             spans = await log.spans([topic])
             firsts = {where: first for where, (first, _) in spans.items()}
             ends = {where: end for where, (_, end) in spans.items()}
-            walk = _WalkBack(count, wanted, firsts, _at(before, spans, otherwise=ends))
+            if isinstance(before, int):
+                begins = {**ends, **await log.offsets_at(dict.fromkeys(ends, before))}
+            else:
+                begins = _at(before, spans, otherwise=ends)
+            walk = _WalkBack(count, wanted, firsts, begins, among)
             is_complete = await walk.run(log)
+            if is_complete and not goes_on:
+                walk.pass_rest()
         older = walk.older()
         return StreamPage(
             walk.newest_first(),
@@ -190,6 +208,8 @@ class _WalkBack:
     firsts: _Offsets
     # All that lies from here on was looked at.
     begins: _Offsets
+    # Nothing else is read.
+    among: Stretches | None = None
     # The oldest on top.
     _found: list[tuple[int, KafkaPartition, int, RecordIn]] = field(default_factory=list)
     _byte_count: int = 0
@@ -202,10 +222,9 @@ class _WalkBack:
         until_s = time.monotonic() + _SEARCH_S_MAX
         chunk = max(_CHUNK_MIN, self.count_max // max(len(self.firsts), 1))
         while still := self._still_to_read():
-            ranges = {
-                where: (max(self.firsts[where], self.begins[where] - chunk), self.begins[where])
-                for where in still
-            }
+            ranges = {where: stretch for where in still if (stretch := self._next(where, chunk))}
+            if not ranges:
+                return True
             if unread := await log.range(ranges).each(self._look, until_s=until_s):
                 # Read in part, which is the older part: whoever goes on reads all of it.
                 self._found = [it for it in self._found if not self._is_of(it, unread)]
@@ -215,6 +234,21 @@ class _WalkBack:
                 return False
             chunk = _CHUNK
         return True
+
+    def _next(self, where: KafkaPartition, chunk: int) -> tuple[int, int] | None:
+        """What is to be read next of it; None if there is nothing."""
+        first, end = self.firsts[where], self.begins[where]
+        if self.among is None:
+            return max(first, end - chunk), end
+        for low, high in reversed(self.among.get(where, ())):
+            if low < end and high > first:
+                return max(first, low), min(high, end)
+        return None
+
+    def pass_rest(self) -> None:
+        """Say that nothing is beyond what was to be looked at."""
+        over = [where for where in self.begins if self._next(where, 1) is None]
+        self.begins |= {where: self.firsts[where] for where in over}
 
     def newest_first(self) -> tuple[RecordIn, ...]:
         return tuple(record for *_, record in sorted(self._found, reverse=True))

@@ -1,0 +1,91 @@
+"""Makes entries of the index out of rows of the ledger, and stretches of the log out of entries.
+
+An entry is 16 bytes: a mark of 8, which is a hash of topic and name, and a place of 8: the Kafka
+partition (2 bytes), the first offset (44 bits) and how many events from there on (a power of two, 4
+bits). They sort by their bytes. A mark may be two names': whoever looks reads the log itself.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2s
+
+from shared.proof.acked import AckedRow, key_mark
+
+ENTRY_BYTES, MARK_BYTES = 16, 8
+_SPAN_BITS, _PARTITION_SHIFT = 4, 48
+# What one entry of a key covers at most: a row of several gateways' time.
+_SPAN_MAX = 1 << ((1 << _SPAN_BITS) - 1)
+
+
+def mark_of_id(topic: str, event_id: str) -> bytes:
+    return _mark(_name(topic) + event_id.encode(errors="surrogatepass"))
+
+
+def mark_of_key(topic: str, key: str) -> bytes:
+    return _mark(_key_name(topic) + key_mark(key.encode()).to_bytes(4, "big"))
+
+
+def entries_of(value: bytes) -> tuple[str, bytes]:
+    """The topic of a row of the ledger, and its entries; ValueError if it is none."""
+    row = AckedRow.from_bytes(value, with_ids=False)
+    ids = value.partition(b"\n")[2].split(b"\n")
+    parts: list[bytes] = []
+    at = 0
+    for part in row.slices:
+        parts += _of_ids(row.topic, row.partition, part.first, ids[at : at + part.count])
+        at += part.count
+    if row.key_marks and row.slices:
+        first = min(part.first for part in row.slices)
+        end = max(part.first + part.count for part in row.slices)
+        places = [
+            _place(row.partition, low, min(end - low, _SPAN_MAX))
+            for low in range(first, end, _SPAN_MAX)
+        ]
+        name = _key_name(row.topic)
+        parts += [
+            _mark(name + crc.to_bytes(4, "big")) + place
+            for crc in row.key_marks
+            for place in places
+        ]
+    return row.topic, b"".join(parts)
+
+
+def entries_of_ids(topic: str, partition: int, first: int, ids: Sequence[str]) -> bytes:
+    """Of events that follow one another in the log."""
+    names = [event_id.encode(errors="surrogatepass") for event_id in ids]
+    return b"".join(_of_ids(topic, partition, first, names))
+
+
+def stretch_of(entry: bytes) -> tuple[int, int, int]:
+    """Kafka partition, first offset and end."""
+    place = int.from_bytes(entry[MARK_BYTES:], "big")
+    first = (place & ((1 << _PARTITION_SHIFT) - 1)) >> _SPAN_BITS
+    return place >> _PARTITION_SHIFT, first, first + (1 << (place & ((1 << _SPAN_BITS) - 1)))
+
+
+def _of_ids(topic: str, partition: int, first: int, ids: Sequence[bytes]) -> list[bytes]:
+    name, place = _name(topic), (partition << _PARTITION_SHIFT) | (first << _SPAN_BITS)
+    step = 1 << _SPAN_BITS
+    places = range(place, place + step * len(ids), step)
+    # By far most of the index's work: as little as can be for each.
+    return [
+        blake2s(name + event_id, digest_size=8).digest() + at.to_bytes(8, "big")
+        for event_id, at in zip(ids, places, strict=True)
+    ]
+
+
+def _place(partition: int, first: int, count: int) -> bytes:
+    place = (partition << _PARTITION_SHIFT) | (first << _SPAN_BITS) | (count - 1).bit_length()
+    return place.to_bytes(8, "big")
+
+
+def _name(topic: str) -> bytes:
+    return topic.encode() + b"\n"
+
+
+def _key_name(topic: str) -> bytes:
+    # No id holds a line break.
+    return topic.encode() + b"\n\n"
+
+
+def _mark(name: bytes) -> bytes:
+    return blake2s(name, digest_size=MARK_BYTES).digest()
