@@ -182,8 +182,7 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
         case Enrich():
             rows = enriched(rows, step.enrich, look_ups[step.enrich.table])
         case Call():
-            given = {"value": ours("value")} | {each: column(each) for each in columns_of(rows)}
-            rows = with_answers(rows, step.call, given, alive, into=f"{OURS}answers")
+            rows = with_answers(rows, step.call, given_of(rows), alive, into=f"{OURS}answers")
         case Key():
             key = F.expr(step.key).cast("string").cast("binary")
             rows = rows.withColumn(f"{OURS}out_key", alive(key))
@@ -199,6 +198,11 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
 def columns_of(rows: DataFrame) -> list[str]:
     """The columns that people see: the members of the event as it is by now."""
     return [name for name in rows.columns if name != FACTS and not name.startswith(OURS)]
+
+
+def given_of(rows: DataFrame) -> dict[str, Column]:
+    """What functions may read: members of the event as it is by now, and its bytes."""
+    return {"value": ours("value")} | {each: column(each) for each in columns_of(rows)}
 
 
 def _read(rows: DataFrame, members: StructType) -> DataFrame:

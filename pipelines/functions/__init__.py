@@ -7,5 +7,6 @@ A package has them in the entry point group `hifi.functions`, each by the name t
 """
 
 from pipelines.functions.function import Function, function
+from pipelines.functions.reducer import Reducer
 
-__all__ = ["Function", "function"]
+__all__ = ["Function", "Reducer", "function"]

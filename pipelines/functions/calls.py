@@ -11,12 +11,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from pipelines.functions.faults import blaming
 from pipelines.functions.granted import signature_of
 from pipelines.functions.installed import function_of
-
-
-class FunctionFailedError(Exception):
-    """A function has thrown, or has given what it has not promised."""
 
 
 def with_answers(
@@ -56,14 +53,18 @@ def answered(name: str, returns: StructType, events: pa.StructArray) -> pa.Struc
     asked = events.filter(is_asked)
     if not len(asked):
         return pa.nulls(len(events), pa.struct(list(schema)))
-    try:
+    with blaming(name):
         made = function_of(name).work(pa.RecordBatch.from_struct_array(asked))
         columns = [_column(made, field, len(asked)) for field in schema]
-    except Exception as error:
-        raise FunctionFailedError(f"{name}: {type(error).__name__}: {error}") from error
     rows = pa.StructArray.from_arrays(columns, fields=list(schema))
+    answers: pa.StructArray = in_their_places(rows, is_asked)
+    return answers
+
+
+def in_their_places(answers: Any, is_asked: Any) -> Any:
+    """What was said of those that were asked about, among all."""
     number = pc.cumulative_sum(is_asked.cast(pa.int64()))
-    return rows.take(pc.if_else(is_asked, pc.subtract(number, 1), None))
+    return answers.take(pc.if_else(is_asked, pc.subtract(number, 1), None))
 
 
 def _column(made: pa.RecordBatch, field: "pa.Field[Any]", count: int) -> "pa.Array[Any]":

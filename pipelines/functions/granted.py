@@ -4,17 +4,19 @@ from collections.abc import Collection
 
 from pyspark.sql.types import StructType
 
-from pipelines.functions.installed import NoFunctionError, function_of, installed
+from pipelines.functions.installed import NoFunctionError, function_of, installed, reducer_of
 from pipelines.members import members_of
 from shared.config.configuration import Configuration
 from shared.config.model import ConfigError
 from shared.config.outside.call import Call
 from shared.config.pipeline import Pipeline
+from shared.config.steps.computed import reducers_of
 
 
 def calls_of(pipeline: Pipeline) -> list[str]:
-    """The functions that it needs."""
-    return [step.call for step in pipeline.steps if isinstance(step, Call)]
+    """The functions, and reducers, that it needs."""
+    reducers = reducers_of(pipeline.window.compute).values() if pipeline.window else ()
+    return [*(step.call for step in pipeline.steps if isinstance(step, Call)), *reducers]
 
 
 def granted(tenant: str, configuration: Configuration) -> frozenset[str]:
@@ -33,8 +35,17 @@ def check_granted(name: str, allowed: Collection[str]) -> None:
 def signature_of(name: str) -> tuple[StructType, StructType]:
     """What a function reads and returns; NoFunctionError if it is not to be had."""
     found = function_of(name)
+    return _members(name, found.reads), _members(name, found.returns)
+
+
+def reads_of(name: str) -> StructType:
+    """What a reducer reads; NoFunctionError if it is not to be had."""
+    return _members(name, reducer_of(name).reads)
+
+
+def _members(name: str, said: str) -> StructType:
     try:
-        return members_of(found.reads), members_of(found.returns)
+        return members_of(said)
     except ConfigError as error:
         wrong = f"{name!r} says of itself what cannot be: {error.wrong}"
         raise NoFunctionError(wrong) from None

@@ -3,20 +3,22 @@
 All its pipelines share the job, each with a source of its own, as each is elsewhere in its stream.
 """
 
-import uuid
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from threading import Timer
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.book import PipelineShare
+from pipelines.functions.reducing import fold_in
+from pipelines.functions.states import Fold, Folded, ToFold
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.outcomes import Made
@@ -24,6 +26,7 @@ from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError, read_rows, write_ro
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
 from pipelines.parts.blame import fault_of_an_event
+from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.parts.columns import ours
 from pipelines.parts.whole_events import DEAD, LATE, NOT_PASSED
 from pipelines.plan import planned
@@ -100,36 +103,41 @@ class Task:
 
 def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
     """In a thread of its own: returns when Kafka has all rows."""
-    context = plans.spark.sparkContext
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
-    context.setLocalProperty("spark.scheduler.pool", name)
     is_elsewhere = any(task.sink is not None for task in tasks)
     seconds_max = settings.sink_job_s_max if is_elsewhere else settings.job_s_max
-    tag, late = f"hifi-{uuid.uuid4()}", False
-
-    def give_up() -> None:
-        nonlocal late
-        late = True
-        context.cancelJobsWithTag(tag)
-
-    timer = Timer(seconds_max, give_up)
-    context.addJobTag(tag)
-    timer.start()
-    try:
+    too_late = SinkAwayError if is_elsewhere else JobFailedError
+    with _bounded(plans.spark.sparkContext, name, seconds_max, too_late):
         made = _worked_on(plans, settings.bootstrap_servers, tasks, name)
+    return [made[task] for task in tasks]
+
+
+def fold_of(spark: SparkSession, settings: PipelinesSettings, name: str) -> Fold:
+    """What has the reducers of a pipeline put states together, in jobs with the same bounds."""
+
+    def fold(asked: Sequence[ToFold]) -> Sequence[Folded]:
+        with _bounded(spark.sparkContext, name, settings.job_s_max, JobFailedError):
+            return fold_in(spark.sparkContext)(asked)
+
+    return fold
+
+
+@contextmanager
+def _bounded(
+    context: SparkContext, name: str, seconds_max: float, too_late: type[Exception]
+) -> Iterator[None]:
+    """Jobs of this thread are cut off when they take too long, and told whose fault it is."""
+    try:
+        with bounded(context, name, seconds_max):
+            yield
+    except TookTooLongError as error:
+        raise too_late(str(error)) from error
     except (PySparkException, Py4JJavaError) as error:
-        if late:
-            too_long = f"it took longer than {seconds_max:g} s"
-            raise (SinkAwayError if is_elsewhere else JobFailedError)(too_long) from error
         if _TOO_MUCH in str(error):
             raise TooMuchAtOnceError("what came of it is more than can be brought back") from error
         if (why := fault_of_an_event(str(error))) is not None:
             raise JobFailedError(why) from error
         raise
-    finally:
-        timer.cancel()
-        context.removeJobTag(tag)
-    return [made[task] for task in tasks]
 
 
 def _worked_on(

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelines.book import PipelineShare
+from pipelines.functions.states import Fold
 from pipelines.jobs.outcomes import Made
 from pipelines.parts.whole_events import DEAD
 from pipelines.windows.change import Head, KeptChange, WindowRow
@@ -59,6 +60,7 @@ class KeptLane:
         *,
         room: int,
         row_bytes_max: int = EVENT_BYTES_MAX,
+        fold: Fold | None = None,
     ) -> tuple[KeptChange, Made]:
         """What a job changes, and what became of its events now that more is known of them."""
         read = Frontier(dict(self.frontier.read_ms))
@@ -69,8 +71,9 @@ class KeptLane:
             until_ms = min(until_ms, self.frontier_max_ms)
         if isinstance(self.kept, KeptWindows):
             found = list(partials_of(pipeline, made.found))
+            row_bytes_max = min(row_bytes_max, WINDOW_BYTES_MAX)
             change = self.kept.changed_by(
-                found, until_ms, room=room, row_bytes_max=min(row_bytes_max, WINDOW_BYTES_MAX)
+                found, until_ms, room=room, row_bytes_max=row_bytes_max, fold=fold
             )
             return change, made
         change = self.kept.changed_by(seen_of(made.found), until_ms, room=room)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import structlog
 
 from pipelines.book import PipelineBook, PipelineShare, Planned
-from pipelines.jobs.job import JobFailedError, Task, run_job
+from pipelines.jobs.job import JobFailedError, Task, fold_of, run_job
 from pipelines.jobs.kept_lanes import KeptLanes, Stored, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
 from pipelines.jobs.losses import Losses
@@ -148,6 +148,9 @@ class JobRunner:
                 except TooManyChangedError as error:
                     await self._too_much(_part(job, [task]), [task], error, began_ms)
                     continue
+                except Exception as error:  # noqa: BLE001 - others of the job have done nothing
+                    await self._went_wrong(_part(job, [task]), [task], error, began_ms)
+                    continue
                 changes[task] = change
             more: Iterable[Stored] = ()
             if change is not None:
@@ -171,8 +174,15 @@ class JobRunner:
         room = self.keepers.room_of(lane_id)
         row_sizes = [table.row_bytes_max for table in task.tables.written.values()]
         row_bytes_max = min(row_sizes, default=EVENT_BYTES_MAX)
+        spark = self.spark.session
         return keeper.change(
-            task.pipeline, task.share, made, list(places), room=room, row_bytes_max=row_bytes_max
+            task.pipeline,
+            task.share,
+            made,
+            list(places),
+            room=room,
+            row_bytes_max=row_bytes_max,
+            fold=fold_of(spark, self.settings, task.pipeline.name) if spark else None,
         )
 
     async def _store(self, job: Planned, told: Mapping[Task, Told]) -> list[Task]:

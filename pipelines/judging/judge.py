@@ -3,9 +3,10 @@
 The engine asks before it runs a pipeline, and `hifi pipelines check` beforehand, in the same words.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pipelines.functions.faults import fault_of_a_function
-from pipelines.functions.granted import check_granted, signature_of
+from pipelines.functions.granted import calls_of, check_granted, reads_of, signature_of
 from pipelines.functions.installed import NoFunctionError
 from pipelines.judging.expressions import ExpressionError, Scope, check_growth, judged
 from pipelines.judging.growth import Growth, of_member, together
@@ -33,6 +34,7 @@ from pipelines.judging.trial import Came, came_of, differences, given_records, g
 from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
 from pipelines.parts.blame import is_fault_of_others
+from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.plan import RECORDS, after, columns_of, opened
 from pipelines.windows.partials import events_of, parts_of
 from shared.config.model import ConfigError
@@ -48,7 +50,7 @@ from shared.config.pipeline import (
     ToDead,
     Where,
 )
-from shared.config.steps.computed import Computed, computed
+from shared.config.steps.computed import Computed, computed, reducers_of
 from shared.config.steps.expression import FACTS
 from shared.config.steps.window import WINDOW_END, WINDOW_START, Dedupe, WindowOf, WindowStep
 from shared.event.record import RecordIn
@@ -88,14 +90,22 @@ class Typed:
 
 
 def judge(
-    session: SparkSession, pipeline: Pipeline, functions: Collection[str] = ()
+    session: SparkSession,
+    pipeline: Pipeline,
+    functions: Collection[str] = (),
+    try_s_max: float = 120,
 ) -> Refusal | None:
     """What is wrong with a pipeline that may call these; None if it can be run."""
     try:
         typed(session, pipeline, functions)
-        tried(session, pipeline)
+        # An expression ends; of what an operator has installed nobody knows.
+        limit = bounded(session.sparkContext, pipeline.name, try_s_max)
+        with limit if calls_of(pipeline) else nullcontext():
+            tried(session, pipeline)
     except UnfitError as refused:
         return refused.refusal
+    except TookTooLongError as error:
+        return Refusal(f"it was tried with its tests, and with odd events: {error}", "/steps")
     return None
 
 
@@ -198,6 +208,11 @@ def _failed(
         for nth, step in enumerate(pipeline.steps):
             if isinstance(step, Call) and why.startswith(f"{step.call}:"):
                 return UnfitError(f"it fails on an event: {why}", "steps", nth, step.member)
+        compute = pipeline.window.compute if pipeline.window else {}
+        for name, reducer in reducers_of(compute).items():
+            if why.startswith(f"{reducer}:"):
+                at = ("steps", len(pipeline.steps) - 1, "window", "compute", name)
+                return UnfitError(f"it fails on an event: {why}", *at)
     for nth, _ in enumerate(pipeline.steps, start=1):
         is_whole = nth == len(pipeline.steps) and pipeline.window is not None
         to = pipeline.to if is_whole else (ToDead(True),)
@@ -263,11 +278,18 @@ class _Stage:
 
     def _called(self, name: str, *at: str | int) -> dict[str, Growth]:
         """What a function adds: as much as it likes, for which its operator answers."""
+        reads, returns = self._installed(signature_of, name, *at)
+        self._check_reads(reads, *at)
+        return {made: of_member(made) for made in returns.fieldNames()}
+
+    def _installed(self, find: Callable[[str], Any], name: str, *at: str | int) -> Any:
         try:
             check_granted(name, self.functions)
-            reads, returns = signature_of(name)
+            return find(name)
         except NoFunctionError as error:
             raise UnfitError(str(error), *at) from None
+
+    def _check_reads(self, reads: StructType, *at: str | int) -> None:
         here = {field.name: field.dataType for field in self.rows.schema.fields}
         for field in reads.fields:
             kind = here.get(field.name, BinaryType() if field.name == _VALUE else None)
@@ -276,7 +298,6 @@ class _Stage:
             if kind != field.dataType:
                 wanted = f"{_named(field.dataType)}, and it is {_named(kind)}"
                 raise UnfitError(f"it reads {field.name!r} as {wanted}: CAST it before", *at)
-        return {made: of_member(made) for made in returns.fieldNames()}
 
     def _window(self, window: WindowOf, *at: str | int) -> None:
         fields = {field.name: field.dataType for field in self.rows.schema.fields}
@@ -298,7 +319,9 @@ class _Stage:
                 what = computed(text)
             except ConfigError as error:
                 raise UnfitError(error.wrong, *where) from None
-            if what.of:
+            if what.function:
+                self._check_reads(self._installed(reads_of, what.function, *where), *where)
+            elif what.of:
                 self._aggregate(what, *where)
 
     def _aggregate(self, what: Computed, *at: str | int) -> None:

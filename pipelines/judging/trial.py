@@ -1,7 +1,6 @@
 """Tries a pipeline on events: those that its document gives, and those that a stream has had."""
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from pipelines.alike import is_alike
+from pipelines.functions.reducing import fold_in
 from pipelines.parts.whole_events import DEAD, FILTERED, LATE
 from pipelines.plan import RECORDS, planned
 from pipelines.shards import NO_SHARDS, Partitionings
@@ -32,8 +33,6 @@ from shared.proof.receipt import PASSED
 _TEST_TIME_MS = 1_767_225_600_000
 # When all windows are over.
 _FAR_MS = 10**16
-# As exact as numbers are after a few sums and products.
-_PART_OF_A_NUMBER = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,8 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Cam
     assert pipeline.window is not None, "it is asked of those alone that count"
     kept = KeptWindows(pipeline.window, Head(pipeline.kept_shape))
     found = parts_of(pipeline, events).toArrow().to_pylist()
-    rows = kept.changed_by(partials_of(pipeline, found), _FAR_MS).rows
+    fold = fold_in(records.sparkSession.sparkContext, both_ways=True)
+    rows = kept.changed_by(partials_of(pipeline, found), _FAR_MS, fold=fold).rows
     others = fates_of(pipeline, events).collect()
     came = [_came(topic, row) for row in sorted(others, key=lambda row: row[:2])]
     return came + [
@@ -201,7 +201,7 @@ def _unlike(where: str, expected: Sequence[Any], came: Sequence[Any]) -> list[st
     lines = []
     for nth in range(max(len(expected), len(came))):
         wanted, got = expected[nth : nth + 1], came[nth : nth + 1]
-        if not (wanted and got and _is_same(wanted[0], _asked(got[0], wanted[0]))):
+        if not (wanted and got and is_alike(wanted[0], _asked(got[0], wanted[0]))):
             lines += [f"{where}, event {nth + 1}:"]
             lines += [f"  - expected {_shown(wanted)}", f"  + came     {_shown(got)}"]
     return lines
@@ -230,17 +230,3 @@ def _fates(came: Sequence[Came]) -> list[str]:
         + (f": {row.reason}" if row.reason else "")
         for row in lost
     ]
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """As JSON, where a member that is null is as good as none."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = {name for each in (one, other) for name, value in each.items() if value is not None}
-        return all(_is_same(one.get(name), other.get(name)) for name in names)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return math.isclose(one, other, rel_tol=_PART_OF_A_NUMBER)
-    return bool(one == other)

@@ -8,10 +8,13 @@ be written as JSON. What is a value of the events is its JSON text, so that noth
 import base64
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
+
+from pipelines.functions.states import Folded
 
 # What Spark or an earlier merge made of events; None of none.
 Part: TypeAlias = Any
@@ -120,6 +123,23 @@ def top_text(part: Part, count: int) -> str:
     return "[" + ",".join(f'{{"value":{text},"count":{seen}}}' for text, seen in first) + "]"
 
 
+def states_of(counts: Mapping[str, int]) -> Part:
+    """What a reducer has made of some events, that is still to be folded."""
+    return {"states": dict(counts)} if counts else None
+
+
+def folded_part(folded: Folded) -> Part:
+    return {"states": {folded.state: 1}, "says": folded.says}
+
+
+def is_to_fold(part: Part) -> bool:
+    return part is not None and "says" not in part
+
+
+def _states(one: Part, other: Part) -> Part:
+    return {"states": dict(Counter(one["states"]) + Counter(other["states"]))}
+
+
 def _registers(part: Part) -> bytearray:
     if isinstance(part, str):
         return bytearray(base64.b64decode(part))
@@ -171,5 +191,6 @@ AGGREGATES: Mapping[str, Aggregate] = {
     "collect_set": Aggregate(
         _set, lambda part: "[" + ",".join(part["v"]) + "]", lambda part: bool(part["cut"])
     ),
+    "call": Aggregate(_states, lambda part: str(part["says"])),
     "top": Aggregate(_top, lambda part: top_text(part, TOP_MAX), lambda part: bool(part["cut"])),
 }

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-from pipelines.windows.aggregates import AGGREGATES, Part, merged, top_text
+from pipelines.functions.states import Fold, ToFold
+from pipelines.windows.aggregates import (
+    AGGREGATES,
+    Part,
+    folded_part,
+    is_to_fold,
+    merged,
+    top_text,
+)
 from pipelines.windows.change import (
     HEAD,
     Head,
@@ -123,8 +131,12 @@ class KeptWindows:
         *,
         room: int = 2**62,
         row_bytes_max: int = WINDOW_BYTES_MAX,
+        fold: Fold | None = None,
     ) -> KeptChange:
-        """What these events change, when all have been read up to a time of the broker's."""
+        """What these events change, when all have been read up to a time of the broker's.
+
+        `fold`: brings together what reducers have made of events, where there are any.
+        """
         frontier_ms = max(frontier_ms, self.head.frontier_ms)
         changed: dict[Key, OpenWindow] = {}
         gone: set[Key] = set()
@@ -132,6 +144,7 @@ class KeptWindows:
             self._take_in(partial, changed, gone)
         if len(changed) > CHANGED_MAX:
             raise TooManyChangedError(f"{len(changed):,} windows change at once")
+        self._fold(changed, fold)
         written = [each if self.of.is_final else each.once_more for each in changed.values()]
         opened = {window.key: _packed(window) for window in written}
         # Also of those that are written later, when no event is at fault any more.
@@ -212,6 +225,24 @@ class KeptWindows:
             max(one.accepted_ms, other.accepted_ms),
             parts,
         )
+
+    def _fold(self, changed: dict[Key, OpenWindow], fold: Fold | None) -> None:
+        """Have reducers put together what is new with what was there."""
+        reducers = [(nth, of.function) for nth, (_, of) in enumerate(self.computes) if of.function]
+        open_parts = [
+            (key, nth, ToFold(function, window.parts[nth]["states"]))
+            for nth, function in reducers
+            for key, window in changed.items()
+            if is_to_fold(window.parts[nth])
+        ]
+        if not open_parts:
+            return
+        assert fold is not None, "whoever has reducers can run them"
+        come = fold([asked for _, _, asked in open_parts])
+        for (key, nth, _), folded in zip(open_parts, come, strict=True):
+            parts = [*changed[key].parts]
+            parts[nth] = folded_part(folded)
+            changed[key] = changed[key]._replace(parts=parts)
 
     def _check_room(self, opened: Mapping[Key, bytes], room: int) -> None:
         most = max(map(len, opened.values()), default=0)

@@ -11,12 +11,29 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType
 
+from pipelines.functions.reducing import with_states
 from pipelines.parts.columns import OURS, alive, column, ours
 from pipelines.parts.columns import timestamp as as_timestamp
 from pipelines.parts.whole_events import DEAD, FILTERED, LATE
-from pipelines.plan import TOO_LARGE, after, check_closed, headers_of, opened, with_fate
+from pipelines.plan import (
+    TOO_LARGE,
+    after,
+    check_closed,
+    given_of,
+    headers_of,
+    opened,
+    with_fate,
+)
 from pipelines.tables.look_ups import LookUp
-from pipelines.windows.aggregates import RANKS, REGISTERS, Part, kept_of, most_of, packed
+from pipelines.windows.aggregates import (
+    RANKS,
+    REGISTERS,
+    Part,
+    kept_of,
+    most_of,
+    packed,
+    states_of,
+)
 from pipelines.windows.kept import Partial
 from shared.config.pipeline import Pipeline, ToDead, ToStream
 from shared.config.steps.computed import Computed, computed
@@ -30,7 +47,7 @@ AHEAD_MS_MAX = 300_000
 BY_BYTES_MAX = VALUE_BYTES_MAX = 1_024
 # What keeps values of events, and of these, what keeps any number of them.
 _KEEPING = frozenset({"min", "max", "first", "last", "collect_set", "top"})
-_LISTING = frozenset({"collect_set", "top"})
+_LISTING = frozenset({"collect_set", "top", "call"})
 # Beside the rows of what is listed, the row of all else.
 _ALL_ELSE = -1
 _REGISTER_BITS = REGISTERS.bit_length() - 1
@@ -61,6 +78,12 @@ def events_of(
     for text in dict.fromkeys(of.of for of in computes if of.aggregate in _KEEPING):
         size = F.octet_length(_text(alive(F.expr(text)), kinds[text]))
         rows = with_fate(rows, F.coalesce(size, F.lit(0)) > VALUE_BYTES_MAX, TOO_LARGE)
+    for nth, of in enumerate(computes):
+        if of.function:
+            state = f"state:{nth}"
+            rows = with_states(rows, of.function, given_of(rows), alive, into=OURS + state)
+            size = F.coalesce(F.octet_length(ours(state)), F.lit(0))
+            rows = with_fate(rows, size > VALUE_BYTES_MAX, TOO_LARGE)
     fate = ours("fate")
     is_dead_late = (fate == LATE) & isinstance(pipeline.late_to, ToDead)
     outcome = F.when(fate.isNull(), PASSED).when(is_dead_late, DEAD)
@@ -81,7 +104,7 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
         {f"{OURS}nth": F.lit(_ALL_ELSE), f"{OURS}text": F.lit(None).cast("string")}
     )
     if listed := [nth for nth, of in enumerate(computes) if of.aggregate in _LISTING]:
-        rows = _listed(rows, {nth: computes[nth].of for nth in listed}, kinds)
+        rows = _listed(rows, {nth: _one_text(nth, computes[nth], kinds) for nth in listed})
     if window.gap_ms:
         times = F.session_window(as_timestamp(ours("t")), f"{window.gap_ms} milliseconds")
         rows = rows.withColumn(f"{OURS}times", times)
@@ -111,16 +134,13 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
     )
 
 
-def _listed(rows: DataFrame, listed: Mapping[int, str], kinds: Mapping[str, DataType]) -> DataFrame:
+def _listed(rows: DataFrame, listed: Mapping[int, Column]) -> DataFrame:
     """With a row more for each value that is listed, which is counted by it.
 
     So a list is as many rows, which Spark may put on a disk; and none grows in its memory.
     """
     all_else = F.struct(F.lit(_ALL_ELSE).alias("nth"), F.lit(None).cast("string").alias("text"))
-    values = (
-        F.struct(F.lit(nth).alias("nth"), _text(F.expr(of), kinds[of]).alias("text"))
-        for nth, of in listed.items()
-    )
+    values = (F.struct(F.lit(nth).alias("nth"), text.alias("text")) for nth, text in listed.items())
     rows = rows.withColumn(f"{OURS}one", F.explode(F.array(all_else, *values)))
     rows = rows.withColumns({f"{OURS}{it}": ours("one").getField(it) for it in ("nth", "text")})
     return rows.where((ours("nth") == _ALL_ELSE) | ours("text").isNotNull())
@@ -180,15 +200,15 @@ def _computes(pipeline: Pipeline) -> list[Computed]:
 
 def _kinds(rows: DataFrame, computes: Sequence[Computed]) -> dict[str, DataType]:
     """Of which type is what they are of."""
-    texts = list(dict.fromkeys(of.of for of in computes if of.of))
+    texts = list(dict.fromkeys(of.expression for of in computes if of.expression))
     made = rows.select(*(F.expr(text).alias(f"{nth}") for nth, text in enumerate(texts)))
     return {text: field.dataType for text, field in zip(texts, made.schema.fields, strict=True)}
 
 
 def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
     # In a row of something that is listed, there is nothing else.
-    value = F.when(ours("nth") == _ALL_ELSE, F.expr(of.of) if of.of else F.lit(1))
-    kind = kinds.get(of.of, DoubleType())
+    value = F.when(ours("nth") == _ALL_ELSE, F.expr(of.expression) if of.expression else F.lit(1))
+    kind = kinds.get(of.expression, DoubleType())
     text = _text(value, kind)
     with_value = F.struct(value.alias("value"), text.alias("text"))
     place = (ours(each) for each in ("t", "partition", "offset"))
@@ -208,6 +228,7 @@ def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
         # They are counted by their values.
         "collect_set": lambda: F.lit(None).cast("string"),
         "top": lambda: F.lit(None).cast("string"),
+        "call": lambda: F.lit(None).cast("string"),
     }
     return parts[of.aggregate]()
 
@@ -231,6 +252,11 @@ def _text(value: Column, kind: DataType) -> Column:
     return F.when(value.isNotNull(), F.substring(whole, F.lit(6), F.length(whole) - 6))
 
 
+def _one_text(nth: int, of: Computed, kinds: Mapping[str, DataType]) -> Column:
+    """What an event adds to a list."""
+    return ours(f"state:{nth}") if of.function else _text(F.expr(of.of), kinds[of.of])
+
+
 def _rank(value: Column) -> Column:
     """Which register the hash of a value is of, and how rare it is there."""
     seen = F.xxhash64(value)
@@ -242,6 +268,8 @@ def _rank(value: Column) -> Column:
 
 
 def _list(of: Computed, counts: Mapping[str, int]) -> Part:
+    if of.function:
+        return states_of(counts)
     if of.aggregate == "top":
         return most_of(counts)
     kept, is_cut = kept_of(set(counts))

@@ -17,7 +17,7 @@ _SEALED_CHARS_MAX = 2 * PEM_CHARS_MAX
 # As long as a header may get (Apache and nginx take 8 KiB of headers in all without being asked).
 HEADER_CHARS_MAX = 4096
 
-_FUNCTION = r"[a-z][a-z0-9_]{0,63}\.[a-z][a-z0-9_]{0,63}"
+FUNCTION_PATTERN = r"[a-z][a-z0-9_]{0,63}\.[a-z][a-z0-9_]{0,63}"
 # Members only: the order of an array is no name for an entity. Eight levels reach any field that
 # people name; the gateway takes no deeper ones either.
 _POINTER = r"(/([^/~]|~0|~1)+){%d,8}"
@@ -61,10 +61,10 @@ Name: TypeAlias = Annotated[
 FunctionName: TypeAlias = Annotated[
     str,
     check(
-        re.compile(_FUNCTION).fullmatch,
+        re.compile(FUNCTION_PATTERN).fullmatch,
         "{!r} is not a function's name; it is PACKAGE.FUNCTION, each of 1 to 64 of a-z, 0-9 and _",
     ),
-    _pattern(_FUNCTION),
+    _pattern(FUNCTION_PATTERN),
 ]
 Names: TypeAlias = Annotated[frozenset[Name], PlainSerializer(sorted)]
 # A JSON pointer to a member; the empty one is the whole.

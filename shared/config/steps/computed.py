@@ -1,24 +1,37 @@
 """Reads what is computed of a window: one aggregate, of one expression."""
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from shared.config.model import ConfigError
+from shared.config.values import FUNCTION_PATTERN
 
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 _TOP_MAX = 100
 AGGREGATE_NAMES = (
     *("count", "count_if", "sum", "avg", "min", "max", "first", "last"),
-    *("approx_count_distinct", "collect_set", "top"),
+    *("approx_count_distinct", "collect_set", "top", "call"),
 )
 
 
 class Computed(NamedTuple):
-    """An aggregate of an expression, or of the events; of `top`, how many values at most."""
+    """An aggregate of an expression, or of the events; of `top`, how many values at most.
+
+    Of `call`, it is of the reducer of this name, which says itself what it reads.
+    """
 
     aggregate: str
     of: str
     most: int = 0
+
+    @property
+    def function(self) -> str:
+        return self.of if self.aggregate == "call" else ""
+
+    @property
+    def expression(self) -> str:
+        return "" if self.function else self.of
 
 
 def computed(text: str) -> Computed:
@@ -36,6 +49,24 @@ def computed(text: str) -> Computed:
         if not count.strip().isdigit() or not 1 <= int(count) <= _TOP_MAX or not of.strip():
             raise ConfigError("", f"it is top(what, how many), of 1 to {_TOP_MAX}: top(url, 5)")
         return Computed(name, of.strip(), int(count))
+    if name == "call":
+        if not re.fullmatch(FUNCTION_PATTERN, of):
+            raise ConfigError("", "call is of an installed reducer, by its name: call(fraud.worst)")
+        return Computed(name, of)
     if not of:
         raise ConfigError("", f"{name} is of an expression: {name}(price)")
     return Computed(name, of)
+
+
+def reducers_of(compute: Mapping[str, str]) -> dict[str, str]:
+    """The reducers that are called, by the member of a row that each makes."""
+    found = {}
+    for member, text in compute.items():
+        try:
+            function = computed(text).function
+        except ConfigError:
+            # Whoever judges the document says where and why.
+            continue
+        if function:
+            found[member] = function
+    return found

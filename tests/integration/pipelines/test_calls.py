@@ -1,5 +1,6 @@
 """Documents call functions that an operator has installed: judged, tested, run, and bounded."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -11,20 +12,40 @@ import httpx
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from pipelines.functions.installed import function_of, installed
-from pipelines.judging.judge import judge, typed
+from pipelines.functions.installed import installed, loaded_of
+from pipelines.functions.states import Folded, ToFold
+from pipelines.jobs.job import JobFailedError, fold_of
+from pipelines.judging.judge import Refusal, judge, typed
 from pipelines.plan import RECORDS, planned
+from pipelines.settings import PipelinesSettings
+from shared.config.access import Tenant
 from shared.config.pipeline import Pipeline
 from shared.event.envelope import LAST_DETAIL, REASON, event_headers
+from shared.event.times import rfc3339
 from shared.event.topics import stream_topic
+from shared.runtime.clock import now_ms
+from tests.support.config_records import write_config
 from tests.support.installed_functions import install
-from tests.support.pipeline_runs import START_S, document, post_all, wait_until_all_is_done, written
+from tests.support.pipeline_runs import (
+    START_S,
+    document,
+    post_all,
+    wait_for_state,
+    wait_until_all_is_done,
+    written,
+)
+from tests.support.pipeline_runs import put as put_all
 from tests.support.stack_fixtures import RunningHifi, wait_until
 from tests.support.trial_spark import a_pipeline
+from tests.support.window_runs import history, put_table
 
 pytestmark = pytest.mark.integration
 
-ALL = ("fraud.score", "fraud.country", "fraud.moody", "fraud.broken", "fraud.no_function")
+REDUCERS = ("fraud.spread", "fraud.touchy", "fraud.newest")
+ALL = (
+    *("fraud.score", "fraud.country", "fraud.moody", "fraud.broken", "fraud.no_function"),
+    *REDUCERS,
+)
 SCHEMA = "id STRING, price DOUBLE, usual DOUBLE, iban STRING, n BIGINT"
 
 
@@ -39,10 +60,10 @@ def spark(
         patched.setenv("PYTHONPATH", os.pathsep.join(paths))
         patched.syspath_prepend(folder)
         installed.cache_clear()
-        function_of.cache_clear()
+        loaded_of.cache_clear()
         yield request.getfixturevalue("locked_spark")
     installed.cache_clear()
-    function_of.cache_clear()
+    loaded_of.cache_clear()
 
 
 def calling(*steps: dict[str, Any], **more: Any) -> Pipeline:
@@ -112,6 +133,7 @@ REFUSED = [
     ({"call": "fraud.scor"}, "there is no function 'fraud.scor'; there are: fraud.broken, "),
     ({"call": "fraud.broken"}, "'fraud.broken' cannot be loaded: AttributeError"),
     ({"call": "fraud.no_function"}, "hifi_fraud:json is not made by `@function"),
+    ({"call": "fraud.spread"}, "hifi_fraud:spread is a reducer, which windows call"),
 ]
 
 
@@ -172,6 +194,112 @@ def test_one_that_throws_in_a_test_says_why(spark: SparkSession) -> None:
     assert found.why == (
         "it fails on an event: fraud.moody: ValueError: org.apache.kafka says: cancelled"
     )
+
+
+def reducing(what: str = "call(fraud.spread)", **more: Any) -> Pipeline:
+    window = {"every": "1 hour", "by": ["iban"], "compute": {"it": what, "n": "count(*)"}}
+    return calling({"window": window}, **more)
+
+
+def test_a_window_has_what_a_reducer_makes_of_its_events(spark: SparkSession) -> None:
+    given = [
+        {"iban": "DE", "price": 4.0},
+        {"iban": "DE", "price": 4.0},
+        {"iban": "DE"},
+        {"iban": "DE", "price": 9.5},
+        {"iban": "FR", "price": 1.0},
+        {"iban": "NO"},
+    ]
+    expect = [
+        {"iban": "DE", "it": 5.5, "n": 4},
+        {"iban": "FR", "it": 0, "n": 1},
+        {"iban": "NO", "n": 1},
+    ]
+    pipeline = reducing(tests=[{"given": given, "expect": expect}])
+    assert judge(spark, pipeline, ALL) is None
+    (step,) = typed(spark, pipeline, ALL)
+    assert ("it", "call") in step.members
+
+
+REDUCERS_REFUSED = [
+    ("call(fraud.nobody)", "there is no function 'fraud.nobody'; there are: fraud.broken, "),
+    ("call(fraud.score)", "hifi_fraud:score is not made by `Reducer(...)`"),
+    ("call(Score)", "call is of an installed reducer, by its name: call(fraud.worst)"),
+    ("call(fraud.touchy)", "it fails on an event: fraud.touchy: ValueError: org.apache.kafka says"),
+    ("call(fraud.newest)", "it fails on an event: fraud.newest: ValueError: it comes to "),
+]
+
+
+@pytest.mark.parametrize(("what", "why"), REDUCERS_REFUSED)
+def test_a_reducer_that_cannot_be_had_or_goes_wrong_in_a_test_is_refused_where_it_is_named(
+    spark: SparkSession, what: str, why: str
+) -> None:
+    given = [{"id": "a", "iban": "DE"}, {"id": "throws", "iban": "DE"}]
+    found = judge(spark, reducing(what, tests=[{"given": given}]), ALL)
+    assert found is not None
+    assert found.pointer == "/steps/0/window/compute/it"
+    assert found.why.startswith(why)
+
+
+SLOW = [
+    [{"call": "fraud.moody"}, {"select": {"seen": "seen"}}],
+    [{"window": {"every": "1 hour", "compute": {"it": "call(fraud.touchy)"}}}],
+]
+
+
+@pytest.mark.parametrize("steps", SLOW, ids=["a function", "a reducer"])
+def test_a_document_on_whose_tests_it_does_not_come_to_an_end_is_refused(
+    spark: SparkSession, steps: list[dict[str, Any]]
+) -> None:
+    pipeline = calling(*steps, tests=[{"given": [{"id": "sleeps"}]}])
+    assert judge(spark, pipeline, ALL, try_s_max=4) == Refusal(
+        "it was tried with its tests, and with odd events: it took longer than 4 s", "/steps"
+    )
+
+
+def test_a_reducer_that_does_not_come_to_an_end_is_cut_off(spark: SparkSession) -> None:
+    with pytest.raises(JobFailedError, match="it took longer than 3 s"):
+        fold_of(spark, PipelinesSettings(job_s_max=3), "slow")(
+            [ToFold("fraud.touchy", {'["a"]': 1, '["sleeps"]': 1})]
+        )
+    (come,) = fold_of(spark, PipelinesSettings(), "slow")(
+        [ToFold("fraud.touchy", {'["a"]': 1, '["b"]': 2})]
+    )
+    assert come == Folded('["a","b"]', '["a","b"]')
+
+
+def test_what_a_reducer_reads_must_be_there(spark: SparkSession) -> None:
+    found = judge(spark, reducing(schema="price INT, iban STRING"), ALL)
+    assert found is not None
+    assert found.why == "it reads 'price' as double, and it is int: CAST it before"
+
+
+def test_an_event_that_a_reducer_cannot_bear_rests_and_its_window_is_what_others_come_to(
+    hifi: RunningHifi,
+) -> None:
+    table = put_table(hifi.kafka, "touchy", written_by="touchy")
+    window = {"every": "1 hour", "time": "at", "compute": {"ids": "call(fraud.touchy)"}}
+    pipeline = document(
+        "touchy",
+        "touchy-in",
+        schema="id STRING, at TIMESTAMP",
+        steps=[{"window": {**window, "late": "1 day"}}],
+        to=[{"table": table.name}],
+    )
+    granted = Tenant(pipeline.tenant, functions=REDUCERS)
+    asyncio.run(write_config(hifi.kafka, [granted]))
+    put_all(hifi.kafka, pipeline)
+    wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
+    bad, good = ["cannot be merged", "dies"], ["e1", "e2", "e3", "e4"]
+    at = rfc3339(now_ms())
+    ids = [bad[0], *good[:3], bad[1], *good[3:]]
+    post_all(hifi, "touchy-in", [{"id": each, "at": at} for each in ids])
+    wait_until_all_is_done(hifi, pipeline, len(ids))
+    ((*_, newest),) = history(hifi.kafka, table).values()
+    assert newest["ids"] == good
+    letters = {each.value: dict(each.headers) for each in hifi.dead_letters(pipeline.lane_id)}
+    assert {headers[REASON] for headers in letters.values()} == {b"step_failed"}
+    assert {json.loads(value)["id"] for value in letters} == {*bad}
 
 
 def test_an_event_that_a_function_cannot_bear_rests_and_no_other_waits(hifi: RunningHifi) -> None:

@@ -3,11 +3,12 @@
 import json
 import os
 import time
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.functions import function
+from pipelines.functions import Reducer, function
 
 
 @function(reads="price DOUBLE, usual DOUBLE", returns="score DOUBLE")
@@ -44,3 +45,42 @@ def moody(events: pa.RecordBatch) -> pa.RecordBatch:
             case _:
                 pass
     return pa.RecordBatch.from_pydict({"seen": [True] * events.num_rows})
+
+
+# How far the prices of a window are apart; an event without one adds nothing.
+spread = Reducer(
+    reads="price DOUBLE",
+    begin=lambda events: [None if it is None else [it, it] for it in events["price"].to_pylist()],
+    merge=lambda one, other: [min(one[0], other[0]), max(one[1], other[1])],
+    finish=lambda state: state[1] - state[0],
+)
+
+
+def begin_touchy(events: pa.RecordBatch) -> list[list[str] | None]:
+    """Goes wrong at once with one event."""
+    if "throws" in events["id"].to_pylist():
+        raise ValueError("org.apache.kafka says: cancelled")
+    return [None if it is None else [it] for it in events["id"].to_pylist()]
+
+
+def merge_touchy(one: list[str], other: list[str]) -> list[str]:
+    """And with others once they come together with anything."""
+    together = sorted({*one, *other})
+    if "cannot be merged" in together:
+        raise KeyError("cannot be merged")
+    if "dies" in together:
+        os._exit(3)
+    if "sleeps" in together:
+        time.sleep(3_600)
+    return together
+
+
+touchy = Reducer(reads="id STRING", begin=begin_touchy, merge=merge_touchy)
+
+
+def _the_other(_: Any, other: Any) -> Any:
+    return other
+
+
+# Comes to another in another order, which is no reducer.
+newest = Reducer(reads="id STRING", begin=lambda it: it["id"].to_pylist(), merge=_the_other)

@@ -6,7 +6,7 @@ import pytest
 
 from shared.config.model import ConfigError
 from shared.config.pipeline import Pipeline, ToDead, ToStream
-from shared.config.steps.computed import AGGREGATE_NAMES, Computed, computed
+from shared.config.steps.computed import AGGREGATE_NAMES, Computed, computed, reducers_of
 from shared.config.steps.window import duration_ms, moment_ms, shape_of
 
 COMPUTE = {"n": "count(*)"}
@@ -151,6 +151,17 @@ def test_one_aggregate_of_one_expression_is_computed() -> None:
     assert computed("sum(a + f(b, c))") == Computed("sum", "a + f(b, c)")
     assert computed("top(split(url, ','), 5)") == Computed("top", "split(url, ',')", 5)
     assert {"count", "top"} < set(AGGREGATE_NAMES)
+
+
+def test_a_reducer_is_called_by_its_name() -> None:
+    what = computed("call( fraud.spread )")
+    assert (what.function, what.expression) == ("fraud.spread", "")
+    assert (computed("sum(x)").function, computed("sum(x)").expression) == ("", "x")
+    for text in ("call()", "call(spread)", "call(fraud.spread, price)", "call(Fraud.spread)"):
+        with pytest.raises(ConfigError, match="by its name"):
+            computed(text)
+    compute = {"n": "count(*)", "it": "call(fraud.spread)", "bad": "call(spread)"}
+    assert reducers_of(compute) == {"it": "fraud.spread"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""Has Spark run reducers in its Python workers: what each event begins as, and what all come to.
+
+None of it runs in the process of the driver, which others share: what throws, hangs or ends there
+fails a job, as a function that a step calls does.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import StringType
+
+from pipelines.alike import is_alike
+from pipelines.functions.calls import in_their_places
+from pipelines.functions.faults import blaming
+from pipelines.functions.granted import reads_of
+from pipelines.functions.installed import reducer_of
+from pipelines.functions.reducer import Reducer, State
+from pipelines.functions.states import Fold, Folded, ToFold
+
+# Of a window, what one reducer may keep, and what a row says of it: as much as of a set.
+STATE_BYTES_MAX = 32_768
+# Of the slots that all pipelines share, whoever folds has at most two: it may be for a minute.
+_TASKS_MAX = 2
+
+
+def with_states(
+    rows: DataFrame,
+    name: str,
+    given: Mapping[str, Column],
+    alive: Callable[[Column], Column],
+    *,
+    into: str,
+) -> DataFrame:
+    """With the state that each event begins as, as a text; null of one that adds nothing."""
+    events = F.struct(*(given[each].alias(each) for each in reads_of(name).fieldNames()))
+    as_udf: Any = arrow_udf
+    return rows.withColumn(into, as_udf(_beginning(name), StringType())(alive(events)))
+
+
+def fold_in(context: SparkContext, *, both_ways: bool = False) -> Fold:
+    """In tasks of its own, each window by itself.
+
+    `both_ways`: what comes to another in another order fails, as what throws does.
+    """
+
+    def fold(asked: Sequence[ToFold]) -> Sequence[Folded]:
+        tasks = min(len(asked), _TASKS_MAX)
+        work = partial(folded, both_ways=both_ways)
+        come: list[Folded] = context.parallelize(asked, tasks).map(work).collect()
+        return come
+
+    return fold
+
+
+def _beginning(name: str) -> Callable[[Any], Any]:
+    def begin(events: Any) -> Any:
+        return begun(name, events)
+
+    # Spark reads what it is by these.
+    begin.__annotations__ = {"events": pa.Array, "return": pa.Array}
+    return begin
+
+
+def begun(name: str, events: pa.StructArray) -> Any:
+    """In a worker: the states of these events, in their order."""
+    is_asked = events.is_valid()
+    asked = events.filter(is_asked)
+    texts: list[str | None] = []
+    if len(asked):
+        with blaming(name):
+            states = reducer_of(name).begin(pa.RecordBatch.from_struct_array(asked))
+            if len(states) != len(asked):
+                raise ValueError(f"it gave {len(states)} states for {len(asked)} events")
+            texts = [None if state is None else _text(state) for state in states]
+    return in_their_places(pa.array(texts, pa.string()), is_asked)
+
+
+def folded(asked: ToFold, *, both_ways: bool = False) -> Folded:
+    """In a worker: what all states of one window come to, always in the same order."""
+    with blaming(asked.function):
+        reducer, texts = reducer_of(asked.function), sorted(asked.states)
+        if len(texts) == 1:
+            # One that cannot be merged is found while its own event is at hand, and not others'.
+            reducer.merge(json.loads(texts[0]), json.loads(texts[0]))
+        come = _come(reducer, asked, texts)
+        if both_ways:
+            says = _come(reducer, asked, texts[::-1]).says
+            if not is_alike(json.loads(says), json.loads(come.says)):
+                raise ValueError(f"it comes to {come.says}, and in another order to {says}"[:300])
+        if (size := max(map(len, come))) > STATE_BYTES_MAX:
+            raise ValueError(f"it keeps {size:,} bytes of a window of {STATE_BYTES_MAX:,}")
+        return come
+
+
+def _come(reducer: Reducer, asked: ToFold, texts: Sequence[str]) -> Folded:
+    states = (_so_often(reducer.merge, text, asked.states[text]) for text in texts)
+    state = _text(reduce(reducer.merge, states))
+    return Folded(state, _text(reducer.finish(json.loads(state))))
+
+
+def _so_often(merge: Callable[[State, State], State], text: str, count: int) -> State:
+    """A state that has come so many times; of many, halves are merged."""
+    if count == 1:
+        return json.loads(text)
+    half = _text(_so_often(merge, text, count // 2))
+    both = merge(json.loads(half), json.loads(half))
+    return merge(both, json.loads(text)) if count % 2 else both
+
+
+def _text(state: State) -> str:
+    """All of it in ASCII: a character is a byte."""
+    return json.dumps(state, sort_keys=True, allow_nan=False, separators=(",", ":"))
