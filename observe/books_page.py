@@ -24,6 +24,9 @@ class BooksRow(Struct, frozen=True):
     reason: str = ""
     # 0: it is there.
     removed_at_ms: int = 0
+    # Of a pipeline: windows or keys that it keeps, and their bytes; None: it keeps nothing.
+    kept: int | None = None
+    kept_bytes: int = 0
 
 
 class BooksPage(Struct, frozen=True):
@@ -79,7 +82,11 @@ def pipeline_row(view: PipelineView) -> BooksRow:
     _, name = stream_and_name(pipeline_lane(view.stream, view.name))
     if view.lane is None:
         return BooksRow(view.stream, name, view.balance)
-    return BooksRow(view.stream, name, view.balance, view.lane.verdict, view.lane.reason)
+    return BooksRow(
+        *(view.stream, name, view.balance, view.lane.verdict, view.lane.reason),
+        kept=view.kept,
+        kept_bytes=view.kept_bytes,
+    )
 
 
 def removed_row(gone: RemovedView) -> BooksRow:

@@ -91,6 +91,8 @@ def _as_json(services: Mapping[str, str | None], page: BooksPage | None, note: s
                 **asdict(row.balance),
                 "verdict": row.verdict.value if row.verdict else None,
                 "reason": row.reason,
+                "kept": row.kept,
+                "kept_bytes": row.kept_bytes,
             }
             for row in page.rows
         ],
@@ -128,6 +130,10 @@ def _print(
             f"\n{stream}: {wording.plural(restored.count, 'event')} of these put back by restores,"
             f" last by {harmless(restored.last)} at {when(restored.last_ms)}"
         )
+    for row in page.rows:
+        if row.kept is not None:
+            kept = f"{row.kept:,} open windows or known keys, {wording.size(row.kept_bytes)}"
+            out.print(f"\n{row.stream}/{row.destination} keeps {kept} of memory", style="dim")
     counted = (
         f"counted from Kafka, and judged by nobody, as {note}" if note else "counted by observe"
     )

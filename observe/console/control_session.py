@@ -17,6 +17,8 @@ NEWEST_MAX = 50
 # Of so many it is asked what has become of them.
 LOOKED_AT_MAX = 200
 OUTCOMES = ("delivered", "waiting", "dead", "pending")
+# Of a table: of a page of them a browser shows the beginnings.
+_TABLE_ROWS_MAX = 50
 # By what they can be picked, and how that is called.
 FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
 
@@ -37,6 +39,34 @@ class Letters(
     next: str | None = None
     # False: not all dead letters could be read in the time there is.
     is_whole: bool = True
+
+
+class TableRow(msgspec.Struct, frozen=True):
+    """A row, as it was written."""
+
+    key: str
+    row: msgspec.Raw
+    offset: int
+    time_ms: int
+
+    @property
+    def text(self) -> str:
+        return bytes(self.row).decode(errors="replace")
+
+
+class KnownUpTo(msgspec.Struct, frozen=True):
+    """Up to where the table is known, and how long ago there was nothing more."""
+
+    offset: int
+    age_ms: int
+
+
+class TableRows(msgspec.Struct, frozen=True):
+    """Rows by their keys, and what to ask for, for those that follow."""
+
+    rows: tuple[TableRow, ...]
+    next: str | None
+    as_of: KnownUpTo
 
 
 class ControlSession:
@@ -77,6 +107,22 @@ class ControlSession:
             query["until"] += "Z"
         query |= {"before": before} if before else {}
         return await self._call("GET", "streams", stream, "events", query=query)
+
+    async def rows(self, table: str, *, prefix: str = "", after: str = "") -> TableRows:
+        """Those whose keys begin so, after a key."""
+        return await self._rows(table, prefix=prefix, after=after, limit=str(_TABLE_ROWS_MAX))
+
+    async def row(self, table: str, key: str) -> TableRows:
+        """The row of a key, if there is one: no key is taken for a part of a path."""
+        found = await self._rows(table, **{"from": key, "limit": "1"})
+        rows = tuple(row for row in found.rows if row.key == key)
+        return msgspec.structs.replace(found, rows=rows)
+
+    async def _rows(self, table: str, **asked: str) -> TableRows:
+        query = {name: value for name, value in asked.items() if value}
+        path = ("tables", table, "rows")
+        answer = await asyncio.to_thread(self._client.send, "GET", *path, query=query)
+        return msgspec.json.decode(answer.content, type=TableRows)
 
     async def version(self, *path: str) -> str:
         """The ETag of an object as it is now, for the form that asks whether to change it."""

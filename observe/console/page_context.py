@@ -22,7 +22,7 @@ class PageContext:
     ailing: Sequence[str] = ()
 
     def seen_by(self, viewer: Viewer) -> "PageContext":
-        """The same with only those streams that somebody may see."""
+        """The same with only those streams and tables that somebody may see."""
         streams = tuple(
             stream
             for stream in self.overview.streams
@@ -50,8 +50,15 @@ class PageContext:
         seen = replace(
             self.overview, streams=streams, removed=removed, unknown=unknown, pipelines=pipelines
         )
-        # Machines and their logs are the operator's.
-        return replace(self, overview=seen, ailing=self.ailing if viewer.tenant is None else ())
+        known = self.configuration.tables
+        tables = {name: each for name, each in known.items() if viewer.sees_tables(each.tenant)}
+        return replace(
+            self,
+            overview=seen,
+            configuration=replace(self.configuration, tables=tables),
+            # Machines and their logs are the operator's.
+            ailing=self.ailing if viewer.tenant is None else (),
+        )
 
     def _streams_of(self, view: PipelineView) -> set[str]:
         pipeline = self.configuration.pipelines.get(view.name)

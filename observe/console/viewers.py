@@ -44,6 +44,10 @@ class Viewer:
         is_ours = self.tenant is None or tenant == self.tenant
         return is_ours and (not self.streams or stream in self.streams)
 
+    def sees_tables(self, tenant: str) -> bool:
+        """Those of a tenant. What is in them is in no stream: whose key is for some sees none."""
+        return self.tenant in {None, tenant} and not self.streams
+
     @property
     def may_change(self) -> bool:
         """Re-drive, revoke keys, and see what events say."""

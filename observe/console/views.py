@@ -33,6 +33,8 @@ from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume, resume_page
 from observe.console.pages.stream_pages import ASKED, stream_page, streams_page
 from observe.console.pages.stream_pages import PATH as STREAMS
+from observe.console.pages.table_pages import PATH as TABLES
+from observe.console.pages.table_pages import table_page, tables_page
 from observe.console.parts.layout import Page
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
@@ -63,6 +65,8 @@ class Views:
             route("GET", "/pipelines/{pipeline}", self.made_page),
             route("GET", "/streams/{stream}", self.made_page),
             route("GET", "/streams/{stream}/{destination}", self.made_page),
+            route("GET", TABLES, tables_page),
+            route("GET", f"{TABLES}/{{table}}", table_page),
             Route("/live", self.live),
             Route("/api/overview", self.overview),
             route("GET", "/events", event_page),

@@ -12,6 +12,7 @@ import structlog
 from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
 from observe.lag.pace import Pace
+from observe.lag.pipeline_states import built_anew, state_of
 from observe.lag.pipeline_verdict import pipeline_verdict
 from observe.lag.progress import WINDOW_MS, Lags, Progress, Rolling
 from observe.lag.trouble import LATEST_MS
@@ -19,7 +20,7 @@ from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
-from shared.config.pipeline_state import PipelineState, PipelineStates
+from shared.config.pipeline_state import PipelineStates
 from shared.event.record import Origin
 from shared.event.spread import Spread
 from shared.event.times import MINUTE_MS
@@ -269,9 +270,7 @@ class Sampler:
         self, view: PipelineView, pipeline: Pipeline, books: LiveBooks, at_ms: int
     ) -> PipelineView:
         lane = self._shown(pipeline.lane_id, books, at_ms, is_paused=False)
-        state = self._standings().get(pipeline.title)
-        if state is None or state.fingerprint != pipeline.fingerprint:
-            state = PipelineState(pipeline.fingerprint, "checking")
+        state = state_of(pipeline, self._standings())
         rates = books.of(pipeline.lane_id).recent.rates(now_ms=at_ms)
         found = pipeline_verdict(
             lane,
@@ -284,7 +283,10 @@ class Sampler:
         lane = replace(lane, verdict=found.verdict, reason=found.reason, cause=found.cause)
         told = (state.standing, state.why, state.pointer)
         kept, lost = (state.kept, state.kept_bytes), (state.lost, state.lost_last)
-        return PipelineView(view.stream, view.name, view.balance, lane, *told, rates, *kept, *lost)
+        built = built_anew(view.name, self._configuration(), self._standings())
+        return PipelineView(
+            *(view.stream, view.name, view.balance, lane, *told, rates, *kept, *lost, built)
+        )
 
     def _shown(
         self, destination_id: str, books: LiveBooks, at_ms: int, *, is_paused: bool

@@ -281,6 +281,16 @@ class RemovedView:
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltAnew:
+    """What is being built to take a pipeline's place, and how many events it is behind that."""
+
+    generation: int
+    standing: str
+    why: str = ""
+    behind: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineView:
     """A pipeline, in its stream's books; delivered is what it has passed on, or should not."""
 
@@ -301,6 +311,7 @@ class PipelineView:
     # How many offsets Kafka had deleted before it came to them, and which these were last.
     lost: int = 0
     lost_last: str = ""
+    built: BuiltAnew | None = None
 
     @property
     def events_per_s(self) -> float:

@@ -156,8 +156,12 @@ def give_up(*, name: Name, client: ControlClient) -> None:
 
 @options.control_command(app)
 def show(name: Name, client: ControlClient) -> None:
-    """Show a pipeline's document, and whether it runs, as JSON."""
-    print_json(client.call("GET", "pipelines", name))
+    """Show a pipeline's document, whether it runs, and what is being built anew, as JSON."""
+    shown = client.call("GET", "pipelines", name)
+    if (built := _built(client, "pipelines", name)) is not None:
+        # Below what a PUT does not read.
+        shown["state"]["replacement"] = built
+    print_json(shown)
 
 
 @options.control_command(app, "list")

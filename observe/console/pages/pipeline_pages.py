@@ -15,6 +15,7 @@ from observe.console.parts.pieces import (
     facts_list,
     figure,
     figures_list,
+    links_to,
     newest_path,
     nothing_yet,
     p95,
@@ -23,7 +24,7 @@ from observe.console.parts.pieces import (
 )
 from observe.console.parts.pipeline_graph import pipeline_graph
 from shared.config.pipeline import Pipeline
-from shared.proof.overview import SEVERITY, PipelineView, StreamVerdict
+from shared.proof.overview import SEVERITY, BuiltAnew, PipelineView, StreamVerdict
 from shared.proof.receipt import PASSED
 
 # What is there from the first event on; others are shown once there are some.
@@ -90,7 +91,7 @@ def pipeline_page(name: str, context: PageContext) -> Page | None:
         regions=(
             Region("top", _top(view, pipeline)),
             Region("graph", section("What it does", pipeline_graph(pipeline))),
-            Region("now", section("Now", facts_list(_facts(view, pipeline)))),
+            Region("now", section("Now", facts_list(_facts(view, pipeline, context)))),
             Region("lag", lag_section([lane], context)),
             Region("loss", loss_section([lane], now_ms=context.overview.at_ms)),
             Region("minutes", minutes_table(lane)),
@@ -125,7 +126,7 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
     )
 
 
-def _facts(view: PipelineView, pipeline: Pipeline) -> list[tuple[str, Child]]:
+def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list[tuple[str, Child]]:
     assert view.lane is not None, "as above"
     lane = view.lane
     state: Child = view.standing
@@ -149,6 +150,13 @@ def _facts(view: PipelineView, pipeline: Pipeline) -> list[tuple[str, Child]]:
         what = "open window" if pipeline.window else "known key"
         kept = f"{wording.plural(view.kept, what)}, {wording.size(view.kept_bytes)} of memory"
         facts.append(("Keeps", kept))
+    seen = context.configuration.tables.keys()
+    for what, names in (("Writes", pipeline.tables_to), ("Looks up in", pipeline.tables_from)):
+        if there := sorted(names & seen):
+            tables = "table" if len(there) == 1 else "tables"
+            facts.append((f"{what} the {tables}", links_to(there, "/tables")))
+    if (built := view.built) is not None:
+        facts.append((f"Being built anew: generation {built.generation}", _progress(built)))
     if view.lost:
         gone = f"{wording.plural(view.lost, 'event')}, last {view.lost_last}"
         facts.append(("Deleted by Kafka before it read them", tag("span", gone, class_="warn")))
@@ -158,6 +166,14 @@ def _facts(view: PipelineView, pipeline: Pipeline) -> list[tuple[str, Child]]:
         said = wording.plural(view.balance.dead, "event")
         facts.append(("Dead letters", figure(said, _dead_path(view))))
     return facts
+
+
+def _progress(built: BuiltAnew) -> Child:
+    if built.standing == "refused":
+        return tag("span", f"refused: {built.why}", class_="warn")
+    if built.behind is None:
+        return built.standing
+    return f"{wording.plural(built.behind, 'event')} to go"
 
 
 def _dead_path(view: PipelineView) -> str:

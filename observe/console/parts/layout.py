@@ -10,6 +10,7 @@ _PAGES = (
     ("/streams", "Streams"),
     ("/destinations", "Destinations"),
     ("/pipelines", "Pipelines"),
+    ("/tables", "Tables"),
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
     ("/keys", "Keys"),

@@ -1,10 +1,10 @@
 """Draws the pieces that several pages share: the verdict word, tables, books."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
 from observe.console.parts import wording
-from observe.console.parts.markup import NOTHING, Child, Safe, tag
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from shared.event.topics import pipeline_of
 from shared.proof.balance import Balance
 from shared.proof.overview import DestinationView, Quantiles, StreamVerdict
@@ -52,6 +52,12 @@ def event_path(stream: str, event_id: str) -> str:
     """Where the trace of an event is."""
     # Its sender chose the id: half of a character in it must not break the page of others.
     return "/events?" + urlencode({"stream": stream, "id": event_id}, errors="replace")
+
+
+def links_to(names: Iterable[str], below: str) -> Safe:
+    """The ways to several things of a kind, in a line."""
+    links = [tag("a", name, href=f"{below}/{name}") for name in names]
+    return fragment([[", " if nth else NOTHING, link] for nth, link in enumerate(links)])
 
 
 def dead_path(**filters: str) -> str:

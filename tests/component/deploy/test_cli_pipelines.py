@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from deploy.cli.commands import app
 from deploy.cli.control.dead import time_ms
 from deploy.cli.control.pipeline_files import read_document
 from gateway.settings import Settings
-from shared.config.configuration import Configuration, Stream
+from shared.config.configuration import Configuration, Replacement, Stream
 from shared.config.pipeline_state import PipelineState
 from shared.runtime.secret_box import new_key
 from shared.runtime.setup_error import UsageError
@@ -85,6 +86,25 @@ def test_a_pipeline_is_put_shown_listed_and_deleted(
     assert "orders from now on goes no further" in asked.stderr
     assert "sales is removed." in hifi(gateway, "delete", "sales", "--yes")[1]
     assert config.configuration.pipelines == {}
+
+
+def test_what_is_being_built_in_its_place_is_shown_with_how_far_it_is(
+    gateway: RunningGateway, config: FixedConfig, sales: Path
+) -> None:
+    runs = read_document(sales).pipeline()
+    built = replace(runs, generation=2)
+    config.configuration = replace(
+        config.configuration,
+        pipelines={"sales": runs},
+        replacements={"sales": Replacement("sales", 2, built)},
+    )
+    gateway.store.states |= {
+        "sales": PipelineState(runs.fingerprint, "running"),
+        built.title: PipelineState(built.fingerprint, "replacing", behind=1_204),
+    }
+    shown = json.loads(hifi(gateway, "show", "sales")[0])
+    assert shown["generation"] == 1
+    assert shown["state"]["replacement"]["behind"] == 1_204
 
 
 def test_where_it_cannot_begin_is_said_with_what_to_do(

@@ -45,6 +45,9 @@ def test_status_has_the_words_of_the_console_and_why(
         BooksRow("orders", "crm", balance(waiting=9), StreamVerdict.FAILING, reason),
         BooksRow("orders", "shop", balance(), StreamVerdict.OK),
         BooksRow("spare", None, balance(pending=9)),
+        BooksRow(
+            "orders", "pipeline:visits", balance(), StreamVerdict.OK, kept=12, kept_bytes=4_096
+        ),
     ]
     restored = {"orders": RestoredView(7_000, "spring\x1b", 1_000)}
     page = BooksPage("127.0.0.1:9092", now_ms(), "", rows, restored=restored)
@@ -60,10 +63,13 @@ def test_status_has_the_words_of_the_console_and_why(
     assert ["spare", "-", "-", "9", "0", "9", "0", "0", "0"] in lines
     assert "orders/crm: 0 of 9 delivered in 5 min; 503 since 11:44: no \\x1b[2Jhealthy" in printed
     assert "orders: 7,000 events of these put back by restores, last by spring\\x1b at" in printed
+    assert "pipeline:visits keeps 12 open windows or known keys, 4.1 kB of memory" in printed
+    assert "shop keeps" not in printed
     answer = json.loads(CliRunner().invoke(status_app, ["--json"], env=env).stdout)
     assert answer["restored"]["orders"]["count"] == 7_000
     told = answer["books"]
-    assert [row["verdict"] for row in told] == ["FAILING", "OK", None]
+    assert [row["verdict"] for row in told] == ["FAILING", "OK", None, "OK"]
+    assert [row["kept"] for row in told] == [None, None, None, 12]
     assert told[0]["reason"] == reason
 
 

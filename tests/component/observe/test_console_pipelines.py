@@ -13,7 +13,7 @@ from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline import Pipeline
 from shared.proof.balance import Balance
-from shared.proof.overview import Overview, PipelineView, StreamVerdict
+from shared.proof.overview import BuiltAnew, Overview, PipelineView, StreamVerdict
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.support.browser import Browser
 from tests.support.console_fixtures import (
@@ -82,7 +82,16 @@ def shown() -> Overview:
     )
     return replace(
         overview(),
-        pipelines=(a_view(EU_SALES, rates=rates, kept=1_234, kept_bytes=5_600_000), refused),
+        pipelines=(
+            a_view(
+                EU_SALES,
+                rates=rates,
+                kept=1_234,
+                kept_bytes=5_600_000,
+                built=BuiltAnew(3, "replacing", behind=1_204_113),
+            ),
+            refused,
+        ),
     )
 
 
@@ -96,6 +105,7 @@ def test_the_list_has_the_worst_first_and_a_page_says_all_there_is(
     page = client.get("/pipelines/eu-sales").text
     assert "16.1 in: 12.5 passed, 3.0 filtered, 0.5 late, 0.1 dead" in page
     assert "1,234 known keys, 5.6 MB of memory" in page
+    assert "Being built anew: generation 3</dt><dd>1,204,113 events to go" in page
     assert 'href="/streams/orders"' in page
     assert 'href="/dead?stream=orders&amp;destination=pipeline:eu-sales"' in page
     # The whole expression stands in the picture's titles, and in the document.

@@ -7,6 +7,7 @@ from shared.proof.balance import Balance
 from shared.proof.overview import (
     AuditHealth,
     Overview,
+    PipelineView,
     RemovedView,
     StreamVerdict,
     StreamView,
@@ -40,6 +41,16 @@ def test_what_was_removed_keeps_its_books_and_is_on_its_way_no_more() -> None:
     # An event counts once, however many destinations its stream had.
     assert overview.removed_acked == 5
     assert replace(overview, streams=()).removed_acked == 12
+
+
+def test_what_a_pipeline_keeps_is_in_its_row() -> None:
+    stream = StreamView("orders", StreamVerdict.OK, "", 0.0, None, (), acked=9)
+    lane = destination_view("orders", "pipeline:visits", at_ms=AT_MS)
+    view = PipelineView("orders", "visits", Balance(acked=9), lane, kept=12, kept_bytes=4_096)
+    page = books_page(Overview(AT_MS, (stream,), AuditHealth(), pipelines=(view,)), kafka="a:1")
+    (row,) = page.rows
+    assert (row.destination, row.kept, row.kept_bytes) == ("pipeline:visits", 12, 4_096)
+    assert BooksPage.from_json(page.to_json()) == page
 
 
 def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:
