@@ -21,8 +21,11 @@ _PATIENCE_S = 120.0
 
 def find_ms(
     stack: Stack, url: str, *, stream: str, tenant: str, wait: Callable[[Callable[[], bool]], None]
-) -> list[float]:
-    """How long each look took, through the gateway; `url` is where the stream's events are."""
+) -> tuple[list[float], list[float]]:
+    """How long each look took, through the gateway, and each for an id that is not there.
+
+    `url` is where the stream's events are.
+    """
     with httpx.Client(timeout=60) as client:
 
         def asked(**query: Any) -> dict[str, Any]:
@@ -36,14 +39,20 @@ def find_ms(
         ids = [event["id"] for event in asked(**since)["events"]]
         _fill(stack, stream_topic(stream), tenant)
         wait(lambda: asked(id=ids[0])["index"] == "found")
-        took_ms = []
+        # It has read on to the end of the ledger.
+        wait(lambda: asked(id="nobody's")["index"] == "none")
+        took_ms, nothing_ms = [], []
         for event_id in ids:
             begun_s = time.perf_counter()
             found = asked(id=event_id)
             took_ms.append((time.perf_counter() - begun_s) * 1000)
             assert found["index"] == "found", found["index"]
             assert [event["id"] for event in found["events"]] == [event_id]
-    return sorted(took_ms)
+            begun_s = time.perf_counter()
+            found = asked(id=f"{event_id}-is-not-there")
+            nothing_ms.append((time.perf_counter() - begun_s) * 1000)
+            assert (found["index"], found["events"], found["is_complete"]) == ("none", [], True)
+    return sorted(took_ms), sorted(nothing_ms)
 
 
 def _fill(stack: Stack, topic: str, tenant: str) -> None:

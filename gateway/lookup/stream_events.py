@@ -135,7 +135,7 @@ class EventPage(BaseModel):
         default=None,
         description="Of a search by id or key. `found`: these are those that the index knows of;"
         " `none`, `behind`, `away`: it has none, has not got there yet, or does not answer, and the"
-        " log was read. Null: there is none, or it was not asked.",
+        " log was read, but for what it has all ids of. Null: there is none, or it was not asked.",
     )
 
 
@@ -220,7 +220,7 @@ async def _newest(
         if page.records or not page.is_complete:
             return page, "found"
     said: IndexWord = "away" if told is None else "behind" if told.is_behind else "none"
-    return await newest(wanted=wanted), said
+    return await newest(wanted=wanted, besides=told if query.event_id is not None else None), said
 
 
 async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamPage]) -> StreamPage:

@@ -24,8 +24,11 @@ def mark_of_key(topic: str, key: str) -> bytes:
     return _mark(_key_name(topic) + key_mark(key.encode()).to_bytes(4, "big"))
 
 
-def entries_of(value: bytes) -> tuple[str, bytes]:
-    """The topic of a row of the ledger, and its entries; ValueError if it is none."""
+def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
+    """The topic of a row of the ledger, its entries, and the stretches whose ids it has.
+
+    ValueError if it is none.
+    """
     row = AckedRow.from_bytes(value, with_ids=False)
     ids = value.partition(b"\n")[2].split(b"\n")
     parts: list[bytes] = []
@@ -46,7 +49,8 @@ def entries_of(value: bytes) -> tuple[str, bytes]:
             for crc in row.key_marks
             for place in places
         ]
-    return row.topic, b"".join(parts)
+    known = [(row.partition, part.first, part.first + part.count) for part in row.slices]
+    return row.topic, b"".join(parts), known
 
 
 def entries_of_ids(topic: str, partition: int, first: int, ids: Sequence[str]) -> bytes:

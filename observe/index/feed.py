@@ -64,7 +64,8 @@ class IndexFeed:
     def take_logged(self, where: KafkaPartition, first: int, ids: Sequence[str]) -> None:
         """Enter events that no ledger names, as the audit has come by them."""
         if self._index is not None:
-            self._index.add(where.topic, entries_of_ids(*where, first, ids))
+            known = [(where.partition, first, first + len(ids))]
+            self._index.add(where.topic, entries_of_ids(*where, first, ids), known)
 
     async def run(self) -> None:
         """Follow the ledger until this is cancelled; whatever happens to Kafka or the disk."""
@@ -88,7 +89,8 @@ class IndexFeed:
     def _places(self, topic: str, mark: bytes) -> Places:
         if self._index is None:
             return Places(is_behind=True)
-        return Places(self._index.find(topic, mark), self._index.is_behind)
+        is_behind = self._index.is_behind
+        return Places(*self._index.look(topic, mark), is_behind=is_behind)
 
 
 async def _follow(reader: KafkaReader, index: EventIndex) -> None:
@@ -97,6 +99,10 @@ async def _follow(reader: KafkaReader, index: EventIndex) -> None:
         # Nobody has made it yet.
         await asyncio.sleep(_PAUSE_S)
         return
+    if any(known.get(where.partition, 0) > end for where, (_, end) in spans.items()):
+        log.warning("index.forgotten", reason="the ledger is another one")
+        index.forget()
+        known = {}
     back = _ROWS_BACK // max(len(spans), 1)
     at = {
         where: min(max(known.get(where.partition, end - back), first), end)

@@ -2,25 +2,33 @@
 
 Each tenant has files of its own, and whoever has most loses the oldest of theirs first. What was
 not written yet is read again from the ledger: beside the files stands up to where that was read.
+Beside each file stands of which stretches of the log it has all ids, and a checksum.
 """
 
 import mmap
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2s
-from itertools import islice
+from heapq import nlargest
+from itertools import chain, islice
 from math import isqrt
 from pathlib import Path
 from threading import Lock
+from typing import TypeAlias
+from zlib import crc32
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 
 from observe.index.entries import ENTRY_BYTES, MARK_BYTES, stretch_of
 from shared.event.topics import stream_of
+from shared.proof.intervals import Offsets
 from shared.runtime.files.whole_file import write_whole
+
+log = structlog.get_logger()
 
 # A file of so many entries is written: 2 MB, which takes 30 ms to sort.
 _ENTRIES = 131_072
@@ -28,8 +36,34 @@ _ENTRIES = 131_072
 _ENTRIES_OF_A_TENANT = 256
 # Of one id or key: whoever posts the same again and again is shown the newest.
 _FOUND_MAX = 1_000
+# Of so many stretches at most it is said that their ids are known: of the longest.
+_KNOWN_MAX = 1_000
+# A look begins again if a file was replaced meanwhile; one that others have removed stays away.
+_LOOKS = 3
 # Another way to lay entries out is another folder.
 _LAYOUT = "index-1"
+
+_BESIDE = ".known"
+
+# Kafka partition, first offset and end of each.
+Stretches: TypeAlias = tuple[tuple[int, int, int], ...]
+# By topic and Kafka partition: where the ids of all events are known.
+Known: TypeAlias = dict[str, dict[int, Offsets]]
+
+
+class _Beside(msgspec.Struct):
+    """What stands beside a file."""
+
+    crc: int
+    known: Known
+
+
+@dataclass(slots=True)
+class _Loose:
+    """What is in no file yet."""
+
+    entries: bytearray = field(default_factory=bytearray)
+    known: Known = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +73,30 @@ class _Sealed:
     path: Path
     number: int
     count: int
+    known: Known
+
+    @classmethod
+    def read(cls, path: Path) -> "_Sealed":
+        """ValueError of a file that is not as it was written."""
+        entries, beside = path.read_bytes(), path.with_suffix(_BESIDE)
+        said = msgspec.json.decode(beside.read_bytes(), type=_Beside)
+        if not entries or len(entries) % ENTRY_BYTES or crc32(entries) != said.crc:
+            raise ValueError(f"{path} is damaged")
+        return cls(path, int(path.name), len(entries) // ENTRY_BYTES, said.known)
+
+    def write(self, entries: bytes) -> None:
+        beside = _Beside(crc32(entries), self.known)
+        write_whole(self.path.with_suffix(_BESIDE), msgspec.json.encode(beside))
+        write_whole(self.path, entries)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.path.with_suffix(_BESIDE).unlink(missing_ok=True)
 
     def find(self, mark: bytes) -> Iterator[bytes]:
-        """Those of a mark, the last first."""
-        try:
-            with self.path.open("rb") as file:
-                entries = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (FileNotFoundError, ValueError):
-            # It was the oldest, and is gone.
-            return
+        """Those of a mark, the last first; OSError or ValueError if the file is gone."""
+        with self.path.open("rb") as file:
+            entries = mmap.mmap(file.fileno(), self.count * ENTRY_BYTES, access=mmap.ACCESS_READ)
         with entries:
             end = self._place_of(entries, mark + b"\xff" * MARK_BYTES + b"\0")
             while end and (entry := _entry(entries, end - 1))[:MARK_BYTES] == mark:
@@ -79,8 +128,8 @@ class EventIndex:
     # What the log may have, and we have not read of.
     is_behind: bool = True
     # By tenant's folder: what is in no file yet, what is on its way into one, and the files.
-    _open: dict[str, bytearray] = field(default_factory=dict)
-    _closing: dict[str, bytearray] = field(default_factory=dict)
+    _open: dict[str, _Loose] = field(default_factory=dict)
+    _closing: dict[str, _Loose] = field(default_factory=dict)
     _sealed: dict[str, list[_Sealed]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -88,13 +137,21 @@ class EventIndex:
         self.folder /= _LAYOUT
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(self.folder.glob("*/*"), key=lambda it: it.name):
-            size = path.stat().st_size
-            if not path.name.isdecimal() or not size or size % ENTRY_BYTES:
+            if path.name.isdecimal():
+                try:
+                    sealed = _Sealed.read(path)
+                except (OSError, ValueError) as error:
+                    # What it had is found by reading the log.
+                    log.warning("index.file_dropped", path=str(path), error=str(error))
+                    path.unlink()
+                else:
+                    self._sealed.setdefault(path.parent.name, []).append(sealed)
+        for path in self.folder.glob("*/*"):
+            if not path.name.isdecimal() and not (
+                path.suffix == _BESIDE and path.with_suffix("").exists()
+            ):
                 # Its writer died.
                 path.unlink()
-                continue
-            sealed = _Sealed(path, int(path.name), size // ENTRY_BYTES)
-            self._sealed.setdefault(path.parent.name, []).append(sealed)
 
     @property
     def position(self) -> dict[int, int]:
@@ -114,50 +171,81 @@ class EventIndex:
     def is_full(self) -> bool:
         """Whether what is open is worth a file."""
         wanted = max(_ENTRIES, _ENTRIES_OF_A_TENANT * len(self._open))
-        return sum(map(len, self._open.values())) >= wanted * ENTRY_BYTES
+        return sum(len(of.entries) for of in self._open.values()) >= wanted * ENTRY_BYTES
 
-    def add(self, topic: str, entries: bytes) -> None:
+    def add(self, topic: str, entries: bytes, known: Iterable[tuple[int, int, int]] = ()) -> None:
+        """Enter entries of a topic, and the stretches of which they name all ids."""
         with self._lock:
-            self._open.setdefault(self._group(topic), bytearray()).extend(entries)
+            loose = self._open.setdefault(self._group(topic), _Loose())
+            loose.entries.extend(entries)
+            for partition, first, end in known:
+                of_topic = loose.known.setdefault(topic, {})
+                of_topic.setdefault(partition, Offsets()).add(first, end)
 
     def forget_open(self) -> None:
         """What is in no file is going to be read again."""
         with self._lock:
             self._open, self._closing = {}, {}
 
-    def find(self, topic: str, mark: bytes) -> tuple[tuple[int, int, int], ...]:
-        """Where what has this mark lies, the newest; Kafka partition, first offset and end."""
+    def forget(self) -> None:
+        """What there is is of another ledger."""
+        self.forget_open()
+        with self._lock:
+            files = [each for of in self._sealed.values() for each in of]
+            self._sealed = {}
+        for each in files:
+            each.remove()
+        self._position.unlink(missing_ok=True)
+
+    def look(self, topic: str, mark: bytes) -> tuple[Stretches, Stretches]:
+        """Where what has this mark lies, the newest, and where all ids are known.
+
+        Kafka partition, first offset and end of each.
+        """
         # What came before we had heard of its stream was nobody's.
         groups = {self._group(topic), _group_of("")}
-        with self._lock:
-            # A copy: 2 MB at most, unless the tenants are very many.
-            loose = [bytes(of.get(it, b"")) for of in (self._open, self._closing) for it in groups]
-            files = [each for it in groups for each in self._sealed.get(it, ())]
-        sealed = sorted(files, key=lambda each: -each.number)
-        # What a process had read and not said so was read again: each counts once.
-        found = dict.fromkeys(entry for each in loose for entry in _scan(each, mark))
-        for each in sealed:
-            if len(found) >= _FOUND_MAX:
+        for looks_left in reversed(range(_LOOKS)):
+            with self._lock:
+                both = (self._open, self._closing)
+                loose = [of[it] for of in both for it in groups if it in of]
+                # A copy: 2 MB at most, unless the tenants are very many.
+                parts = [bytes(each.entries) for each in loose]
+                known = [list(_of_topic(each.known, topic)) for each in loose]
+                files = [each for it in groups for each in self._sealed.get(it, ())]
+            # What a process had read and not said so was read again: each counts once.
+            found = dict.fromkeys(entry for each in parts for entry in _scan(each, mark))
+            is_whole = True
+            for each in sorted(files, key=lambda each: -each.number):
+                if len(found) >= _FOUND_MAX:
+                    # There may be others, and so nothing is known for sure.
+                    known = []
+                    break
+                try:
+                    found |= dict.fromkeys(islice(each.find(mark), _FOUND_MAX))
+                    known.append(list(_of_topic(each.known, topic)))
+                except (OSError, ValueError):
+                    is_whole = False
+            if is_whole or not looks_left:
                 break
-            found |= dict.fromkeys(islice(each.find(mark), _FOUND_MAX))
-        return tuple(stretch_of(entry) for entry in list(found)[:_FOUND_MAX])
+        stretches = tuple(stretch_of(entry) for entry in list(found)[:_FOUND_MAX])
+        return stretches, _longest(chain.from_iterable(known))
 
     def seal(self, position: Mapping[int, int]) -> None:
         """Write what is open into files; `position` is up to where it was read from the ledger."""
         with self._lock:
             self._open, self._closing = {}, self._open
-        for group, entries in self._closing.items():
-            self._seal(group, entries)
+        for group, loose in self._closing.items():
+            self._seal(group, loose)
         write_whole(self._position, msgspec.json.encode(dict(position)))
         with self._lock:
             self._closing = {}
         self._drop()
 
-    def _seal(self, group: str, entries: bytearray) -> None:
+    def _seal(self, group: str, loose: _Loose) -> None:
         files = self._sealed.get(group, [])
         number = 1 + max((each.number for of in self._sealed.values() for each in of), default=0)
-        parts, kept = [bytes(entries)], len(files)
-        count = len(entries) // ENTRY_BYTES
+        parts, kept = [bytes(loose.entries)], len(files)
+        count = len(loose.entries) // ENTRY_BYTES
         # As large as those before, or nearly: each entry is written a few times at most.
         while kept and files[kept - 1].count < min(_ENTRIES, 2 * count):
             kept -= 1
@@ -165,12 +253,13 @@ class EventIndex:
             parts.append(files[kept].path.read_bytes())
         folder = self.folder / group
         folder.mkdir(exist_ok=True)
-        path = folder / f"{number:012}"
-        write_whole(path, _sorted(b"".join(parts)))
+        known = _joined([loose.known, *(each.known for each in files[kept:])])
+        made = _Sealed(folder / f"{number:012}", number, count, known)
+        made.write(_sorted(b"".join(parts)))
         with self._lock:
-            self._sealed[group] = [*files[:kept], _Sealed(path, number, count)]
+            self._sealed[group] = [*files[:kept], made]
         for each in files[kept:]:
-            each.path.unlink()
+            each.remove()
 
     def _drop(self) -> None:
         """Keep within the bound; whoever has most loses the oldest."""
@@ -180,7 +269,7 @@ class EventIndex:
                 oldest = self._sealed[group].pop(0)
                 if not self._sealed[group]:
                     del self._sealed[group]
-            oldest.path.unlink()
+            oldest.remove()
 
     def _group(self, topic: str) -> str:
         return _group_of(self.tenant_of(stream_of(topic)))
@@ -196,6 +285,31 @@ def _group_of(tenant: str) -> str:
 
 def _bytes_of(files: list[_Sealed]) -> int:
     return sum(each.count for each in files) * ENTRY_BYTES
+
+
+def _of_topic(known: Known, topic: str) -> Iterator[tuple[int, int, int]]:
+    for partition, offsets in known.get(topic, {}).items():
+        for first, end in offsets:
+            yield partition, first, end
+
+
+def _longest(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
+    """Those that touch are one, and the longest are enough."""
+    by_partition: dict[int, Offsets] = {}
+    for partition, first, end in stretches:
+        by_partition.setdefault(partition, Offsets()).add(first, end)
+    found = _of_topic({"": by_partition}, "")
+    return tuple(nlargest(_KNOWN_MAX, found, key=lambda it: it[2] - it[1]))
+
+
+def _joined(parts: Sequence[Known]) -> Known:
+    """What is known of all together; of each topic the longest."""
+    made: Known = {}
+    for topic in {topic for known in parts for topic in known}:
+        stretches = _longest(chain.from_iterable(_of_topic(known, topic) for known in parts))
+        for partition, first, end in stretches:
+            made.setdefault(topic, {}).setdefault(partition, Offsets()).add(first, end)
+    return made
 
 
 def _entry(entries: mmap.mmap, at: int) -> bytes:

@@ -5,12 +5,14 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from shared.event.record import KafkaPartition
+from shared.event.record import KafkaPartition, Ranges
 
 # [first, end) of offsets by Kafka partition, in their order.
 Stretches: TypeAlias = Mapping[KafkaPartition, Sequence[tuple[int, int]]]
 
 PLACES_PATH = "/places"
+# What is known in between is not worth a jump: so many events are read on the way.
+_NEAR = 100
 
 
 class Places(Struct, frozen=True):
@@ -18,6 +20,8 @@ class Places(Struct, frozen=True):
 
     # Kafka partition, first offset and end.
     stretches: tuple[tuple[int, int, int], ...] = ()
+    # As the stretches: where it has the id of each event, so that there are no others of an id.
+    known: tuple[tuple[int, int, int], ...] = ()
     # There may be more that it has not read of yet.
     is_behind: bool = False
 
@@ -31,3 +35,28 @@ class Places(Struct, frozen=True):
             else:
                 known.append((first, end))
         return found
+
+    def unknown(self, spans: Ranges) -> Stretches:
+        """What is to be read of the log for an id that the index may not have."""
+        left: dict[KafkaPartition, list[tuple[int, int]]] = {}
+        known: dict[int, list[tuple[int, int]]] = {}
+        for partition, low, high in sorted(self.known):
+            known.setdefault(partition, []).append((low, high))
+        for where, (first, end) in spans.items():
+            gaps = left[where] = []
+            at = first
+            for low, high in known.get(where.partition, ()):
+                if min(high, end) - max(low, at) >= _NEAR:
+                    gaps.append((at, max(low, at)))
+                    at = min(high, end)
+            gaps.append((at, end))
+        return left
+
+
+def last_part(stretches: Sequence[tuple[int, int]], end: int, count: int) -> tuple[int, int] | None:
+    """The last so many offsets that lie in stretches and before an end; None if none do."""
+    for low, high in reversed(stretches):
+        top = min(high, end)
+        if low < top:
+            return max(low, top - count), top
+    return None

@@ -287,6 +287,9 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     read = f"{wording.plural(result.records_read, 'record')} read"
     if result.is_from_index:
         return tag("p", "Found by the index of ids.", class_="quiet")
+    if result.passed_over:
+        known = wording.plural(result.passed_over, "event")
+        read = f"the index has the ids of {known}, and {read} besides"
     if result.index_is_behind:
         read += " (the index of ids has not got everywhere yet)"
     if result.found:

@@ -13,6 +13,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
+from shared.event import places
 from shared.event.envelope import event_headers
 from shared.event.places import PLACES_PATH, Places
 from shared.event.record import RecordOut
@@ -86,6 +87,26 @@ def test_what_the_index_says_is_looked_at_in_the_log(indexed: Indexed) -> None:
     assert found(Places(is_behind=True)) == (["e17"], "behind")
     # It answers nonsense: as if it were away.
     assert found("nonsense") == (["e17"], "away")
+
+
+def test_what_the_index_has_all_ids_of_is_not_read(
+    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_NEAR", 1)
+    everything = {event["id"]: event for event in indexed.look().json()["events"]}
+    partition, offset = map(int, everything["e17"]["place"].split(":"))
+
+    def found(*known: tuple[int, int, int]) -> list[str]:
+        indexed.says = Places(known=known)
+        page = indexed.look(id="e17").json()
+        assert (page["index"], page["is_complete"], page["older"]) == ("none", True, None)
+        return [event["id"] for event in page["events"]]
+
+    # It says that it is not there, and is believed.
+    assert found((partition, 0, 1_000)) == []
+    assert found((partition, 0, offset), (partition, offset + 1, 1_000)) == ["e17"]
+    assert found((partition, offset - 1, offset + 1)) == []
+    assert found((partition + 1, 0, 1_000)) == ["e17"]
 
 
 def test_of_a_key_what_the_index_does_not_know_is_for_who_goes_on(indexed: Indexed) -> None:

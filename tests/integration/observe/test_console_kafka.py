@@ -9,6 +9,7 @@ import pytest
 from deploy.local.cluster import Cluster
 from observe.console.pages.event_page import steps_of
 from shared.event.envelope import Envelope, History, event_headers
+from shared.event.places import Places
 from shared.event.record import Origin, RecordOut
 from shared.event.topics import STATE, fixed_specs, stream_spec, stream_topic
 from shared.flow.flow import Flow
@@ -96,9 +97,14 @@ def dies(envelope: Envelope, *, reason: str = "status_400") -> RecordOut:
 
 
 def find(
-    cluster: Cluster, stream: str, event_id: str, before_ms: int | None = None
+    cluster: Cluster,
+    stream: str,
+    event_id: str,
+    before_ms: int | None = None,
+    places: Places | None = None,
 ) -> SearchResult:
-    search = EventSearch(cluster.bootstrap_servers)
+    index = None if places is None else lambda _topic, _id: places
+    search = EventSearch(cluster.bootstrap_servers, index)
     return asyncio.run(search.find(stream, event_id, before_ms=before_ms))
 
 
@@ -141,6 +147,14 @@ def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:
     assert [receipt.outcome for receipt in found.trail.receipts] == [ReceiptOutcome.DELIVERED]
     nothing = find(kafka, stream, "e5000")
     assert (nothing.found, nothing.back_to_ms, nothing.records_read) == ((), None, 5_000)
+    # With an index only what it does not know of is read.
+    knows = Places(known=((0, 0, 2_000), (0, 2_010, 4_980)))
+    nothing = find(kafka, stream, "e5000", places=knows)
+    assert (nothing.found, nothing.back_to_ms) == ((), None)
+    assert (nothing.records_read, nothing.passed_over) == (30, 4_970)
+    assert find(kafka, stream, "e2005", places=knows).found
+    assert find(kafka, stream, "e4999", places=knows).found
+    assert find(kafka, stream, "e17", places=Places(((0, 17, 18),))).is_from_index
 
 
 def test_all_events_of_one_id_are_found_the_newest_first(kafka: Cluster) -> None:

@@ -13,7 +13,7 @@ from math import inf
 
 from shared.event.derived import ORIGIN, VIA, restore_of, via_of
 from shared.event.envelope import EVENT_ID, Envelope, open_stream_record
-from shared.event.places import Places, Stretches
+from shared.event.places import Places, Stretches, last_part
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topics, stream_topic
 from shared.proof.acked import AckedRequest
@@ -56,8 +56,11 @@ class SearchResult:
     records_read: int = 0
     # Looked at everything younger than this; None when it was the whole log.
     back_to_ms: int | None = None
-    # The index knew these; if it did not, it may just not have got there. None: nobody asked it.
+    # The index knew these.
     is_from_index: bool = False
+    # If it did not: of so many events it has all ids, and of the others it may not have got there.
+    # None: nobody asked it.
+    passed_over: int = 0
     index_is_behind: bool | None = None
 
 
@@ -67,6 +70,7 @@ class _Walk:
 
     event_id: str
     records_read: int = 0
+    passed_over: int = 0
     oldest_ms: int | None = None
     # Looked at the whole log, or found something.
     is_done: bool = False
@@ -98,13 +102,14 @@ class EventSearch:
     ) -> SearchResult:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
         async with self._turn, _open(self._bootstrap_servers) as log:
-            walk, told = _Walk(event_id), None
-            if self._places is not None and before_ms is None:
-                told = await asyncio.to_thread(self._places, stream_topic(stream), event_id)
-                await _look_among(log, walk, told.of(stream_topic(stream)))
+            topic, walk, told = stream_topic(stream), _Walk(event_id), None
+            if self._places is not None:
+                told = await asyncio.to_thread(self._places, topic, event_id)
+                if before_ms is None:
+                    await _look_among(log, walk, told.of(topic))
             is_from_index = bool(walk.found)
             if not is_from_index:
-                await _walk_back(log, stream_topic(stream), walk, before_ms=before_ms)
+                await _walk_back(log, topic, walk, told or Places(), before_ms=before_ms)
             events: list[FoundEvent] = []
             for envelope, stored_at_ms, restored_by in walk.found:
                 trail = await _follow(log, [envelope.origin], stored_at_ms, ())
@@ -115,7 +120,14 @@ class EventSearch:
             events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
             back_to_ms = None if walk.is_done else walk.oldest_ms
             behind = None if told is None else told.is_behind
-            return SearchResult(tuple(events), walk.records_read, back_to_ms, is_from_index, behind)
+            return SearchResult(
+                tuple(events),
+                walk.records_read,
+                back_to_ms,
+                is_from_index,
+                walk.passed_over,
+                behind,
+            )
 
 
 async def find_request(
@@ -252,18 +264,28 @@ async def _look_among(log: KafkaReader, walk: _Walk, among: Stretches) -> None:
     walk.is_done = bool(walk.found)
 
 
-async def _walk_back(log: KafkaReader, topic: str, walk: _Walk, *, before_ms: int | None) -> None:
-    """Read chunk by chunk from the end until something is found, or time runs out."""
+async def _walk_back(
+    log: KafkaReader, topic: str, walk: _Walk, told: Places, *, before_ms: int | None
+) -> None:
+    """Read chunk by chunk from the end until something is found, or time runs out.
+
+    What the index has all ids of is passed over.
+    """
     until_s = time.monotonic() + SEARCH_S_MAX
     spans = await log.spans([topic])
     ends = {partition: end for partition, (_, end) in spans.items()}
     if before_ms is not None:
         ends |= await log.offsets_at(dict.fromkeys(spans, before_ms))
+    unknown = told.unknown({where: (start, ends[where]) for where, (start, _) in spans.items()})
+    walk.passed_over = sum(
+        max(0, ends[where] - start) - sum(high - low for low, high in unknown[where])
+        for where, (start, _) in spans.items()
+    )
     while not walk.found:
         ranges = {
-            partition: (max(start, ends[partition] - _CHUNK), ends[partition])
-            for partition, (start, _) in spans.items()
-            if ends[partition] > start
+            where: part
+            for where, end in ends.items()
+            if (part := last_part(unknown[where], end, _CHUNK))
         }
         if not ranges:
             break

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from shared.event.places import Stretches
+from shared.event.places import Places, Stretches, last_part
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.runtime.kafka.lookup.stream_spread import (
     LastHour,
@@ -81,11 +81,13 @@ class StreamPages:
         before: Cursor | int | None = None,
         among: Stretches | None = None,
         goes_on: bool = False,
+        besides: Places | None = None,
     ) -> StreamPage:
         """The newest of those that are wanted, the newest first.
 
         `before` is a cursor or a time in ms; `among` has them looked for nowhere else, and what is
-        older than all of that is for the next page if it `goes_on`.
+        older than all of that is for the next page if it `goes_on`; `besides` has what an index
+        knows all of passed over.
         """
         async with self._open() as log:
             spans = await log.spans([topic])
@@ -95,6 +97,8 @@ class StreamPages:
                 begins = {**ends, **await log.offsets_at(dict.fromkeys(ends, before))}
             else:
                 begins = _at(before, spans, otherwise=ends)
+            if among is None:
+                among = (besides or Places()).unknown(spans)
             walk = _WalkBack(count, wanted, firsts, begins, among)
             is_complete = await walk.run(log)
             if is_complete and not goes_on:
@@ -209,7 +213,7 @@ class _WalkBack:
     # All that lies from here on was looked at.
     begins: _Offsets
     # Nothing else is read.
-    among: Stretches | None = None
+    among: Stretches
     # The oldest on top.
     _found: list[tuple[int, KafkaPartition, int, RecordIn]] = field(default_factory=list)
     _byte_count: int = 0
@@ -222,7 +226,7 @@ class _WalkBack:
         until_s = time.monotonic() + _SEARCH_S_MAX
         chunk = max(_CHUNK_MIN, self.count_max // max(len(self.firsts), 1))
         while still := self._still_to_read():
-            ranges = {where: stretch for where in still if (stretch := self._next(where, chunk))}
+            ranges = {where: part for where in still if (part := self._next(where, chunk))}
             if not ranges:
                 return True
             if unread := await log.range(ranges).each(self._look, until_s=until_s):
@@ -237,13 +241,10 @@ class _WalkBack:
 
     def _next(self, where: KafkaPartition, chunk: int) -> tuple[int, int] | None:
         """What is to be read next of it; None if there is nothing."""
-        first, end = self.firsts[where], self.begins[where]
-        if self.among is None:
-            return max(first, end - chunk), end
-        for low, high in reversed(self.among.get(where, ())):
-            if low < end and high > first:
-                return max(first, low), min(high, end)
-        return None
+        part = last_part(self.among.get(where, ()), self.begins[where], chunk)
+        if part is None or part[1] <= self.firsts[where]:
+            return None
+        return max(self.firsts[where], part[0]), part[1]
 
     def pass_rest(self) -> None:
         """Say that nothing is beyond what was to be looked at."""
