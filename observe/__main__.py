@@ -14,8 +14,10 @@ from observe.books_page import BOOKS_PATH, books_page
 from observe.console.server import serve_console
 from observe.index.feed import IndexFeed
 from observe.lag.kafka_health import watch_kafka
+from observe.lag.recorder import Recorder
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
+from observe.series.series import Series
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.config.pipeline_state import PipelineStates, with_state
 from shared.event.places import PLACES_PATH
@@ -51,6 +53,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
     feed, states, standings = ConfigFeed(kafka), StateFeed(kafka), _standings(kafka)
+    series = Series(settings.folder / "series")
     audit_status = _audit_status(settings)
     index = IndexFeed(settings, lambda: feed.configuration)
     sampler = Sampler(
@@ -62,14 +65,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         settings.slow_after_s,
         metrics.show,
     )
-    metrics.serve(
-        host=settings.metrics_host,
-        port=settings.metrics_port,
-        probes=health.probes,
-        setting="HIFI_OBSERVE_METRICS_PORT",
-        pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
-        queries={PLACES_PATH: index.page},
-    )
+    _serve_metrics(settings, metrics, health, sampler, index)
     for teller in (feed, states, standings, sampler):
         teller.tell(health)
     health.needs(lambda: sampler.overview.problem or None)
@@ -81,6 +77,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         configuration=lambda: feed.configuration,
         flows=lambda: states.flows,
         events=EventSearch(kafka, index.places_by_id),
+        series=series,
         stop=stop,
         on_started=lambda _port: health.start(),
     )
@@ -94,6 +91,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     parts = [
         taking_part := asyncio.create_task(active.run(stop), name="audit"),
         asyncio.create_task(sampler.run(), name="sampler"),
+        asyncio.create_task(Recorder(sampler, series).run(), name="series"),
         asyncio.create_task(watch_kafka(kafka, metrics), name="health"),
         asyncio.create_task(pages, name="console"),
         asyncio.create_task(index.run(), name="index"),
@@ -112,6 +110,24 @@ def _set_by_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+def _serve_metrics(
+    settings: ObserveSettings,
+    metrics: ObserveMetrics,
+    health: Health,
+    sampler: Sampler,
+    index: IndexFeed,
+) -> None:
+    kafka = settings.bootstrap_servers
+    metrics.serve(
+        host=settings.metrics_host,
+        port=settings.metrics_port,
+        probes=health.probes,
+        setting="HIFI_OBSERVE_METRICS_PORT",
+        pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
+        queries={PLACES_PATH: index.page},
+    )
 
 
 def _standings(kafka: str) -> TopicFeed[PipelineStates]:

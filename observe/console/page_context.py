@@ -1,11 +1,11 @@
-"""What pages are made from: the newest overview, the configuration, flow, and lag lately."""
+"""What pages are made from: the newest overview, the configuration, flow, and the past."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from observe.console.lag_history import LagHistory
 from observe.console.viewers import Viewer
+from observe.series.series import PastSource
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.flow.flow_record import FlowRecord
@@ -17,7 +17,7 @@ class PageContext:
     overview: Overview
     configuration: Configuration
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
-    lag_history: LagHistory = field(default_factory=LagHistory)
+    series: PastSource | None = None
     # Of services that die again and again: a sentence each.
     ailing: Sequence[str] = ()
 

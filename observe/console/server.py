@@ -1,4 +1,4 @@
-"""Serves the console within the process that observes, and keeps the history of lag for it."""
+"""Serves the console within the process that observes."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -7,11 +7,11 @@ import structlog
 
 from observe.console.app import create_app
 from observe.console.authentication import Authentication
-from observe.console.lag_history import STEP_MS, LagHistory
 from observe.console.live import Live
 from observe.console.page_context import PageContext
 from observe.console.page_request import EventFinder, Sources
 from observe.console.views import Views
+from observe.series.series import PastSource
 from observe.settings import ConsoleSettings
 from shared.config.configuration import Configuration
 from shared.flow.flow_record import FlowRecord
@@ -34,11 +34,11 @@ async def serve_console(
     configuration: Callable[[], Configuration],
     flows: Callable[[], Mapping[str, FlowRecord]],
     events: EventFinder,
+    series: PastSource,
     stop: asyncio.Event,
     on_started: Callable[[int], None] = lambda _port: None,
 ) -> None:
     """Serve until `stop` is set. `on_started` gets the port."""
-    lag_history = LagHistory()
     live = Live()
     authentication = Authentication(configuration, settings)
 
@@ -46,7 +46,7 @@ async def serve_console(
         at_ms = now_ms()
         deaths = [it for it in read_deaths(settings.deaths_file) if it.is_news(now_ms=at_ms)]
         ailing = [death.sentence(now_ms=at_ms) for death in deaths]
-        return PageContext(overview(), configuration(), flows(), lag_history, ailing)
+        return PageContext(overview(), configuration(), flows(), series, ailing)
 
     schedule = RetrySchedule().scaled(settings.time_scale)
     sources = Sources(authentication, context, events, settings.gateway, schedule)
@@ -60,7 +60,6 @@ async def serve_console(
         server = HttpServer(server_config(app, drain_s=_DRAIN_S))
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[bound]))
-            remembering = group.create_task(_remember(overview, lag_history))
             await server.listens.wait()
             port = bound.getsockname()[1]
             if authentication.is_open:
@@ -71,10 +70,3 @@ async def serve_console(
             live.stop()
             server.should_exit = True
             await serving
-            remembering.cancel()
-
-
-async def _remember(overview: Callable[[], Overview], lag_history: LagHistory) -> None:
-    while True:
-        lag_history.take(overview())
-        await asyncio.sleep(STEP_MS / 4000)

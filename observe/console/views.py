@@ -36,6 +36,7 @@ from observe.console.pages.stream_pages import PATH as STREAMS
 from observe.console.pages.table_pages import PATH as TABLES
 from observe.console.pages.table_pages import table_page, tables_page
 from observe.console.parts.layout import Page
+from observe.console.parts.pictures import ASKED as PICTURES_ASKED
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.proof.overview import Overview
@@ -148,7 +149,8 @@ class Views:
         """The page as it is now; made once for all who look at the same."""
         context = self._sources.context()
         # What else a query says is nothing to these pages.
-        asked = {name: fields[name] for name in ASKED if path == STREAMS and name in fields}
+        names = ASKED if path == STREAMS else PICTURES_ASKED
+        asked = {name: fields[name] for name in names if name in fields}
         key = (path, tuple(asked.items()), viewer.tenant, viewer.streams, viewer.may_change)
         made = self._made.get(key)
         if made and made[0] is context.overview and made[1] is context.configuration:
@@ -165,7 +167,7 @@ class Views:
         page: Page | None = None
         match path.strip("/").split("/"):
             case [""]:
-                page = overview_page(context)
+                page = overview_page(context, asked)
             case ["streams"]:
                 page = streams_page(context, asked)
             case ["destinations"]:
@@ -173,11 +175,12 @@ class Views:
             case ["pipelines"]:
                 page = pipelines_page(context)
             case ["pipelines", pipeline]:
-                page = pipeline_page(pipeline, context)
+                page = pipeline_page(pipeline, context, asked)
             case ["streams", stream]:
-                page = stream_page(stream, context)
+                page = stream_page(stream, context, asked)
             case ["streams", stream, destination]:
-                page = destination_page(f"{stream}/{destination}", context, may_resume=may_resume)
+                name = f"{stream}/{destination}"
+                page = destination_page(name, context, asked, may_resume=may_resume)
             case _:
                 pass
         return page

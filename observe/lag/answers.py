@@ -1,6 +1,6 @@
 """Counts what a destination answered lately, and keeps the newest requests that it did not take."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -39,6 +39,10 @@ class RecentAnswers:
         for failed in receipt.failed_tries[-_NEWEST:]:
             told = replace(failed, text=failed.text[:SHOWN_CHARS_MAX], headers={})
             self._newest.append(RefusedRequest(receipt.batch_id, receipt.event_count, told))
+
+    def of(self, step: int) -> Counter[str]:
+        """How many requests came to what in one step."""
+        return self._counts.of(step)
 
     def read(self, *, now_ms: int, span_ms: int) -> Answers:
         """Of the last `span_ms`, the most frequent first; what is older is forgotten."""

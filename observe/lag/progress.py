@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from observe.lag.answers import RecentAnswers
-from observe.lag.step_counts import STEP_MS, StepCounts
+from observe.lag.step_counts import StepCounts, StepLags
+from observe.series.steps import STEP_MS, Taken, statuses
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.event.times import MINUTE_MS
 from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
@@ -136,6 +137,10 @@ class Recent:
         total = self._outcomes.read(now_ms=now_ms, span_ms=span_ms + STEP_MS)
         return {outcome: count * 1000 / span_ms for outcome, count in total.items()}
 
+    def of(self, step: int) -> Counter[str]:
+        """How many came to what in one step."""
+        return self._fates.of(step)
+
     def read(self, *, now_ms: int, span_ms: int = WINDOW_MS) -> Lately:
         """Of the last `span_ms`; what is older than the window is forgotten."""
         return Lately(**self._fates.read(now_ms=now_ms, span_ms=span_ms, kept_ms=WINDOW_MS))
@@ -173,6 +178,8 @@ class Progress:
     retrier: Lags = field(default_factory=Lags)
     recent: Recent = field(default_factory=Recent)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
+    # Of events delivered, since they were accepted.
+    _lateness: StepLags = field(default_factory=lambda: StepLags(WINDOW_MS // STEP_MS))
     # When the last receipt came, by our clock; 0 while none has.
     heard_at_ms: int = 0
     # By Kafka partition of the stream: its outcomes, and from where on events are counted.
@@ -199,6 +206,16 @@ class Progress:
             (self.retrier if receipt.is_retry else self.delivery).take(receipt)
             self.recent.add(receipt)
             self.answers.add(receipt)
+            if receipt.outcome is ReceiptOutcome.DELIVERED:
+                lags = LogBuckets.from_list(receipt.out_from_accepted)
+                self._lateness.merge(lags, at_ms=receipt.ended_at_ms)
+
+    def ended(self, step: int) -> tuple[Taken, LogBuckets]:
+        """What became of events in a step that is over, and how late those delivered were."""
+        fates, requests = self.recent.of(step), self.answers.of(step)
+        counts = (fates[name] for name in ("delivered", "refused", "failed", "throttled"))
+        taken = Taken(STEP_MS / 1000, *counts, *statuses(requests))
+        return taken, self._lateness.of(step)
 
     def delivered_per_s(self, at_ms: int) -> float:
         """Events that it has taken in the last minute."""

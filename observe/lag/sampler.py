@@ -17,6 +17,7 @@ from observe.lag.pipeline_verdict import pipeline_verdict
 from observe.lag.progress import WINDOW_MS, Lags, Progress, Rolling
 from observe.lag.trouble import LATEST_MS
 from observe.lag.verdict import stream_verdict
+from observe.series.steps import STEP_MS, EndedStep
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
@@ -219,6 +220,17 @@ class Sampler:
         self.overview = Overview(at_ms, views, audit, self._problem, removed, unknown, pipelines)
         self._show(self.overview)
 
+    def ended(self, step: int) -> EndedStep | None:
+        """What is known of a step that is over, of streams for a minute; None: not all is read."""
+        if (books := self._books) is None or self._problem:
+            return None
+        seconds = range(step * STEP_MS // 1000, (step + 1) * STEP_MS // 1000)
+        views = self.overview.streams if step * STEP_MS > self.overview.at_ms - _PACE_MS else ()
+        counts = {it.name: self._streams.setdefault(it.name, _Stream()).counts for it in views}
+        accepted = {name: sum(of.get(at, 0) for at in seconds) for name, of in counts.items()}
+        takers = (view.destination_id for view in self.overview.takers)
+        return EndedStep(accepted, {each: books.of(each).ended(step) for each in takers})
+
     def _stream_view(
         self, name: str, configuration: Configuration, books: LiveBooks, at_ms: int
     ) -> StreamView:
@@ -296,8 +308,8 @@ class Sampler:
         stream = self._streams.setdefault(stream_name, _Stream())
         progress, balance = books.of(destination_id), books.balance(destination_id)
         stored = [at for (who, _), at in self._oldest.items() if who == destination_id]
-        has_open = balance.pending or balance.waiting
-        oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and has_open else None
+        backlog = balance.pending + balance.waiting
+        oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and backlog else None
         delivered = progress.delivery.out_from_accepted.read(now_ms=at_ms)
         delivered.merge(progress.retrier.out_from_accepted.read(now_ms=at_ms))
         whole = progress.delivery.out_from_event.read(now_ms=at_ms)
@@ -309,7 +321,6 @@ class Sampler:
         )
         # A paused one has no lane that could give a sign.
         busy = 0 if is_paused else balance.pending
-        backlog = balance.pending + balance.waiting
         return DestinationView(
             stream=stream_name,
             name=name,

@@ -1,9 +1,10 @@
-"""Counts what came in each ten seconds, by name, and forgets what is old."""
+"""Counts what came in each ten seconds, by name or by how late it was, and forgets what is old."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-STEP_MS = 10_000
+from observe.series.steps import STEP_MS
+from shared.proof.log_buckets import LogBuckets
 
 
 @dataclass(slots=True)
@@ -13,6 +14,10 @@ class StepCounts:
     def at(self, at_ms: int) -> Counter[str]:
         """The counts of the step in which this moment is, to be added to."""
         return self._steps.setdefault(at_ms // STEP_MS, Counter())
+
+    def of(self, step: int) -> Counter[str]:
+        """Those of one step."""
+        return self._steps.get(step, Counter())
 
     def read(self, *, now_ms: int, span_ms: int, kept_ms: int = 0) -> Counter[str]:
         """All of the last `span_ms`; what is older than that and than `kept_ms` is forgotten."""
@@ -24,3 +29,22 @@ class StepCounts:
             if step > oldest:
                 total.update(counts)
         return total
+
+
+@dataclass(slots=True)
+class StepLags:
+    """How late events were, of the newest steps that there are."""
+
+    _kept: int
+    _steps: dict[int, LogBuckets] = field(default_factory=dict)
+
+    def merge(self, lags: LogBuckets, *, at_ms: int) -> None:
+        step = at_ms // STEP_MS
+        if step not in self._steps:
+            while len(self._steps) >= self._kept:
+                del self._steps[min(self._steps)]
+            self._steps[step] = LogBuckets()
+        self._steps[step].merge(lags)
+
+    def of(self, step: int) -> LogBuckets:
+        return self._steps.get(step, LogBuckets())

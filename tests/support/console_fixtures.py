@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -15,6 +15,7 @@ from msgspec import structs
 
 from gateway.settings import Settings
 from observe.console.server import serve_console
+from observe.series.series import Past, Series
 from observe.settings import ConsoleSettings
 from shared.config.access import ApiKey
 from shared.config.configuration import Configuration, Stream
@@ -52,6 +53,7 @@ from tests.support.gateway_fixtures import (
     a_dead_letter,
     running_gateway,
 )
+from tests.support.pasts import no_past
 
 _START_S = 30.0
 _OFFSETS = itertools.count()
@@ -83,10 +85,16 @@ class RunningConsole:
     flows: dict[str, FlowRecord]
     port: int = 0
     overview: Overview = field(default_factory=lambda: Overview(0, (), AuditHealth()))
+    series: Series = field(default_factory=no_past)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def past(
+        self, streams: Sequence[str], takers: Sequence[str], level: int, *, now_ms: int
+    ) -> Past:
+        return self.series.past(streams, takers, level, now_ms=now_ms)
 
     def show(self, overview: Overview) -> None:
         """Put a new overview in, as the sampler does."""
@@ -129,6 +137,7 @@ def _running_console(
                     configuration=lambda: config.configuration,
                     flows=lambda: running.flows,
                     events=running.events,
+                    series=running,
                     stop=stop,
                     on_started=on_started,
                 )
@@ -163,6 +172,8 @@ def console(open_console: RunningConsole) -> RunningConsole:
     open_console.dead.error = None
     open_console.dead.is_whole = True
     open_console.flows.clear()
+    open_console.series.close()
+    open_console.series = no_past()
     configure(open_console)
     open_console.show(overview())
     return open_console

@@ -1,5 +1,7 @@
 """The page of one destination, and the list of all of them."""
 
+from collections.abc import Mapping
+
 from observe.console.page_context import PageContext, worst_first
 from observe.console.pages.destination_parts import answers_section, settings_section
 from observe.console.pages.resume_page import halt_fact, halt_of
@@ -9,6 +11,7 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pictures import SPARKS_MAX, pictures_section, sparks
 from observe.console.parts.pieces import (
     badge,
     code,
@@ -39,7 +42,9 @@ _STATES = {
 }
 
 
-def destination_page(destination_id: str, context: PageContext, *, may_resume: bool) -> Page | None:
+def destination_page(
+    destination_id: str, context: PageContext, asked: Mapping[str, str], *, may_resume: bool
+) -> Page | None:
     """One destination: verdict, books, flow, lag, loss; None when there is none of that name."""
     view = context.destination(destination_id)
     if view is None:
@@ -51,9 +56,12 @@ def destination_page(destination_id: str, context: PageContext, *, may_resume: b
         regions=(
             Region("top", _top(view, context)),
             Region("flow", _flow(view, context, may_resume=may_resume)),
+            Region(
+                "pictures", pictures_section([view], context, f"/streams/{destination_id}", asked)
+            ),
             Region("answers", answers_section(view)),
             Region("settings", settings_section(context.configured(destination_id))),
-            Region("lag", lag_section([view], context)),
+            Region("lag", lag_section([view])),
             Region("loss", loss_section([view], now_ms=context.overview.at_ms)),
             Region("minutes", minutes_table(view)),
             Region("find", find_section(view.stream), is_live=False),
@@ -63,11 +71,22 @@ def destination_page(destination_id: str, context: PageContext, *, may_resume: b
 
 def destinations_page(context: PageContext) -> Page:
     views = worst_first(context.overview.destinations)
-    heads = ("Destination", "Verdict", "Sending", "Address", "At once", "p95", "Backlog", "Waiting")
+    heads = (
+        "Destination",
+        "Verdict",
+        "Last 15 min",
+        "Sending",
+        "Address",
+        "At once",
+        "p95",
+        "Backlog",
+        "Waiting",
+    )
     rows: list[list[Child]] = [
         [
             tag("a", view.destination_id, href=f"/streams/{view.destination_id}"),
             badge(view.verdict),
+            sparks(view, context) if at < SPARKS_MAX else NOTHING,
             _sending(view, context),
             code(_address(view, context)),
             _at_once(context.flows.get(view.destination_id)),
@@ -75,10 +94,10 @@ def destinations_page(context: PageContext) -> Page:
             wording.size(view.backlog_bytes),
             wording.count(view.balance.waiting),
         ]
-        for view in views
+        for at, view in enumerate(views)
     ]
     listed = (
-        table(heads, rows, caption="Destinations", numbers_from=4)
+        table(heads, rows, caption="Destinations", numbers_from=5)
         if rows
         else nothing_yet("No stream has a destination yet.")
     )

@@ -1,6 +1,6 @@
 """The overview: the worst news first, then every stream's verdict, then lag and loss in charts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pictures import pictures_section
 from observe.console.parts.pieces import (
     badge,
     books,
@@ -45,7 +46,7 @@ _PATHS = {
 }
 
 
-def overview_page(context: PageContext) -> Page:
+def overview_page(context: PageContext, asked: Mapping[str, str]) -> Page:
     overview = context.overview
     said = headline(overview)
     ordered = worst_first(overview.takers)
@@ -58,7 +59,8 @@ def overview_page(context: PageContext) -> Page:
             Region("streams", _streams(context, ordered)),
             Region("removed", _removed(overview.removed)),
             Region("unknown", _unknown(overview.unknown)),
-            Region("lag", lag_section(overview.takers, context)),
+            Region("pictures", pictures_section(ordered, context, "/", asked)),
+            Region("lag", lag_section(overview.takers)),
             Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
         ),
     )

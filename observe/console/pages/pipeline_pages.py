@@ -1,7 +1,7 @@
 """The list of all pipelines, and the page of one: its way, what becomes of events, its document."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from observe.console.page_context import PageContext
 from observe.console.parts import wording
@@ -9,6 +9,7 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pictures import pictures_section
 from observe.console.parts.pieces import (
     badge,
     dead_path,
@@ -77,7 +78,7 @@ def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, capt
     return table(heads, rows, caption=caption, numbers_from=5)
 
 
-def pipeline_page(name: str, context: PageContext) -> Page | None:
+def pipeline_page(name: str, context: PageContext, asked: Mapping[str, str]) -> Page | None:
     """One pipeline; None when there is none of that name that the viewer sees."""
     view = next((each for each in context.overview.pipelines if each.name == name), None)
     pipeline = context.configuration.pipelines.get(name)
@@ -92,7 +93,8 @@ def pipeline_page(name: str, context: PageContext) -> Page | None:
             Region("top", _top(view, pipeline)),
             Region("graph", section("What it does", pipeline_graph(pipeline))),
             Region("now", section("Now", facts_list(_facts(view, pipeline, context)))),
-            Region("lag", lag_section([lane], context)),
+            Region("pictures", pictures_section([lane], context, f"/pipelines/{name}", asked)),
+            Region("lag", lag_section([lane])),
             Region("loss", loss_section([lane], now_ms=context.overview.at_ms)),
             Region("minutes", minutes_table(lane)),
             Region("document", _document(pipeline), is_live=False),

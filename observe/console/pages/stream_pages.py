@@ -13,6 +13,7 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region, form
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pictures import pictures_section, stream_spark
 from observe.console.parts.pieces import (
     badge,
     code,
@@ -125,8 +126,8 @@ def _search(text: str, only: str) -> Safe:
 def _rows(shown: Sequence[StreamView], context: PageContext, takers: _Takers) -> Safe:
     if not shown:
         return nothing_yet("hifi streams put NAME makes one.")
-    heads = ("Stream", "Verdict", "Events/s", "Last event", "Events", "Destinations", "Pipelines",
-             "Queued", "Dead", "Unaccounted")  # fmt: skip
+    heads = ("Stream", "Verdict", "Last 15 min", "Events/s", "Last event", "Events", "Destinations",
+             "Pipelines", "Queued", "Dead", "Unaccounted")  # fmt: skip
     through: dict[str, int] = {}
     for view in context.overview.pipelines:
         through[view.stream] = through.get(view.stream, 0) + 1
@@ -134,7 +135,7 @@ def _rows(shown: Sequence[StreamView], context: PageContext, takers: _Takers) ->
         _row(stream, takers.get(stream.name, ()), through.get(stream.name, 0), context)
         for stream in shown
     ]
-    return table(heads, rows, caption="Streams, worst first", numbers_from=2)
+    return table(heads, rows, caption="Streams, worst first", numbers_from=3)
 
 
 def _row(
@@ -145,6 +146,7 @@ def _row(
     return [
         tag("a", stream.name, href=here),
         fragment(badge(stream.verdict), tag("span", " ", why, class_="why") if why else NOTHING),
+        stream_spark(stream.name, context),
         figure(f"{stream.events_per_s:,.1f}", newest if stream.events_per_s else ""),
         _last_event(stream, context.overview.at_ms, newest),
         figure(wording.count(stream.acked), newest if stream.acked else ""),
@@ -171,7 +173,7 @@ def _last_event(stream: StreamView, now_ms: int, path: str) -> Child:
     return figure(f"{wording.duration(ago_s) if ago_s else 'under 1 s'} ago", path)
 
 
-def stream_page(name: str, context: PageContext) -> Page | None:
+def stream_page(name: str, context: PageContext, asked: Mapping[str, str]) -> Page | None:
     """All destinations of one stream; None when there is no such stream."""
     stream = context.stream(name)
     if stream is None:
@@ -213,7 +215,11 @@ def stream_page(name: str, context: PageContext) -> Page | None:
             Region("now", section("Now", facts_list(facts))),
             Region("destinations", section("Destinations", listed)),
             Region("pipelines", _through(name, context)),
-            Region("lag", lag_section(takers, context) if takers else NOTHING),
+            Region(
+                "pictures",
+                pictures_section(takers, context, f"{PATH}/{name}", asked, streams=[name]),
+            ),
+            Region("lag", lag_section(takers)),
             Region("loss", loss_section(takers, now_ms=context.overview.at_ms)),
             Region("settings", _settings(context.configuration.streams.get(name))),
             Region("find", find_section(name), is_live=False),

@@ -1,17 +1,20 @@
-"""Draws charts as SVG: a pie, stacked bars, stacked columns over time, a heat-map of minutes.
+"""Draws charts as SVG: lines and stacked columns over time, one stacked bar, a heat-map of minutes.
 
 Each has a title and a description for those who do not see it, and stands beside a table with the
 same numbers. Colours are classes, so that the style sheet gives them for light and for dark.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from observe.console.parts.markup import NOTHING, Safe, fragment, tag
 
-# Ten minutes of columns of ten seconds.
-SLOTS_MIN = 60
+# What is drawn is so wide and high, in units of its own; a page stretches it.
+WIDTH, HEIGHT = 720, 160
+# Of a sparkline a point; whole units are as fine as anybody sees there.
+_SPARK_STEP, _SPARK_HEIGHT = 6, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,81 +26,135 @@ class Part:
     series: int
 
 
-def pie(parts: Sequence[Part], *, middle: str, title: str, says: str) -> Safe:
-    """A ring of shares with the whole written in its middle; 200 units wide."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Values over time, oldest first; NaN where there is none."""
+
+    name: str
+    values: Sequence[float]
+    series: int
+
+
+def bar(parts: Sequence[Part], *, title: str, says: str) -> Safe:
+    """The shares of a whole, beside each other."""
     total = sum(part.value for part in parts)
     drawn: list[Safe] = []
     begin = 0.0
     for part in parts:
-        share = part.value / total if total > 0 else 0.0
-        if share > 0:
-            drawn.append(_ring(part, begin, begin + share))
-        begin += share
-    if not drawn:
-        drawn = [tag("circle", cx=100, cy=100, r=74, class_="empty-ring")]
-    drawn.append(tag("text", middle, x=100, y=107, text_anchor="middle", class_="middle"))
-    return drawing(title, says, "0 0 200 200", "pie", drawn)
+        width = WIDTH * part.value / total if total > 0 else 0.0
+        if width > 0:
+            drawn.append(
+                tag("rect", tag("title", part.name), x=begin, y=0, width=max(width - 1, 0.5),
+                    height=24, class_=f"s{part.series}")
+            )  # fmt: skip
+        begin += width
+    return drawing(title, says, f"0 0 {WIDTH} 24", "bar", drawn, stretch=True)
 
 
-def columns(
-    shown: Sequence[tuple[str, Sequence[Part]]], *, top: float, title: str, says: str
-) -> Safe:
-    """Stacked columns (label, parts) over time, newest right; one as high as `top` is 160 units."""
-    drawn: list[Safe] = [
-        tag("line", x1=0, x2=720, y1=160 - y, y2=160 - y, class_="grid") for y in (0, 80, 160)
+def lines(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe:
+    """Each value in the middle of its step; one as high as `top` reaches the upper edge."""
+    drawn = [
+        tag("path", d=_path(line.values, WIDTH, HEIGHT, top), class_=f"line l{line.series}")
+        for line in shown
     ]
-    # From the right, so that the first minutes after a start do not fill the width.
-    slots = max(len(shown), SLOTS_MIN)
-    step = 720 / slots
-    for place, (label, parts) in enumerate(shown, start=slots - len(shown)):
-        y = 160.0
-        boxes: list[Safe] = []
-        for part in parts:
-            height = min(160 * part.value / top, y) if top > 0 else 0.0
-            y -= height
-            if height >= 0.05:  # noqa: PLR2004 - as above
-                boxes.append(
-                    tag(
-                        "rect",
-                        x=place * step,
-                        y=y,
-                        width=max(step - 1, 0.5),
-                        height=height,
-                        class_=f"s{part.series}",
-                    )
-                )
+    box = f"0 0 {WIDTH} {HEIGHT}"
+    return drawing(title, says, box, "plot", [_grid(), *drawn], stretch=True)
+
+
+def columns(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe:
+    """Stacked columns, the first line's at the bottom."""
+    count = max((len(line.values) for line in shown), default=0)
+    step = WIDTH / max(count, 1)
+    floors = [0.0] * count
+    drawn: list[Safe] = []
+    for line in shown:
+        boxes = []
+        for at, value in enumerate(line.values):
+            height = HEIGHT * value / top if top > 0 and value > 0 else 0.0
+            if height >= 0.05:  # noqa: PLR2004 - what cannot be seen is not drawn
+                y = HEIGHT - floors[at] - height
+                boxes.append(f"M{at * step:.1f} {y:.1f}h{max(step - 0.8, 0.5):.1f}v{height:.1f}"
+                             f"h-{max(step - 0.8, 0.5):.1f}z")  # fmt: skip
+                floors[at] += height
         if boxes:
-            drawn.append(tag("g", tag("title", label), *boxes))
-    return drawing(title, says, "0 0 720 160", "columns", drawn, stretch=True)
+            drawn.append(tag("path", d="".join(boxes), class_=f"s{line.series}"))
+    box = f"0 0 {WIDTH} {HEIGHT}"
+    return drawing(title, says, box, "plot", [_grid(), *drawn], stretch=True)
 
 
-def heat_row(cells: Sequence[tuple[str, str]], *, title: str, says: str) -> Safe:
-    """One row of minutes, oldest left: of each how bad it is, and in words."""
-    boxes = [
-        tag("rect", tag("title", words), x=place * 12, y=0, width=10, height=18, rx=2,
-            class_=f"heat {level}")
-        for place, (level, words) in enumerate(cells)
-    ]  # fmt: skip
-    box = f"0 0 {max(len(cells), 1) * 12} 18"
-    return drawing(title, says, box, "heat-row", boxes, stretch=True)
-
-
-def _ring(part: Part, begin: float, end: float) -> Safe:
-    """A piece of the ring from one share of the turn to another, clockwise from the top."""
-    around = 2 * math.pi * 74
+def sparkline(shown: Sequence[Line], *, title: str, says: str) -> Safe:
+    """Lines without axes, for a row of a table: short, as there are many of them."""
+    top = max((value for line in shown for value in line.values if value > 0), default=1.0)
+    width = _SPARK_STEP * max((len(line.values) for line in shown), default=1)
+    drawn = [
+        tag("path", d=_spark_path(line.values, top), class_=f"line l{line.series}")
+        for line in shown
+    ]
     return tag(
-        "circle",
-        tag("title", f"{part.name}: {100 * (end - begin):.0f} %"),
-        cx=100,
-        cy=100,
-        r=74,
-        fill="none",
-        stroke_width=36,
-        stroke_dasharray=f"{max((end - begin) * around - 2, 0.5):.2f} {around:.2f}",
-        stroke_dashoffset=f"{-begin * around:.2f}",
-        transform="rotate(-90 100 100)",
-        class_=f"ring s{part.series}",
+        "svg",
+        fragment(*drawn),
+        viewBox=f"0 -2 {width} {_SPARK_HEIGHT + 4}",
+        role="img",
+        aria_label=f"{title}. {says}",
+        class_="chart spark",
     )
+
+
+def _spark_path(values: Sequence[float], top: float) -> str:
+    drawn: list[str] = []
+    for begin, run in _runs(values):
+        heights = [round(_SPARK_HEIGHT * (1 - min(value / top, 1))) for value in run]
+        drawn.append(f"M{begin * _SPARK_STEP + _SPARK_STEP // 2} {heights[0]}h0")
+        for before, height in pairwise(heights):
+            up = height - before
+            drawn.append(f"l{_SPARK_STEP} {up}" if up else f"h{_SPARK_STEP}")
+    return "".join(drawn)
+
+
+def _grid() -> Safe:
+    lines_at = (0, HEIGHT // 4, HEIGHT // 2, 3 * HEIGHT // 4, HEIGHT)
+    return tag("path", d="".join(f"M0 {y}h{WIDTH}" for y in lines_at), class_="grid")
+
+
+def _path(values: Sequence[float], width: int, height: int, top: float) -> str:
+    """A line with gaps where nothing is known; what stands alone is a dot."""
+    step = width / max(len(values), 1)
+    drawn: list[str] = []
+    for begin, run in _runs(values):
+        points = [
+            f"{(begin + at + 0.5) * step:.1f} {height - height * min(value / top, 1):.1f}"
+            for at, value in enumerate(run)
+        ]
+        drawn.append(f"M{'L'.join(points)}" + ("h0" if len(points) == 1 else ""))
+    return "".join(drawn)
+
+
+def _runs(values: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
+    """What is known without a gap, and where it begins."""
+    run: list[float] = []
+    for at, value in enumerate(values):
+        if math.isnan(value):
+            if run:
+                yield at - len(run), run
+            run = []
+        else:
+            run.append(value)
+    if run:
+        yield len(values) - len(run), run
+
+
+def heat_row(cells: Sequence[tuple[str, str, int]], *, title: str, says: str) -> Safe:
+    """One row of minutes, oldest left: how bad, in words, and for how many of them that holds."""
+    boxes: list[Safe] = []
+    place = 0
+    for level, words, minutes in cells:
+        boxes.append(
+            tag("rect", tag("title", words), x=place * 12, y=0, width=minutes * 12 - 2, height=18,
+                rx=2, class_=f"heat {level}")
+        )  # fmt: skip
+        place += minutes
+    box = f"0 0 {max(place, 1) * 12} 18"
+    return drawing(title, says, box, "heat-row", boxes, stretch=True)
 
 
 def drawing(

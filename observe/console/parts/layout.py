@@ -108,6 +108,7 @@ def _head(title: str) -> Safe:
         tag("link", rel="icon", href="/static/mark.svg", type="image/svg+xml"),
         tag("link", rel="stylesheet", href="/static/console.css"),
         tag("script", src="/static/console.js", defer=True),
+        tag("script", src="/static/pictures.js", defer=True),
     )
 
 

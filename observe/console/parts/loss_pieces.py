@@ -1,7 +1,10 @@
 """Draws loss: a heat-map, a row for each destination, a cell for each minute; and a table."""
 
 from collections.abc import Sequence
+from itertools import groupby
+from typing import TypeAlias
 
+from observe.console.page_context import worst_first
 from observe.console.parts import charts, wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, event_path, path_of, section, table
@@ -10,6 +13,10 @@ from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 
 # An hour, as people look back.
 MINUTES_SHOWN = 60
+# So many rows show each minute by itself; of more each run of minutes that are alike.
+_EACH_MAX = 10
+# So many have a row; what is well has none first.
+_ROWS_MAX = 50
 # What the alert calls too much.
 _MUCH = 0.01
 _LEVELS = (
@@ -27,17 +34,23 @@ _LEVEL_OF = {
     MinuteState.LOSING: "some",
 }
 
+# How bad, in words, and for how many minutes.
+_Cell: TypeAlias = tuple[str, str, int]
+
 
 def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Safe:
     if not destinations:
         return NOTHING
     newest_ms = minute_of(now_ms)
     wanted_ms = [newest_ms - back * MINUTE_MS for back in reversed(range(MINUTES_SHOWN))]
+    shown = _worst(destinations, wanted_ms[0])
     rows: list[list[Child]] = []
-    for view in destinations:
+    for view in shown:
         by_minute = {books.minute_ms: books for books in view.minutes}
         cells = [_heat_cell(by_minute.get(at_ms), at_ms) for at_ms in wanted_ms]
-        lost = sum(books.lost_count for at_ms in wanted_ms if (books := by_minute.get(at_ms)))
+        if len(shown) > _EACH_MAX:
+            cells = _runs(cells, wanted_ms)
+        lost = _lost(view, wanted_ms[0])
         says = f"{wording.plural(lost, 'event')} lost in the last hour"
         rows.append(
             [
@@ -56,8 +69,35 @@ def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Saf
         "Loss by minute",
         table(heads, rows, caption="Loss by minute", numbers_from=2),
         tag("ul", keys, class_="legend"),
-        note="Sets of event ids, compared node by node once a minute has settled.",
-    )
+        note="Sets of event ids, compared node by node once a minute has settled."
+        + (f" {_ROWS_MAX} of {len(destinations):,} are shown: who lost most, then who is worst."
+           if len(destinations) > _ROWS_MAX else ""),
+    )  # fmt: skip
+
+
+def _worst(destinations: Sequence[DestinationView], since_ms: int) -> Sequence[DestinationView]:
+    if len(destinations) <= _ROWS_MAX:
+        return destinations
+    ordered = sorted(worst_first(destinations), key=lambda view: -_lost(view, since_ms))
+    return ordered[:_ROWS_MAX]
+
+
+def _lost(view: DestinationView, since_ms: int) -> int:
+    minutes = (books for books in view.minutes if (books.minute_ms or 0) >= since_ms)
+    return sum(books.lost_count for books in minutes)
+
+
+def _runs(cells: Sequence[_Cell], minutes_ms: Sequence[int]) -> list[_Cell]:
+    """Minutes that are alike as one cell."""
+    found: list[_Cell] = []
+    for level, alike in groupby(range(len(cells)), key=lambda at: cells[at][0]):
+        first, *others = alike
+        words = cells[first][1]
+        if others:
+            begin, end = wording.minute(minutes_ms[first]), wording.minute(minutes_ms[others[-1]])
+            words = f"{begin} to {end}: {dict(_LEVELS)[level]}"
+        found.append((level, words, 1 + len(others)))
+    return found
 
 
 def minutes_table(view: DestinationView) -> Safe:
@@ -116,13 +156,13 @@ def heat_level(books: MinuteBooks | None) -> str:
     return _LEVEL_OF[books.state]
 
 
-def _heat_cell(books: MinuteBooks | None, at_ms: int) -> tuple[str, str]:
+def _heat_cell(books: MinuteBooks | None, at_ms: int) -> _Cell:
     level = heat_level(books)
     when = wording.minute(at_ms)
     if books is None:
-        return level, f"{when}: no events"
+        return level, f"{when}: no events", 1
     what = _where_lost(books) or dict(_LEVELS)[level]
-    return level, f"{when}: {what}, of {wording.plural(books.acked, 'event')}"
+    return level, f"{when}: {what}, of {wording.plural(books.acked, 'event')}", 1
 
 
 def _where_lost(books: MinuteBooks) -> str:

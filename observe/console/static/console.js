@@ -12,6 +12,8 @@
 
   // Makes `now` what `next` is, touching only what differs.
   const patch = (now, next) => {
+    // What a script keeps there is its own.
+    if (now.dataset?.own !== undefined && next.dataset?.own !== undefined) return;
     if (now.nodeType !== next.nodeType || now.nodeName !== next.nodeName) {
       now.replaceWith(next.cloneNode(true));
       return;

@@ -165,8 +165,8 @@ def test_two_hundred_pipelines_are_a_page_that_is_made_at_once() -> None:
     page = pipelines_page(context)
     assert time.monotonic() - began_s < 2.0
     assert page.regions[0].content.count("<tr>") == 201
-    one = pipeline_page("p7", context)
+    one = pipeline_page("p7", context, {})
     assert one is not None
     assert [region.id for region in one.regions if region.content] == [
-        "top", "graph", "now", "lag", "loss", "minutes", "document",
+        "top", "graph", "now", "pictures", "lag", "loss", "minutes", "document",
     ]  # fmt: skip

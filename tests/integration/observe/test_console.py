@@ -134,6 +134,12 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         tab.click_and_load("tbody a")
         assert "Delivered to seen/to" in tab.text(".timeline")
 
+        # What has come is in the pictures, once its step is over.
+        tab.open(f"{console}/streams/{DESTINATION}?table=throughput")
+        total = """[...document.querySelectorAll('#past-throughput td[data-head=delivered]')]
+            .reduce((sum, cell) => sum + 10 * (parseFloat(cell.innerText) || 0), 0)"""
+        tab.wait_for(f"Math.round({total}) === 21", what="its past is there")
+
         assert tab.complaints() == []
     tells_the_same(console)
 

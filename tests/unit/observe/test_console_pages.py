@@ -1,4 +1,4 @@
-"""The pure parts of the console: markup, wording, headline, shares, past, sessions, steps."""
+"""The pure parts of the console: markup, wording, headline, shares, sessions, steps."""
 
 import base64
 from dataclasses import replace
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from observe.console.lag_history import STEP_MS, STEPS, LagHistory
 from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
 from observe.console.pages.overview_page import headline, overview_page
@@ -25,7 +24,6 @@ from shared.proof.overview import (
     MinuteState,
     Node,
     NodeLag,
-    Overview,
     PipelineView,
     RemovedView,
     StreamVerdict,
@@ -54,11 +52,14 @@ def test_what_waits_for_nobody_that_is_known_is_shown_to_the_streams_owner() -> 
     context = PageContext(shown, configuration)
     seen = context.seen_by(Viewer("k", frozenset({"read"}), "acme"))
     assert seen.overview.unknown == (ours,)
-    (region,) = [one for one in overview_page(seen).regions if one.id == "unknown"]
+    (region,) = [one for one in overview_page(seen, {}).regions if one.id == "unknown"]
     assert "orders → newer" in region.content
     assert "1,007" in region.content
     assert context.seen_by(ANYBODY).overview.unknown == (ours, theirs)
-    assert overview_page(PageContext(overview(at_ms=AT_MS), configuration)).regions[3].content == ""
+    assert (
+        overview_page(PageContext(overview(at_ms=AT_MS), configuration), {}).regions[3].content
+        == ""
+    )
 
 
 def test_a_pipeline_is_seen_by_who_sees_all_of_its_streams() -> None:
@@ -104,11 +105,14 @@ def test_what_was_removed_is_shown_to_its_owner_with_its_books() -> None:
     reader = frozenset({"read"})
     seen = context.seen_by(Viewer("k", reader, "acme"))
     assert seen.overview.removed == removed[:1]
-    (region,) = [one for one in overview_page(seen).regions if one.id == "removed"]
+    (region,) = [one for one in overview_page(seen, {}).regions if one.id == "removed"]
     assert "gone → crm" in region.content
     assert "1,003" in region.content
     assert context.seen_by(ANYBODY).overview.removed == removed
-    assert overview_page(PageContext(overview(at_ms=AT_MS), configuration)).regions[2].content == ""
+    assert (
+        overview_page(PageContext(overview(at_ms=AT_MS), configuration), {}).regions[2].content
+        == ""
+    )
     # What the first screen adds up does not fall when a stream is removed.
     ours = replace(seen.overview, streams=())
     assert ours.removed_acked == 1_007
@@ -203,20 +207,6 @@ def test_shares_add_up_also_when_the_nodes_have_looked_at_other_events(mean_ms: 
         shares = dict(time_shares(replace(one, nodes=nodes, since_accepted=quantiles(mean_ms))))
         assert sum(shares.values()) == pytest.approx(mean_ms)
         assert min(shares.values()) >= 0
-
-
-def test_the_past_keeps_half_an_hour_and_the_slowest_of_each_moment() -> None:
-    past = LagHistory()
-    shown = overview(at_ms=AT_MS)
-    for step in range(STEPS + 20):
-        for part in (0, 3_000):
-            past.take(replace(shown, at_ms=AT_MS + step * STEP_MS + part))
-    past.take(Overview(AT_MS * 2, (), overview().audit))
-    moments = past.of(["orders/billing", "orders/lake"])
-    assert len(moments) == STEPS
-    assert {moment.destination_id for moment in moments} == {"orders/lake"}
-    assert moments[-1].at_ms - moments[0].at_ms == (STEPS - 1) * STEP_MS
-    assert past.of(["nothing"])[0].nodes == ()
 
 
 def test_what_is_not_known_is_never_green() -> None:
@@ -321,7 +311,7 @@ def test_a_destination_that_will_be_given_up_says_so_in_time(
         Configuration().apply(to.config_key, to.to_json()),
         {to.id: FlowRecord(Flow(failing_since_ms=since_ms), state=state, since_ms=AT_MS)},
     )
-    page = destination_page(to.id, context, may_resume=True)
+    page = destination_page(to.id, context, {}, may_resume=True)
     assert page is not None
     said = "".join(region.content for region in page.regions)
     assert ("without a success it is given up at" in said) is is_said

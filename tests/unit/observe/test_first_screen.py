@@ -30,7 +30,7 @@ def test_an_event_counts_once_however_many_destinations_want_it() -> None:
     both = replace(shown, streams=(orders, alone))
     assert headline(both) == "All of 5 acknowledged events accounted for."
     page = "".join(
-        region.content for region in overview_page(PageContext(both, Configuration())).regions
+        region.content for region in overview_page(PageContext(both, Configuration()), {}).regions
     )
     # Each leads to what it counts.
     for name, count, path in (
@@ -70,7 +70,7 @@ def test_a_destinations_page_shows_its_last_answer_and_nothing_of_it_acts() -> N
     context = PageContext(
         replace(shown, streams=(orders,)), Configuration().apply(to.config_key, to.to_json())
     )
-    page = destination_page(to.id, context, may_resume=True)
+    page = destination_page(to.id, context, {}, may_resume=True)
     assert page is not None
     said = "".join(region.content for region in page.regions)
     assert "<script" not in said
@@ -78,7 +78,7 @@ def test_a_destinations_page_shows_its_last_answer_and_nothing_of_it_acts() -> N
     assert f"503 at {wording.moment(AT_MS)}" in said
     assert "3 delivered, 0 refused, 1,200 failed, 0 throttled" in said
     assert wording.moment(AT_MS - 1_000) in said
-    other = destination_page("orders/billing", context, may_resume=True)
+    other = destination_page("orders/billing", context, {}, may_resume=True)
     assert other is not None
     assert "Last answers" not in "".join(region.content for region in other.regions)
 
@@ -119,6 +119,6 @@ def test_the_verdict_in_the_metrics_is_the_one_that_holds_now_and_no_other() -> 
 def test_the_operator_alone_reads_of_services_that_die_again_and_again() -> None:
     said = "Delivery was ended by SIGKILL, 5 times in ten minutes, and is started again in 10 s"
     context = PageContext(overview(at_ms=AT_MS), Configuration(), ailing=[said])
-    assert said in overview_page(context.seen_by(ANYBODY)).regions[0].content
+    assert said in overview_page(context.seen_by(ANYBODY), {}).regions[0].content
     tenants = context.seen_by(Viewer("k", frozenset({"read"}), "acme"))
-    assert "started again" not in overview_page(tenants).regions[0].content
+    assert "started again" not in overview_page(tenants, {}).regions[0].content

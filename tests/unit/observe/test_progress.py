@@ -14,9 +14,12 @@ from observe.lag.progress import (
     cause_of,
     fate_of,
 )
+from observe.series.steps import STEP_MS, Taken
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
 from shared.proof.balance import Balance
+from shared.proof.last_answer import FailedTry
+from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import Lately, Quantiles
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support import samples
@@ -291,3 +294,23 @@ def test_the_past_falls_out_of_a_rolling_window() -> None:
     now_ms = 29 * 60_000
     assert rolling.read(now_ms=now_ms).count == 2 * SLOTS * SLOT_S // 60
     assert Quantiles.of(rolling.read(now_ms=now_ms + SLOTS * SLOT_S * 1000)) is None
+
+
+def test_a_step_says_what_became_of_events_and_requests_and_how_late_they_were() -> None:
+    at_ms = 100 * STEP_MS
+    taken = replace(a_receipt(DELIVERED, 0, 4, "status_200"), ended_at_ms=at_ms, batch_id="b-1")
+    busy = replace(a_receipt(WAITING, 4, 6, "status_503"), ended_at_ms=at_ms, batch_id="b-2",
+                   failed_tries=(FailedTry(at_ms, "status_503", 5, 503, ""),))  # fmt: skip
+    progress = Progress("orders/shop")
+    for receipt in (taken, busy):
+        progress.take(receipt, now_ms=at_ms)
+    step, lags = progress.ended(100)
+    assert (step.delivered, step.failed, step.taken, step.broken) == (4, 2, 1, 1)
+    assert lags.quantile(0.95) == pytest.approx(200, rel=0.02)
+    assert progress.ended(99) == (Taken(10), LogBuckets())
+    # Only the last minutes are kept, whatever comes.
+    for later in range(101, 160):
+        late = replace(taken, ended_at_ms=later * STEP_MS, batch_id=f"b-{later}")
+        progress.take(late, now_ms=later * STEP_MS)
+    assert progress.ended(100)[1] == LogBuckets()
+    assert progress.ended(159)[1] != LogBuckets()

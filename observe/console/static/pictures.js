@@ -1,0 +1,97 @@
+// Reads a picture out, step by step: under the pointer, or by the arrow keys. Without it a picture
+// says its newest step, and has a table.
+"use strict";
+
+(() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  // Of each picture which step is read out; without one it is the newest.
+  const chosen = new Map();
+
+  const stepsOf = (frame) => frame.dataset.says.split("\n");
+  const figureOf = (frame) => frame.closest("figure");
+
+  // The element that takes the focus, and the line that it draws.
+  const ready = (frame) => {
+    const reader = frame.querySelector(".reader");
+    if (reader.childNodes.length) return reader;
+    const drawn = document.createElementNS(SVG, "svg");
+    drawn.setAttribute("aria-hidden", "true");
+    drawn.appendChild(document.createElementNS(SVG, "line"));
+    reader.appendChild(drawn);
+    reader.tabIndex = 0;
+    reader.setAttribute("role", "slider");
+    const title = figureOf(frame).querySelector("h3").textContent;
+    reader.setAttribute("aria-label", `${title}, step by step`);
+    reader.setAttribute("aria-valuemin", "1");
+    return reader;
+  };
+
+  const show = (frame) => {
+    const reader = ready(frame);
+    const says = stepsOf(frame);
+    const figure = figureOf(frame);
+    const isChosen = chosen.has(figure.id);
+    const at = Math.min(chosen.get(figure.id) ?? says.length - 1, says.length - 1);
+    const place = `${(100 * (at + 0.5)) / says.length}%`;
+    const look = { x1: place, x2: place, y1: "0", y2: "100%",
+      visibility: isChosen ? "visible" : "hidden" };
+    const line = reader.querySelector("line");
+    for (const [name, value] of Object.entries(look)) line.setAttribute(name, value);
+    reader.setAttribute("aria-valuemax", String(says.length));
+    reader.setAttribute("aria-valuenow", String(at + 1));
+    reader.setAttribute("aria-valuetext", says[at]);
+    if (isChosen) figure.querySelector(".reading").textContent = says[at];
+  };
+
+  const choose = (frame, at) => {
+    const last = stepsOf(frame).length - 1;
+    chosen.set(figureOf(frame).id, Math.max(0, Math.min(last, at)));
+    show(frame);
+  };
+
+  const forget = (frame) => {
+    const figure = figureOf(frame);
+    if (!chosen.delete(figure.id)) return;
+    show(frame);
+    figure.querySelector(".reading").textContent = frame.dataset.newest;
+  };
+
+  const frameOf = (event) => event.target.closest?.(".reader")?.closest("[data-says]");
+
+  document.addEventListener("pointermove", (event) => {
+    const frame = frameOf(event);
+    if (!frame) return;
+    const box = frame.querySelector(".reader").getBoundingClientRect();
+    choose(frame, Math.floor(((event.clientX - box.left) / box.width) * stepsOf(frame).length));
+  });
+  document.addEventListener("pointerout", (event) => {
+    const frame = frameOf(event);
+    const reader = frame?.querySelector(".reader");
+    if (reader && !reader.contains(event.relatedTarget) && document.activeElement !== reader)
+      forget(frame);
+  });
+  document.addEventListener("focusout", (event) => {
+    const frame = frameOf(event);
+    if (frame) forget(frame);
+  });
+  document.addEventListener("keydown", (event) => {
+    const frame = frameOf(event);
+    if (!frame) return;
+    const last = stepsOf(frame).length - 1;
+    const at = chosen.get(figureOf(frame).id) ?? last;
+    const to = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1,
+      PageDown: at - 10, PageUp: at + 10, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    choose(frame, to);
+  });
+
+  const all = () => document.querySelectorAll("[data-says]").forEach(show);
+  // News come as changes of the page; what is read out is no news.
+  const isNews = ({ target }) => !(target.closest && target.closest(".reader, .reading"));
+  new MutationObserver((changes) => changes.some(isNews) && all()).observe(
+    document.getElementById("content"),
+    { subtree: true, childList: true, attributes: true, attributeFilter: ["data-says"] },
+  );
+  all();
+})();

@@ -1,0 +1,86 @@
+"""Enters each step of time into the series once it is over, beside all else that observe does."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from observe.lag.progress import WINDOW_MS
+from observe.series.series import SETTLES, Series
+from observe.series.steps import STEP_MS, EndedStep
+from shared.proof.overview import DestinationView, Overview
+from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
+
+_LOOK_S = 1.0
+# So many steps back receipts are told apart: what a restart took is made up for.
+_BACK = WINDOW_MS // STEP_MS - SETTLES
+# What waits, and how old the oldest is, by destination.
+_Held = Mapping[str, DestinationView]
+
+
+class StepSource(Protocol):
+    """Who knows of steps that are over: the sampler."""
+
+    @property
+    def overview(self) -> Overview: ...
+
+    def ended(self, step: int) -> EndedStep | None: ...
+
+
+class Recorder:
+    def __init__(self, source: StepSource, series: Series) -> None:
+        self._source = source
+        self._series = series
+        # At the end of each of the newest steps.
+        self._held: dict[int, _Held] = {}
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Until cancelled. A disk that takes no more costs the pictures, and nothing else."""
+        while True:
+            try:
+                if not self._series.is_open:
+                    await asyncio.to_thread(self._series.open)
+                has_room = await self.look(now_ms())
+                trouble = "" if has_room else "there are more names than room"
+            except OSError as error:
+                trouble = repr(error)
+            if trouble and not self._is_failing:
+                log.warning("series.incomplete", error=trouble)
+            self._is_failing = bool(trouble)
+            await asyncio.sleep(_LOOK_S)
+
+    async def look(self, at_ms: int) -> bool:
+        """Enter what is over by now; False: there was no room for all of it."""
+        going_on = at_ms // STEP_MS
+        if going_on - 1 not in self._held:
+            views = self._source.overview.takers
+            self._held = {
+                step: held for step, held in self._held.items() if step > going_on - 2 * SETTLES
+            }
+            self._held[going_on - 1] = {view.destination_id: view for view in views}
+        has_room, newest = True, self._series.newest
+        if newest > going_on + _BACK:
+            # The clock has been set back, for longer than is waited for.
+            newest = going_on - SETTLES - 1
+        for step in range(max(newest + 1, going_on - _BACK), going_on - SETTLES + 1):
+            ended = self._source.ended(step)
+            if ended is None:
+                break
+            ended = _with_held(ended, self._held.get(step, {}))
+            has_room = await asyncio.to_thread(self._series.end_step, step, ended)
+        return has_room
+
+
+def _with_held(ended: EndedStep, held: _Held) -> EndedStep:
+    """With what waited when the step ended; not known of one that is made up for."""
+    taken = dict(ended.taken)
+    for name, (step, lags) in taken.items():
+        if (view := held.get(name)) is not None:
+            backlog, oldest_s = float(view.backlog_events), view.oldest_age_s or 0.0
+            taken[name] = step._replace(backlog=backlog, oldest_s=oldest_s), lags
+    return replace(ended, taken=taken)

@@ -1,0 +1,126 @@
+"""Keeps the newest steps of many names in one file, a ring for each range, of a fixed size each.
+
+A record says which step it is of, so that what is old, torn or was never written is not there.
+Nothing is synced: what a lost machine takes with it are pictures of its last seconds.
+"""
+
+import errno
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from observe.series.steps import RANGES
+
+_MAGIC = b"hifi series 1\n"
+# Magic, how many figures a record has, the newest step.
+_HEAD = struct.Struct("<16sII")
+_HEAD_BYTES = 4_096
+# STREAM/NAME is of 210 characters at most.
+_NAME_BYTES = 256
+_FIRSTS = (0, *accumulate(each.steps for each in RANGES))
+
+
+class RingFile:
+    """One file; whoever opens it owns it."""
+
+    def __init__(self, path: Path, *, width: int, names_max: int) -> None:
+        self._record = struct.Struct(f"<I{width}f")
+        self._slot_bytes = _NAME_BYTES + _FIRSTS[-1] * self._record.size
+        self._names_max = names_max
+        self._head = (_MAGIC, width)
+        self.newest = 0
+        # Where each name is; and places that are nobody's, the first one last.
+        self.slots: dict[str, int] = {}
+        self._free: list[int] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._open()
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _open(self) -> None:
+        head = os.pread(self._file, _HEAD.size, 0)
+        magic, width, newest = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0)
+        if (magic.rstrip(b"\0"), width) != self._head:
+            # Of another release, or new: its figures would be nonsense.
+            os.ftruncate(self._file, 0)
+            self.end_step(0)
+            return
+        self.newest = newest
+        # What is behind the last whole place was cut off.
+        count = (os.fstat(self._file).st_size - _HEAD_BYTES) // self._slot_bytes
+        for slot in range(count):
+            written = os.pread(self._file, _NAME_BYTES, self._at(slot)).rstrip(b"\0")
+            name = written.decode(errors="replace")
+            # A machine that was lost may leave a place of zeros.
+            if name and name not in self.slots:
+                self.slots[name] = slot
+            else:
+                self._free.append(slot)
+        self._free.reverse()
+
+    def _at(self, slot: int) -> int:
+        return _HEAD_BYTES + slot * self._slot_bytes
+
+    def _put(self, written: bytes, at: int) -> None:
+        if os.pwrite(self._file, written, at) != len(written):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def enter(self, name: str, gone: Iterator[str]) -> bool:
+        """Make room for a name, if need be that of the next one that is gone; False: there is none.
+
+        `gone` is asked on and on: with more names than room nobody looks for one each time.
+        """
+        if name in self.slots:
+            return True
+        former = ""
+        slot = self._free[-1] if self._free else len(self.slots)
+        if slot >= self._names_max:
+            former = next(gone, "")
+            if not former:
+                return False
+            slot = self.slots[former]
+        # All of its room at once: a disk that has that takes every later record.
+        self._put(name.encode().ljust(self._slot_bytes, b"\0"), self._at(slot))
+        if former:
+            del self.slots[former]
+        elif self._free:
+            self._free.pop()
+        self.slots[name] = slot
+        return True
+
+    def write(self, name: str, level: int, number: int, figures: Sequence[float]) -> None:
+        place = _FIRSTS[level] + number % RANGES[level].steps
+        at = self._at(self.slots[name]) + _NAME_BYTES + place * self._record.size
+        self._put(self._record.pack(number, *figures), at)
+
+    def end_step(self, number: int) -> None:
+        """All of this step of the first range is written."""
+        self.newest = number
+        self._put(_HEAD.pack(*self._head, number), 0)
+
+    def read(
+        self, name: str, level: int, newest: int, count: int
+    ) -> list[tuple[float, ...] | None]:
+        """The last figures of a range up to a step, the oldest first; None where there are none."""
+        slot = self.slots.get(name)
+        if slot is None:
+            return [None] * count
+        steps, size = RANGES[level].steps, self._record.size
+        ring = os.pread(
+            self._file, steps * size, self._at(slot) + _NAME_BYTES + _FIRSTS[level] * size
+        )
+        found: list[tuple[float, ...] | None] = []
+        for number in range(newest - count + 1, newest + 1):
+            at = number % steps * size
+            # Of another round of the ring, never written, or cut off.
+            is_of = len(ring) >= at + size and self._record.unpack_from(ring, at)[0] == number
+            found.append(self._record.unpack_from(ring, at)[1:] if is_of else None)
+        return found
