@@ -193,7 +193,7 @@ def _figure(picture: _Picture, past: Past, path: str, open_table: str, *, is_sev
         tag("p", note, class_="note"),
         _framed(drawn, ticks, picture.unit, past, says),
         _legend(shown) if len(shown) > 1 else NOTHING,
-        tag("p", _newest(says), class_="reading"),
+        tag("p", _newest(says), class_="reading", data_own=True),
         _numbers(picture, past, values, path, open_table),
         id=f"past-{picture.name}",
     )

@@ -4,11 +4,19 @@
 
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  // Of each picture which step is read out; without one it is the newest.
+  // Of each picture when the step begins that is read out; without one it is the newest.
   const chosen = new Map();
 
   const stepsOf = (frame) => frame.dataset.says.split("\n");
+  const beginOf = (says) => says.split(": ", 1)[0];
   const figureOf = (frame) => frame.closest("figure");
+  // Where the step is that is read out; one that has left the range is its first.
+  const placeOf = (frame) => {
+    const says = stepsOf(frame);
+    const begin = chosen.get(figureOf(frame).id);
+    if (begin === undefined) return says.length - 1;
+    return Math.max(0, says.findIndex((step) => beginOf(step) === begin));
+  };
 
   // The element that takes the focus, and the line that it draws.
   const ready = (frame) => {
@@ -31,7 +39,7 @@
     const says = stepsOf(frame);
     const figure = figureOf(frame);
     const isChosen = chosen.has(figure.id);
-    const at = Math.min(chosen.get(figure.id) ?? says.length - 1, says.length - 1);
+    const at = placeOf(frame);
     const place = `${(100 * (at + 0.5)) / says.length}%`;
     const look = { x1: place, x2: place, y1: "0", y2: "100%",
       visibility: isChosen ? "visible" : "hidden" };
@@ -40,20 +48,19 @@
     reader.setAttribute("aria-valuemax", String(says.length));
     reader.setAttribute("aria-valuenow", String(at + 1));
     reader.setAttribute("aria-valuetext", says[at]);
-    if (isChosen) figure.querySelector(".reading").textContent = says[at];
+    const read = isChosen ? says[at] : frame.dataset.newest;
+    const reading = figure.querySelector(".reading");
+    if (reading.textContent !== read) reading.textContent = read;
   };
 
   const choose = (frame, at) => {
-    const last = stepsOf(frame).length - 1;
-    chosen.set(figureOf(frame).id, Math.max(0, Math.min(last, at)));
+    const says = stepsOf(frame);
+    chosen.set(figureOf(frame).id, beginOf(says[Math.max(0, Math.min(says.length - 1, at))]));
     show(frame);
   };
 
   const forget = (frame) => {
-    const figure = figureOf(frame);
-    if (!chosen.delete(figure.id)) return;
-    show(frame);
-    figure.querySelector(".reading").textContent = frame.dataset.newest;
+    if (chosen.delete(figureOf(frame).id)) show(frame);
   };
 
   const frameOf = (event) => event.target.closest?.(".reader")?.closest("[data-says]");
@@ -78,7 +85,7 @@
     const frame = frameOf(event);
     if (!frame) return;
     const last = stepsOf(frame).length - 1;
-    const at = chosen.get(figureOf(frame).id) ?? last;
+    const at = placeOf(frame);
     const to = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1,
       PageDown: at - 10, PageUp: at + 10, Home: 0, End: last }[event.key];
     if (to === undefined) return;

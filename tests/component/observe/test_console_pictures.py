@@ -34,7 +34,7 @@ def of(page: str, name: str) -> str:
 def test_a_destination_that_is_down_is_in_its_pictures(
     console: RunningConsole, client: httpx.Client
 ) -> None:
-    fill(console.series, now_ms=now_ms())
+    fill(console.series, now_ms=console.overview.at_ms)
     page = client.get("/streams/orders/lake").text
     # It accepted 100 events a second, and took none; the oldest is nearly 15 min old.
     assert "accepted 100/s, delivered 0/s" in of(page, "throughput")
@@ -55,7 +55,7 @@ def test_a_destination_that_is_down_is_in_its_pictures(
 
 
 def test_axes_are_round_and_say_their_units(console: RunningConsole, client: httpx.Client) -> None:
-    fill(console.series, now_ms=now_ms())
+    fill(console.series, now_ms=console.overview.at_ms)
     page = client.get("/streams/orders/lake").text
 
     def upwards(name: str) -> list[str]:
@@ -80,7 +80,7 @@ def test_axes_are_round_and_say_their_units(console: RunningConsole, client: htt
 def test_each_range_has_its_link_and_its_steps(
     console: RunningConsole, client: httpx.Client, name: str, says: str, first: str
 ) -> None:
-    fill(console.series, now_ms=now_ms())
+    fill(console.series, now_ms=console.overview.at_ms)
     page = client.get("/streams/orders/billing").text
     assert f'href="/streams/orders/billing?range={name}#pictures">{says}</a>' in page
     page = client.get(f"/streams/orders/billing?range={name}").text
@@ -95,7 +95,7 @@ def test_each_range_has_its_link_and_its_steps(
 def test_every_picture_has_a_table_that_needs_no_script(
     console: RunningConsole, client: httpx.Client
 ) -> None:
-    fill(console.series, now_ms=now_ms())
+    fill(console.series, now_ms=console.overview.at_ms)
     page = client.get("/streams/orders/lake").text
     for name in PICTURES:
         link = f'href="/streams/orders/lake?range=15m&amp;table={name}#past-{name}"'
@@ -110,8 +110,9 @@ def test_every_picture_has_a_table_that_needs_no_script(
 def test_what_nobody_saw_is_a_gap_and_said_to_be_one(
     console: RunningConsole, client: httpx.Client
 ) -> None:
-    fill(console.series, now_ms=now_ms() - 300_000, steps=30)
-    fill(console.series, now_ms=now_ms(), steps=5)
+    at_ms = console.overview.at_ms
+    fill(console.series, now_ms=at_ms - 300_000, steps=30)
+    fill(console.series, now_ms=at_ms, steps=5)
     throughput = of(client.get("/streams/orders/billing").text, "throughput")
     assert throughput.count("nobody looked") == 55
     (line,) = re.findall(r'<path d="([^"]*)" class="line l0">', throughput)
@@ -136,7 +137,7 @@ def test_waiting_for_a_turn_is_not_kafkas_doing(client: httpx.Client) -> None:
 def test_a_picture_is_read_out_by_keyboard_and_by_pointer(
     console: RunningConsole, tab: Tab
 ) -> None:
-    fill(console.series, now_ms=now_ms())
+    fill(console.series, now_ms=console.overview.at_ms)
     tab.open(f"{console.url}/streams/orders")
     tab.wait_for(
         "document.querySelector('#past-backlog [role=slider]') !== null", what="it is ready"
@@ -150,11 +151,18 @@ def test_a_picture_is_read_out_by_keyboard_and_by_pointer(
     assert tab.run(f"{reader}.getAttribute('aria-valuetext')").endswith("wait 8,812")
     tab.key("Home")
     assert tab.text("#past-backlog .reading").endswith("events that wait 12")
-    # News leave the chosen step, and what else is read out, alone.
-    console.show(overview(unaccounted=3))
+    # News leave the step that was chosen, and what is read out, alone, wherever it is now.
+    tab.key("ArrowRight")
+    chosen = tab.text("#past-backlog .reading")
+    assert chosen.endswith("wait 112")
+    later_ms = console.overview.at_ms + 10_000
+    fill(console.series, now_ms=later_ms)
+    console.show(overview(unaccounted=3, at_ms=later_ms))
     tab.wait_for("document.querySelector('h1').innerText.includes('LOSING')", what="news came")
     assert tab.run(f"document.activeElement === {reader}")
-    assert tab.text("#past-backlog .reading").endswith("events that wait 12")
+    begin = chosen.split(": ")[0]
+    tab.wait_for(f"{reader}.getAttribute('aria-valuenow') === '1'", what="its place has moved")
+    assert tab.text("#past-backlog .reading").startswith(begin)
     tab.run("document.activeElement.blur()")
     assert tab.text("#past-backlog .reading").endswith("events that wait 8,912")
     tab.run(f"""(() => {{
@@ -167,7 +175,7 @@ def test_a_picture_is_read_out_by_keyboard_and_by_pointer(
 
 
 def test_lists_have_sparklines(console: RunningConsole, client: httpx.Client) -> None:
-    fill(console.series, now_ms=now_ms())
+    fill(console.series, now_ms=console.overview.at_ms)
     page = client.get("/destinations").text
     assert "Delivered, last 15 min. Highest 0/s, not delivered 30/s" in page
     assert "Delivered, last 15 min. Highest 100/s" in page
@@ -221,8 +229,8 @@ def test_of_many_those_that_lost_most_have_a_row_in_the_loss_by_minute(
 def test_of_more_than_are_read_at_once_each_has_its_own_pictures(
     console: RunningConsole, client: httpx.Client
 ) -> None:
-    fill(console.series, now_ms=now_ms())
-    console.show(_many([f"shop-{number}" for number in range(200)], now_ms()))
+    fill(console.series, now_ms=console.overview.at_ms)
+    console.show(_many([f"shop-{number}" for number in range(200)], console.overview.at_ms))
     assert "Of more than 200 each has its own page" in client.get("/").text
     assert client.get("/destinations").text.count('class="chart spark"') == 1
     assert "Backlog, last 15 min" in client.get("/streams/orders/lake").text
@@ -231,7 +239,7 @@ def test_of_more_than_are_read_at_once_each_has_its_own_pictures(
 def test_a_tenant_sees_the_past_of_its_own_streams_only(locked_console: RunningConsole) -> None:
     key, text = make_key("studio-ops", "read", tenant="studio")
     configure(locked_console, key)
-    fill(locked_console.series, now_ms=now_ms())
+    fill(locked_console.series, now_ms=locked_console.overview.at_ms)
     with httpx.Client(base_url=locked_console.url) as visitor:
         sign_in(visitor, text)
         # Of both streams it would be 200 events a second, and 8,924 that wait.
@@ -246,7 +254,7 @@ def test_a_tenant_sees_the_past_of_its_own_streams_only(locked_console: RunningC
 
 def test_no_id_is_twice_on_a_page(console: RunningConsole, client: httpx.Client) -> None:
     """Live news are put where the id says."""
-    fill(console.series, now_ms=now_ms())
+    fill(console.series, now_ms=console.overview.at_ms)
     for path in ("/", "/streams", "/streams/orders", "/streams/orders/lake?table=lag"):
         ids = re.findall(r' id="([^"]*)"', client.get(path).text)
         assert sorted(ids) == sorted(set(ids)), path
@@ -255,8 +263,8 @@ def test_no_id_is_twice_on_a_page(console: RunningConsole, client: httpx.Client)
 def test_a_stream_that_nobody_takes_shows_what_came_in(
     console: RunningConsole, client: httpx.Client
 ) -> None:
-    fill(console.series, now_ms=now_ms())
-    shown = overview()
+    fill(console.series, now_ms=console.overview.at_ms)
+    shown = console.overview
     console.show(replace(shown, streams=(replace(shown.streams[0], destinations=()),)))
     page = client.get("/streams/orders").text
     assert "accepted 100/s" in of(page, "throughput")
