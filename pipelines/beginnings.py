@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from pipelines.book import Gathering, PipelineBook
+from pipelines.archive.earlier import NOT_GIVEN, EarlierReads
 from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored
 from pipelines.jobs.kept_store import KeptLostError, read_kept
 from pipelines.jobs.sink import SinkKind
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.gathering import Gathering
 from pipelines.settings import PipelinesSettings
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.destination import Start
@@ -41,6 +43,7 @@ class Entrance:
     keepers: KeptLanes
     writers: SlotWriters
     sinks: Mapping[str, SinkKind]
+    earlier: EarlierReads
     # Of a pipeline's name, and of a lane's: things change while Kafka is asked.
     is_ours: Callable[[str], bool]
     is_running: Callable[[str], bool]
@@ -56,12 +59,12 @@ class Entrance:
     def entering(self, running: Mapping[str, Pipeline]) -> Iterator[Coroutine[Any, Any, None]]:
         """What has to be done for those that are not entered yet.
 
-        What one keeps may take seconds to be read: nobody else waits for that.
+        What one keeps, or an archive has, may take seconds to be read: nobody else waits for that.
         """
         for lane_id, pipeline in running.items():
             if not self._missing(lane_id, pipeline):
                 continue
-            if not pipeline.kept_shape:
+            if not (pipeline.kept_shape or self.earlier.may_have(pipeline)):
                 yield self._enter(lane_id, pipeline)
             elif lane_id not in self._reading:
                 self._reading[lane_id] = asyncio.create_task(self._enter_beside(lane_id, pipeline))
@@ -92,6 +95,11 @@ class Entrance:
         except UNWRITTEN as error:
             log.info("lane.not_started", lane=lane_id, error=repr(error))
             await asyncio.sleep(_AGAIN_S)
+        except NOT_GIVEN as error:
+            self.earlier.not_given(pipeline, error)
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            self.earlier.given(pipeline)
         finally:
             del self._reading[lane_id]
 
@@ -107,6 +115,7 @@ class Entrance:
         found, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
         if not found:
             return
+        found, borders = await self.earlier.begin(pipeline, found, is_new=is_new)
         kept = None
         if lane_id not in self.book.lanes:
             try:
@@ -122,6 +131,7 @@ class Entrance:
             most = _ONCE_EVENTS_MAX if pipeline.dedupe else self.settings.micro_batch_events_max
             keeps = 0 if kept is None else most
             self.book.enter(lane_id, pipeline.tenant, found, self._gathering(pipeline), keeps=keeps)
+            self.book.lanes[lane_id].earlier.hide(borders)
             if kept is not None:
                 self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
                 lane = self.book.lanes[lane_id]

@@ -66,6 +66,12 @@ class Documents:
             state = replace(known, lost=known.lost + count, lost_last=offsets, at_ms=now_ms)
             self._say(self.ours[title], state)
 
+    def noted(self, title: str, note: str, *, now_ms: int) -> None:
+        """What it reads that Kafka has no more; empty: nothing."""
+        known = self.states.get(title)
+        if known is not None and known.note != note:
+            self._say(self.ours[title], replace(known, note=note, at_ms=now_ms))
+
     def built(self, title: str, behind: int | None, *, now_ms: int) -> None:
         """How many events it is behind what it is to replace; None once it has taken its place."""
         standing: Standing = "running" if behind is None else "replacing"

@@ -14,8 +14,8 @@ from typing import Any
 
 import structlog
 
+from pipelines.archive.earlier import EarlierReads
 from pipelines.beginnings import Entrance
-from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.documents import Documents
 from pipelines.functions.granted import calls_of, granted
 from pipelines.jobs.job import Task
@@ -26,6 +26,9 @@ from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
 from pipelines.jobs.succession import Succession
 from pipelines.judging.judge import judge
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.shares import PipelineShare, Planned
+from pipelines.lanes.stalls import Stalls
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
@@ -53,7 +56,6 @@ log = structlog.get_logger()
 
 # Nothing is looked for while nothing runs.
 _IDLE_LOOK_S = 0.5
-_SHOW_S = 1.0
 # What cannot be judged, or entered, for want of Spark or Kafka is tried again so soon.
 _AGAIN_S = 1.0
 
@@ -92,7 +94,15 @@ class PipelineLoop:
         self._granted: dict[str, frozenset[str]] = {}
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
         self.keepers = KeptLanes()
+        self.stalls = Stalls(self.book, self.metrics, settings.stalled_after_s)
         self.losses = Losses(self.log, self.book, self.writers, self.metrics, self._say_lost)
+        self.earlier = EarlierReads(
+            *(settings, self.log, self.book, lambda: self.config.configuration),
+            pass_by=self.losses.pass_over,
+            say=self._say,
+            note=self._note,
+        )
+        self.losses.is_archived = self.earlier.may_have
         self.runner = JobRunner(
             self.spark,
             settings,
@@ -117,9 +127,7 @@ class PipelineLoop:
         # Told to give them up: nothing new is planned for them. Of these, what others may have.
         self._leaving: frozenset[int] = frozenset()
         self._gone: frozenset[int] = frozenset()
-        self._look_s = self._show_s = 0.0
-        # Since when each pipeline has news and does not go on.
-        self._behind_s: dict[str, float] = {}
+        self._look_s = 0.0
         self._wake = asyncio.Event()
 
     def _entrance(self) -> Entrance:
@@ -130,6 +138,7 @@ class PipelineLoop:
             self.keepers,
             self.writers,
             self.sinks,
+            self.earlier,
             is_ours=lambda name: self._slot_if_ours(name) is not None,
             is_running=lambda lane_id: lane_id in self.documents.by_lane(),
             before=self._before,
@@ -146,7 +155,7 @@ class PipelineLoop:
                 if self.member.is_told:
                     health.start()
             self._start_jobs()
-            self._show()
+            self.stalls.show(self.documents.by_lane())
             self._wake.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._look_s - time.monotonic())):
@@ -188,6 +197,7 @@ class PipelineLoop:
             task.cancel()
         self.entrance.close()
         self.succession.close()
+        self.earlier.close()
         await self.writers.close()
         self.runner.close()
 
@@ -235,7 +245,7 @@ class PipelineLoop:
         running = self.documents.by_lane()
         for lane_id in self.book.lanes.keys() - running.keys():
             self.book.leave(lane_id)
-            self._behind_s.pop(lane_id, None)
+            self.stalls.gone(lane_id)
             name = pipeline_of(lane_id)
             if name is not None and name not in {
                 each.name for each in self.documents.ours.values()
@@ -294,6 +304,7 @@ class PipelineLoop:
                 if error is not None:
                     raise error
             await self.entrance.tell_again(running)
+            self.earlier.look(running)
             self.succession.look(running, self.config.configuration)
             await self.forgotten.forget_gone(self.config.configuration, busy=self._busy)
         except UNWRITTEN as error:
@@ -316,6 +327,9 @@ class PipelineLoop:
 
     def _say(self, title: str, why: str) -> None:
         self.documents.held_up(title, why, now_ms=now_ms())
+
+    def _note(self, title: str, note: str) -> None:
+        self.documents.noted(title, note, now_ms=now_ms())
 
     def _say_lost(self, title: str, count: int, offsets: str) -> None:
         self.documents.lost(title, count, offsets, now_ms=now_ms())
@@ -370,26 +384,6 @@ class PipelineLoop:
             # Whoever had it under way has waited for this.
             self._look_s = 0.0
             self._wake.set()
-
-    def _show(self) -> None:
-        """Say who has something to do and does not get on with it."""
-        if (now_s := time.monotonic()) < self._show_s:
-            return
-        self._show_s = now_s + _SHOW_S
-        for lane_id, pipeline in self.documents.by_lane().items():
-            if lane_id not in self.book.lanes:
-                continue
-            lane = self.book.lanes[lane_id]
-            went_on_s = lane.went_on_s
-            has_news = bool(self.book.news(lane_id))
-            since_s = self._behind_s.setdefault(lane_id, now_s) if has_news else now_s
-            lingers_s = 0.0 if lane.gathering is None else lane.gathering.linger_s
-            age_s = max(0.0, now_s - max(since_s, went_on_s) - lingers_s)
-            if not has_news:
-                self._behind_s.pop(lane_id, None)
-            self.metrics.progress_age(pipeline.name, age_s=age_s)
-            is_stalled = age_s > self.settings.stalled_after_s
-            self.metrics.lane_stalled(pipeline.name, for_s=age_s if is_stalled else 0)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -159,7 +159,7 @@ async def put_pipeline(
     # Whoever runs it has not heard of it yet.
     told = shown(after, PipelineState(after.fingerprint, "checking"))
     begins = before is None and (gone is None or gone.generation < after.generation)
-    if begins and (note := await late_start(plane.store, after)):
+    if begins and (note := await late_start(plane.store, plane.configuration, after)):
         told["state"]["note"] = note
     return as_json(told, item=after, is_new=before is None)
 
@@ -217,6 +217,7 @@ def shown(pipeline: Pipeline, state: PipelineState) -> dict[str, Any]:
     """The pipeline as the API shows it: with how it stands."""
     told = ("standing", "why", "pointer", "lost", "lost_last")
     said = {each: getattr(state, each) for each in told}
+    said |= {"note": state.note} if state.note else {}
     return {**shown_document(pipeline), "state": said}
 
 

@@ -112,7 +112,7 @@ async def put_replacement(
     log.info("pipeline.replacing", pipeline=pipeline, generation=after.generation)
     state = PipelineState(after.document.fingerprint, "checking")
     told = _shown(after.document, state)
-    if note := await late_start(plane.store, after.document):
+    if note := await late_start(plane.store, plane.configuration, after.document):
         told["state"]["note"] = note
     return as_json(told, item=after)
 

@@ -95,10 +95,11 @@ class Audit:
         *,
         late: frozenset[str] = frozenset(),
         derived: frozenset[str] = frozenset(),
+        archived: frozenset[str] = frozenset(),
     ) -> AuditOutcome:
         """Read what is new, and judge every open minute of these destinations, by topic.
 
-        To the topics `derived` pipelines write.
+        To the topics `derived` pipelines write; those `archived` read archives, too.
         """
         now_ms = self.now_ms()
         books = self.memory.books
@@ -112,7 +113,7 @@ class Audit:
         evidence = await asyncio.to_thread(self.job.gather, ranges)
         spans = await self.kafka.spans(list(destinations))
         books.take(evidence)
-        world = World(destinations, positions, spans, now_ms, late, derived)
+        world = World(destinations, positions, spans, now_ms, late, derived, archived=archived)
         world, logged, absent = await self._look_up(world)
         findings = books.judge(world, self.rules, absent)
         stated, left = self._stated_now(stating.to_name(world))

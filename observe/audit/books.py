@@ -237,12 +237,9 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             acked = offsets.minus(known.done)
             if one.destination in world.late:
                 acked = acked.from_offset(self.first_outcome.get(key, acked.end))
-            account = account_for(
-                acked,
-                known,
-                position=world.positions.get(one.destination, {}).get(where),
-                log=world.log.get(where, (0, 0)),
-            )
+            position = world.positions.get(one.destination, {}).get(where)
+            log = world.log_of(one.destination, where)
+            account = account_for(acked, known, position=position, log=log)
             yield where, account, confirmed(known, account.suspects, rules, now_ms=world.now_ms)
 
     def _ended(self, one: ToJudge) -> tuple[int, int]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from observe.audit.minutes import LedgerMinute, Rules
-from shared.event.record import Position, Ranges
+from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.topics import stream_of, stream_topic
 from shared.proof.acked import WILD
+from shared.proof.balance import with_archives
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
 
 NEVER = sys.maxsize
@@ -48,6 +49,15 @@ class World:
     # As of when the log was asked for all that no ledger names, but for the topics `unasked`.
     asked_ms: int = NEVER
     unasked: AbstractSet[str] = frozenset()
+    # The destinations that may come to what the log holds no more, out of an archive.
+    archived: AbstractSet[str] = frozenset()
+
+    def log_of(self, destination: str, where: KafkaPartition) -> tuple[int, int]:
+        """What a destination may come to."""
+        log = self.log.get(where, (0, 0))
+        if destination not in self.archived:
+            return log
+        return with_archives(log, self.positions.get(destination, {}).get(where))
 
     def is_over(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
         """Whether all events of a minute are known: it has settled, and the log was asked since."""

@@ -159,7 +159,10 @@ class Auditor:
                 async for offset, signed in kafka.statements(memory.statements_read):
                     memory.read_statement(signed, offset)
                 destinations, late, derived = self._destinations()
-                outcome = await audit.run(destinations, late=late, derived=derived)
+                archived = self._archived(destinations)
+                outcome = await audit.run(
+                    destinations, late=late, derived=derived, archived=archived
+                )
                 await kafka.publish_minutes(outcome.changed)
                 if monotonic() >= save_at_s:
                     saved = await asyncio.to_thread(memory.to_bytes)
@@ -187,6 +190,11 @@ class Auditor:
         ids = (each for ids in destinations.values() for each in ids)
         late = frozenset(each for each in ids if configuration.starts_late(each))
         return destinations, late, frozenset(map(stream_topic, configuration.derived_streams))
+
+    def _archived(self, destinations: Mapping[str, Sequence[str]]) -> frozenset[str]:
+        """Those that may come to what Kafka has no more."""
+        reads = self._configuration().reads_archives
+        return frozenset(each for ids in destinations.values() for each in ids if reads(each))
 
     def _tell(self, outcome: AuditOutcome, memory: Memory, began_ms: int) -> None:
         ended_ms = now_ms()

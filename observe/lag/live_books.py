@@ -43,7 +43,7 @@ class LiveBooks:
     _follow: Follow
     _peeker: KafkaReader
     _groups: LaneGroups
-    _starts_late: Callable[[str], bool]
+    _configuration: Callable[[], Configuration]
     _progress: dict[str, Progress] = field(default_factory=dict)
     # Where the logs of streams began and ended when they were looked at, by topic.
     _logs: dict[str, dict[KafkaPartition, tuple[int, int]]] = field(default_factory=dict)
@@ -57,14 +57,19 @@ class LiveBooks:
 
     def of(self, destination_id: str) -> Progress:
         if destination_id not in self._progress:
-            progress = Progress(destination_id, starts_late=self._starts_late(destination_id))
+            progress = Progress(
+                destination_id, starts_late=self._configuration().starts_late(destination_id)
+            )
             progress.begin(self.log_of(destination_id))
             self._progress[destination_id] = progress
         return self._progress[destination_id]
 
     def balance(self, destination_id: str) -> Balance:
         """The books of one destination, as far as everything has been read."""
-        return self.of(destination_id).balance(self.log_of(destination_id))
+        progress = self.of(destination_id)
+        # There may be an archive since.
+        progress.reads_archives = self._configuration().reads_archives(destination_id)
+        return progress.balance(self.log_of(destination_id))
 
     def left_of(self, gone: RemovedDestination) -> RemovedView:
         """The books of one that was removed."""
@@ -154,10 +159,6 @@ async def open_books(
 
     All receipts and restores are followed, and other topics from a moment (epoch ms) on.
     """
-
-    def starts_late(destination_id: str) -> bool:
-        return configuration().starts_late(destination_id)
-
     since_ms = latest or {}
     async with (
         open_reader(bootstrap_servers) as reader,
@@ -168,4 +169,4 @@ async def open_books(
         times_ms = {partition: since_ms[partition.topic] for partition in ends}
         recent = {**ends, **await reader.offsets_at(times_ms)}
         follow = reader.follow({**await reader.starts([RECEIPTS, RESTORES]), **recent})
-        yield LiveBooks(follow, peeker, groups, starts_late)
+        yield LiveBooks(follow, peeker, groups, configuration)

@@ -15,7 +15,7 @@ from observe.series.steps import STEP_MS, Taken, statuses
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.event.times import MINUTE_MS
 from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
-from shared.proof.balance import Balance, balanced
+from shared.proof.balance import Balance, balanced, with_archives
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.outcome_sets import OutcomeSets
@@ -174,6 +174,8 @@ class Progress:
     destination_id: str
     # It counts from where its lane began, and not from where the log does.
     starts_late: bool = False
+    # It may come to what the log holds no more, out of an archive.
+    reads_archives: bool = False
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
     recent: Recent = field(default_factory=Recent)
@@ -192,7 +194,7 @@ class Progress:
         """Enter one receipt; what it says of events is counted once, however often it comes."""
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
-        if not receipt.is_retry and receipt.accepted_at_ms_min > now_ms - _TOLD_MS:
+        if not receipt.is_retry and self._since_ms(receipt) > now_ms - _TOLD_MS:
             # Later ones may be of a replay, which says nothing of what lies between.
             for topic, partition, first, _ in receipt.covered:
                 where = KafkaPartition(topic, partition)
@@ -216,6 +218,12 @@ class Progress:
         counts = (fates[name] for name in ("delivered", "refused", "failed", "throttled"))
         taken = Taken(STEP_MS / 1000, *counts, *statuses(requests))
         return taken, self._lateness.of(step)
+
+    def _since_ms(self, receipt: Receipt) -> int:
+        """Since when every receipt would be there if this one is the first."""
+        # Nothing is replayed to a pipeline, and what it reads may be as old as an archive.
+        is_lane = is_pipelines(stream_and_name(self.destination_id)[1])
+        return receipt.ended_at_ms if is_lane else receipt.accepted_at_ms_min
 
     def delivered_per_s(self, at_ms: int) -> float:
         """Events that it has taken in the last minute."""
@@ -288,7 +296,7 @@ class Progress:
                 no_outcome=outcomes.no_outcome(end),
                 unconfirmed=unconfirmed.get(where, Offsets()),
                 position=outcomes.end if position is None else position,
-                log=span,
+                log=with_archives(span, position) if self.reads_archives else span,
             ).balance
         return total
 

@@ -1,10 +1,11 @@
 """Says how pipelines get to an archive."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.archive.sink import ArchiveSink
-from pipelines.book import Gathering
 from pipelines.jobs.sink import SinkAwayError, SinkKind
+from pipelines.lanes.gathering import Gathering
 from pipelines.settings import PipelinesSettings
 from shared.config.outside.store import Store
 from shared.config.pipeline import Pipeline, ToArchive
@@ -31,6 +32,17 @@ def archive_sink(
     pipeline: Pipeline, life: str, stores: dict[str, Store], folders: Path | None
 ) -> ArchiveSink:
     """SinkAwayError if its store is not for it."""
+    return ArchiveSink(
+        store_for(pipeline, stores),
+        ArchiveId(pipeline.tenant, pipeline.source.stream, pipeline.name, life),
+        pipeline.fingerprint,
+        pipeline.is_tee,
+        folders,
+    )
+
+
+def store_for(pipeline: Pipeline, stores: Mapping[str, Store]) -> Store:
+    """Where an archive is; SinkAwayError if there is no such store for it."""
     output = pipeline.sink
     assert isinstance(output, ToArchive), "it archives"
     store = stores.get(output.archive)
@@ -39,10 +51,4 @@ def archive_sink(
         allowed = sorted(name for name, it in stores.items() if it.allows(pipeline.tenant))
         there = f"there are {', '.join(allowed)}" if allowed else "whoever runs Hifi names them"
         raise SinkAwayError(f"there is no store {output.archive!r} for {pipeline.tenant}: {there}")
-    return ArchiveSink(
-        store,
-        ArchiveId(pipeline.tenant, pipeline.source.stream, pipeline.name, life),
-        pipeline.fingerprint,
-        pipeline.is_tee,
-        folders,
-    )
+    return store

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.book import Gathering
 from pipelines.databases.sink import DatabaseSink
 from pipelines.jobs.sink import SinkAwayError, SinkKind
+from pipelines.lanes.gathering import Gathering
 from pipelines.members import columns_of
 from shared.config.outside.database import DatabaseTable
 from shared.config.pipeline import Pipeline

@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pipelines.book import PipelineShare
 from pipelines.functions.reducing import fold_in
 from pipelines.functions.states import Fold, Folded, ToFold
 from pipelines.jobs.dead_rows import with_dead_letters
@@ -25,9 +24,11 @@ from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError, read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
+from pipelines.lanes.shares import PipelineShare
 from pipelines.parts.blame import fault_of_an_event
 from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.parts.columns import ours
+from pipelines.parts.kept_records import ArchiveAwayError, records_in_archives
 from pipelines.parts.whole_events import DEAD, LATE, NOT_PASSED
 from pipelines.plan import planned
 from pipelines.settings import PipelinesSettings
@@ -105,7 +106,9 @@ def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]
     """In a thread of its own: returns when Kafka has all rows."""
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     is_elsewhere = any(task.sink is not None for task in tasks)
-    seconds_max = settings.sink_job_s_max if is_elsewhere else settings.job_s_max
+    # What takes longer than a store may take is no store.
+    is_slow = is_elsewhere or any(task.share.earlier for task in tasks)
+    seconds_max = settings.sink_job_s_max if is_slow else settings.job_s_max
     too_late = SinkAwayError if is_elsewhere else JobFailedError
     with _bounded(plans.spark.sparkContext, name, seconds_max, too_late):
         made = _worked_on(plans, settings.bootstrap_servers, tasks, name)
@@ -132,6 +135,8 @@ def _bounded(
             yield
     except TookTooLongError as error:
         raise too_late(str(error)) from error
+    except ArchiveAwayError as away:
+        raise SinkAwayError(str(away)) from None
     except (PySparkException, Py4JJavaError) as error:
         if _TOO_MUCH in str(error):
             raise TooMuchAtOnceError("what came of it is more than can be brought back") from error
@@ -143,7 +148,8 @@ def _bounded(
 def _worked_on(
     plans: KeptPlans, servers: str, tasks: Sequence[Task], name: str
 ) -> dict[Task, Made]:
-    if (sink := tasks[0].sink) is not None and tasks[0].pipeline.is_tee:
+    is_tee = tasks[0].pipeline.is_tee and not tasks[0].share.earlier
+    if (sink := tasks[0].sink) is not None and is_tee:
         # It has a job of its own.
         return {tasks[0]: run_tee(plans.tees, servers, sink, tasks[0].share.ranges, pool=name)}
     options = {**sink_options(servers, name=f"pipelines-{name}"), **_LARGE_BATCHES}
@@ -164,8 +170,8 @@ def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, s
     if task.sink is not None:
         rows = _rows(plans.spark, servers, task, watched)
         return _made_elsewhere(task, *write_rows(rows, options, [watched, _SAID]))
-    # With labels, a plan is of use once.
-    is_kept = not task.share.repeats
+    # With labels, or events of an archive, a plan is of use once.
+    is_kept = not (task.share.repeats or task.share.earlier)
     plan = plans.take(task.plan_key) if is_kept else None
     if plan is None:
         rows = _rows(plans.spark, servers, task, watched)
@@ -179,9 +185,15 @@ def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, s
 
 
 def _records(spark: SparkSession, servers: str, task: Task) -> DataFrame:
+    ranges, earlier = task.share.ranges, task.share.earlier
+    kept = records_in_archives(spark, ranges, earlier) if earlier else None
+    in_log = {where: span for where, span in ranges.items() if where not in earlier}
+    if kept is not None and not in_log:
+        return kept
     # By this name its consumers are kept for the next job; no group of it is ever joined.
-    options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
-    return spark.read.format("kafka").options(**options).load()
+    options = {**range_options(servers, in_log), "kafka.group.id": _READERS}
+    records = spark.read.format("kafka").options(**options).load()
+    return records if kept is None else records.select(*kept.columns).union(kept)
 
 
 def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFrame:

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipelines.book import PipelineShare
 from pipelines.functions.states import Fold
 from pipelines.jobs.outcomes import Made
+from pipelines.lanes.shares import PipelineShare
 from pipelines.parts.whole_events import DEAD
 from pipelines.windows.change import Head, KeptChange, WindowRow
 from pipelines.windows.frontier import Frontier

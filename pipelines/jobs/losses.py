@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from pipelines.book import PipelineBook
 from pipelines.jobs.job import Task
 from pipelines.jobs.outcomes import owed_from
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.earlier import EarlierEvents
 from pipelines.metrics import PipelineMetrics
 from pipelines.writer import SlotWriters
 from shared.config.pipeline import Pipeline
@@ -41,6 +42,8 @@ class Losses:
     metrics: PipelineMetrics
     # Gets the pipeline's title, how many offsets are gone, and which.
     tell: Callable[[str, int, str], None]
+    # Whether an archive may have what Kafka has lost.
+    is_archived: Callable[[Pipeline], bool] = lambda _: False
     # Which topic each name stands for, as Kafka said last.
     _ids: dict[str, str] = field(default_factory=dict)
     # In which one each lane's position is.
@@ -78,6 +81,7 @@ class Losses:
         anew = {it: Reach(at, at) for it, at in starts.items()}
         await self._store(lane_id, pipeline, anew)
         lane.reaches, self._begun_in[lane_id] = anew, now
+        lane.earlier = EarlierEvents()
 
     async def topic_id(self, task: Task) -> str:
         """That of the topic which the task is to read; MadeAnewError if it is another by now."""
@@ -90,8 +94,16 @@ class Losses:
         return now
 
     async def pass_by(self, work: Iterable[Task]) -> list[Task]:
-        """Go on behind what Kafka has deleted before it was read; gives those that do."""
-        begins = {task: {it: at for it, (at, _) in task.share.ranges.items()} for task in work}
+        """Go on behind what Kafka has deleted before it was read; gives those that do.
+
+        Or, if an archive may have that, in the archive.
+        """
+        begins = {
+            task: {
+                it: at for it, (at, _) in task.share.ranges.items() if it not in task.share.earlier
+            }
+            for task in work
+        }
         try:
             starts = await self.log.starts({it for places in begins.values() for it in places})
         except AWAY:
@@ -100,12 +112,19 @@ class Losses:
         for task, places in begins.items():
             gone = {it: (at, starts[it]) for it, at in places.items() if at < starts.get(it, at)}
             if gone and self.book.is_ours(task.share):
-                await self._pass_by(task, gone)
                 passing.append(task)
+                lane_id = task.share.lane_id
+                if self.is_archived(task.pipeline):
+                    borders = {where: start for where, (_, start) in gone.items()}
+                    self.book.lanes[lane_id].earlier.hide(borders)
+                else:
+                    await self.pass_over(lane_id, task.pipeline, gone)
         return passing
 
-    async def _pass_by(self, task: Task, gone: Mapping[KafkaPartition, tuple[int, int]]) -> None:
-        lane_id, pipeline = task.share.lane_id, task.pipeline
+    async def pass_over(
+        self, lane_id: str, pipeline: Pipeline, gone: Mapping[KafkaPartition, tuple[int, int]]
+    ) -> None:
+        """Go on behind what nobody has any more."""
         before = self.book.lanes[lane_id].reaches
         after = {it: Reach(start, max(start, before[it].until)) for it, (_, start) in gone.items()}
         owed = owed_from(lane_id, {it: at for it, (at, _) in gone.items()}, now_ms=now_ms())

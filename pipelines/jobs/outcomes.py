@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from pipelines.book import PipelineShare
+from pipelines.lanes.shares import PipelineShare
 from shared.event.record import KafkaPartition, Position, RecordOut
 from shared.event.topics import RECEIPTS
 from shared.proof.intervals import Offsets

@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from pipelines.parts.kept_records import AWAY, ArchiveAwayError
+
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _OF_THE_CLIENT = "kafka."
 
@@ -52,6 +54,11 @@ def read_rows(
 
 
 def told_of(execution: Any, observed: Sequence[str]) -> list[dict[str, Any]]:
-    """What `observe` has counted while this was executed."""
+    """What `observe` has counted while this was executed.
+
+    ArchiveAwayError if an archive did not give what it has: then all of it is to be done again.
+    """
     figures = execution.observedMetrics()
+    if figures.contains(AWAY) and (away := json.loads(figures.apply(AWAY).json()).get(AWAY)):
+        raise ArchiveAwayError(away)
     return [json.loads(figures.apply(name).json()) for name in observed]

@@ -10,16 +10,19 @@ from typing import Any, TypeVar
 
 import structlog
 
-from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.jobs.job import JobFailedError, Task, fold_of, run_job
 from pipelines.jobs.kept_lanes import KeptLanes, Stored, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
+from pipelines.jobs.letters import letter_of
 from pipelines.jobs.losses import Losses
 from pipelines.jobs.outcomes import Made, receipts
-from pipelines.jobs.poison import dead_letter
+from pipelines.jobs.poison import record_at
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError
 from pipelines.jobs.sink import SinkAwayError, SinkKind
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.metrics import PipelineMetrics
+from pipelines.parts.kept_records import ArchiveAwayError, kept_record
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
 from pipelines.windows.change import KeptChange, TooManyChangedError, TooMuchKeptError
@@ -269,9 +272,7 @@ class JobRunner:
             return
         (task,), ((where, (at, _)),) = work, job.shares[0].ranges.items()
         try:
-            letter = await dead_letter(
-                self.losses.log, where, at, task.pipeline, reason=error.reason, why=short(error)
-            )
+            letter = await self._letter(task, where, at, error)
             dead = {(error.reason, where): Offsets.of([(at, at + 1)])} if letter else {}
             made = Made(dead=dead)
             rows = self._receipts(task.share, made, began_ms)
@@ -280,6 +281,21 @@ class JobRunner:
                 self._done(job, {task: made}, 0.0)
         except Exception as away:  # noqa: BLE001 - as above
             self._held_up(job, work, away)
+
+    async def _letter(
+        self, task: Task, where: KafkaPartition, at: int, error: JobFailedError
+    ) -> RecordOut | None:
+        """None if there is no event."""
+        if (piece := task.share.earlier.get(where)) is not None:
+            try:
+                record = await self.in_thread(kept_record, where, at, piece)
+            except ArchiveAwayError as away:
+                raise SinkAwayError(str(away)) from None
+        else:
+            record = await record_at(self.losses.log, where, at)
+        if record is None:
+            return None
+        return letter_of(record, task.share.lane_id, reason=error.reason, why=short(error))
 
 
 def short(error: Exception) -> str:

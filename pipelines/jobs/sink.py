@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from pipelines.book import Gathering
 from pipelines.jobs.letters import letter_of
+from pipelines.lanes.gathering import Gathering
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Origin, Ranges, RecordIn, RecordOut
 from shared.event.topics import DEAD, stream_topic

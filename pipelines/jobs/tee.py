@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.sink import Sink, SinkAwayError, SinkWriter
+from pipelines.parts.standing_back import StandingBack
 from shared.event.envelope import ACCEPTED_AT, EVENT_ID, EVENT_TIME, event_id_of, time_of
 from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.proof.log_buckets import bucket_of
@@ -26,16 +27,12 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
-from shared.runtime.spark.processor_time import processor_time
 from shared.runtime.spark.task_jobs import TaskJobs
 
 # Of Kafka, for one Kafka partition.
 _SILENCE_S_MAX = 30.0
 _WAIT_MS = 500
 _AGAIN_S = 0.2
-# Where processors are short, a task rests so many times as long as it had to wait for one, and at
-# most so many times as long as it had one.
-_REST = 5
 # Whoever gave the range finds out how much that is, and goes on behind it.
 _GONE = "{place}, has nothing at {at} any more, which is not kept yet"
 # So many at a time are made columns of.
@@ -104,7 +101,7 @@ def tee(tasks: Iterable[TeeTask]) -> Iterator[TeeEnd]:
 
 
 async def _tee(task: TeeTask) -> TeeEnd:
-    told, seen, pace = list[str](), _Seen(), _Pace()
+    told, seen, pace = list[str](), _Seen(), StandingBack()
     try:
         with task.sink.open(task.ranges) as writer:
             async with LogClient(task.bootstrap_servers) as log:
@@ -112,7 +109,7 @@ async def _tee(task: TeeTask) -> TeeEnd:
                 for where, (begin, end) in task.ranges.items():
                     async for records in read(log, where, begin, end):
                         told += _taken(writer, where, records, seen)
-                        await pace.rest()
+                        await asyncio.sleep(pace.rest_s())
             told += _reports(writer.end())
     except SinkAwayError as away:
         return TeeEnd(away=str(away), is_wrongly_set=away.is_wrongly_set)
@@ -229,19 +226,6 @@ def _headers(records: Sequence[Any]) -> pa.Array:  # type: ignore[type-arg]
     return pa.ListArray.from_arrays(
         pa.array([*ends], pa.int32()), pairs, type=_TYPES["headers"], mask=is_bare
     )
-
-
-class _Pace:
-    """Who is late by a minute on purpose takes nothing from those who are not."""
-
-    def __init__(self) -> None:
-        self._before = processor_time()
-
-    async def rest(self) -> None:
-        now = processor_time()
-        had = now.since(self._before)
-        self._before = now
-        await asyncio.sleep(_REST * min(had.delayed_s, had.ran_s))
 
 
 class _Moments:

@@ -323,6 +323,21 @@ class Configuration:
             return pipeline is not None and pipeline.starts_late
         return found is not None and found.starts_late
 
+    def archives_for(self, pipeline: Pipeline) -> list[Pipeline]:
+        """The archives with all of what it reads; it is none for itself."""
+        return [
+            each
+            for each in sorted(self.pipelines.values(), key=lambda it: it.name)
+            if each.is_tee
+            and each.name != pipeline.name
+            and (each.tenant, each.source.stream) == (pipeline.tenant, pipeline.source.stream)
+        ]
+
+    def reads_archives(self, destination_id: str) -> bool:
+        """Whether it is a pipeline's lane, and may come to what its stream holds no more."""
+        pipeline = self.pipelines.get(pipeline_of(destination_id) or "")
+        return pipeline is not None and bool(self.archives_for(pipeline))
+
     def removed_from(self, stream: Stream | RemovedStream) -> Iterator[RemovedDestination]:
         """The destinations that a stream no longer has; not those of a former owner's."""
         whose = (stream.name, stream.tenant)

@@ -30,6 +30,8 @@ class PipelineState(Struct, frozen=True):
     # How many offsets Kafka had deleted before it came to them, and which these were last.
     lost: int = 0
     lost_last: str = ""
+    # What it reads that Kafka has no more, in words; empty: nothing.
+    note: str = ""
 
     @property
     def is_level(self) -> bool:

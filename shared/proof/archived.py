@@ -123,10 +123,10 @@ def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
     """
     begins, edges = dict[str, int](), dict[str, set[int]]()
     for path in later:
-        partition, first, _ = _range_in(path)
+        partition, first, _ = range_in(path)
         begins[partition] = min(first, begins.get(partition, first))
     for path in earlier:
-        partition, first, end = _range_in(path)
+        partition, first, end = range_in(path)
         edges.setdefault(partition, set()).update((first, end))
     both = begins.keys() & edges.keys()
     return bool(both) and all(
@@ -134,7 +134,8 @@ def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
     )
 
 
-def _range_in(path: str) -> tuple[str, int, int]:
+def range_in(path: str) -> tuple[str, int, int]:
+    """Which offsets it is about, by its name: with the folder of its Kafka partition."""
     *_, partition, name = path.split("/")
     first, _, end = name.removesuffix(_SUFFIX).partition("-")
     return partition, int(first), int(end)
@@ -157,13 +158,13 @@ def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
     if not (day := day_in(path)):
         return False
     return (to_ms is None or day <= day_of(to_ms)) and (
-        from_ms is None or day >= day_of(from_ms - _LONGEST_MS)
+        from_ms is None or day >= day_of(from_ms - LONGEST_MS)
     )
 
 
 # What one object may hold of time: a stream with few events has one a minute, so that only what was
 # archived late, out of a stream that had rested, comes near it.
-_LONGEST_MS = 8 * 86_400_000
+LONGEST_MS = 8 * 86_400_000
 
 
 class Laid(NamedTuple):

@@ -53,6 +53,15 @@ class PartitionBooks:
         return Balance(self.acked_count, delivered, waiting, dead, pending, unaccounted)
 
 
+def with_archives(log: tuple[int, int], position: int | None) -> tuple[int, int]:
+    """The log of a lane that may come to what is before it, out of an archive.
+
+    What is not there either it passes.
+    """
+    first, end = log
+    return (first if position is None else min(first, position)), end
+
+
 def balanced(
     acked_count: int,
     *,

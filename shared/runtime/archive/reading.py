@@ -67,7 +67,7 @@ def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
 def _last_ms(bucket: OpenStore, archive: ArchiveId, paths: Sequence[str]) -> int:
     """When Kafka got the last event of it."""
     day = max(map(day_in, paths))
-    newest = (_said(bucket, archive, path) for path in paths if day_in(path) == day)
+    newest = (said_at(bucket, archive, path) for path in paths if day_in(path) == day)
     return max((each.to_ms for each in newest if isinstance(each, Archived)), default=0)
 
 
@@ -95,14 +95,15 @@ def listed(
         if may_hold(path, from_ms=from_ms, to_ms=to_ms)
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda each: _said(bucket, *each), wanted))
+        found = list(pool.map(lambda each: said_at(bucket, *each), wanted))
     return Listed(
         tuple(each for each in found if isinstance(each, Archived)),
         tuple(each for each in found if isinstance(each, Damage)),
     )
 
 
-def _said(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Damage:
+def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Damage:
+    """What stands beside an object of that archive."""
     raw = bucket.get(path)
     if raw is None:
         return Damage(path, "missing")

@@ -222,6 +222,19 @@ def test_one_that_is_to_begin_with_what_kafka_has_deleted_is_told_so(
         assert (another.status_code, "note" in another.json()["state"]) == (201, False)
 
 
+def test_what_an_archive_has_of_that_is_read_there(gateway: RunningGateway) -> None:
+    gateway.store.begins["orders"] = [1_001_500]
+    kept = {"from": {"stream": "orders"}, "to": [{"archive": "backup"}]}
+    assert gateway.client.put("/v1/pipelines/orders-kept", json=kept).status_code == 201
+    source = {"stream": "orders", "start": 1_000_000}
+    note = put(gateway, **{"from": source}).json()["state"]["note"]
+    assert note == (
+        "Kafka has deleted events of orders: 1 of its Kafka partitions begin later than"
+        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:16:41.500Z. It reads from"
+        " the archive orders-kept since 1970-01-01T00:16:40.000Z, as far as that has it."
+    )
+
+
 def test_a_pipeline_is_put_though_nobody_can_tell_where_its_stream_begins(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

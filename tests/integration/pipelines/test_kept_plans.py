@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from deploy.local.cluster import Cluster
-from pipelines.book import PipelineShare
 from pipelines.jobs.job import Task, _now_ms, run_job
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.rows_to_kafka import write_rows as written_by_spark
+from pipelines.lanes.shares import PipelineShare
 from pipelines.settings import PipelinesSettings
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Ranges, RecordOut

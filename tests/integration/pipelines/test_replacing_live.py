@@ -1,5 +1,6 @@
 """A pipeline is built anew beside itself and takes its place: without a gap, and killed as well."""
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -13,13 +14,18 @@ import pytest
 
 from shared.event.times import rfc3339
 from shared.event.topics import kept_topic, pipeline_lane
+from shared.proof.archived import ArchiveId
+from tests.support.archive_runs import bucket_of, folder_of, wait_until_kept
 from tests.support.pipeline_runs import START_S, document, post_all, wait_until_all_is_done, written
 from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.topics_anew import ends_of
+from tests.support.topics_anew import forget as cut
 from tests.support.window_runs import forget, topics
 
 pytestmark = pytest.mark.integration
 
 MINUTE_MS = 60_000
+ARCHIVE = [{"archive": "archive"}]
 
 
 def put(hifi: RunningHifi, path: str, body: dict[str, Any], **query: str) -> dict[str, Any]:
@@ -196,6 +202,31 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
     )
     told = written(hifi.kafka, f"{name}-told")
     assert sum(row.value["n"] for row in told) == 3_090, "each event was told of once"
+
+
+def test_a_window_is_built_anew_of_what_only_an_archive_has(hifi: RunningHifi) -> None:
+    name, source = "aged-counts", "aged-metered"
+    made(hifi, name, source)
+    put(hifi, f"pipelines/{source}-archive", {"from": {"stream": source}, "to": ARCHIVE})
+    put(hifi, f"pipelines/{name}", counting(name, source, "1 minute"))
+    all_events = events(400, int(time.time() * 1000))
+    post_all(hifi, source, all_events)
+    wait_for_rows(hifi, f"{name}-rows", recount(all_events, MINUTE_MS))
+    archive = ArchiveId("default", source, f"{source}-archive")
+    wait_until_kept(bucket_of(folder_of(hifi)), archive, len(all_events))
+    ends = asyncio.run(ends_of(hifi.kafka, source))
+    # Of one Kafka partition Kafka has nothing more.
+    upto = {
+        where: max(0, end - nth % 3 * 5) for nth, (where, end) in enumerate(sorted(ends.items()))
+    }
+    asyncio.run(cut(hifi.kafka, upto))
+    more = events(50, int(time.time() * 1000))
+    post_all(hifi, source, more)
+    built = counting(name, source, "2 minutes")
+    note = put(hifi, f"pipelines/{name}/replacement", built, **{"from": "1d"})["state"]["note"]
+    assert f"It reads from the archive {source}-archive since" in note
+    wait_for_generation(hifi, name, 2)
+    wait_for_rows(hifi, f"{name}-rows", recount(all_events + more, 2 * MINUTE_MS))
 
 
 def test_what_is_lost_is_built_anew(hifi: RunningHifi) -> None:

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pipelines.book import PipelineShare
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.job import MAYBE_DUPLICATE, labelled
+from pipelines.lanes.shares import PipelineShare
 from pipelines.plan import NOT_READABLE, RECORDS, planned
 from shared.event.envelope import (
     EVENT_BYTES_MAX,

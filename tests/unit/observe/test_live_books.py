@@ -50,7 +50,7 @@ class BusyLane:
 def test_what_a_busy_lane_delivers_meanwhile_is_not_lost() -> None:
     lane = BusyLane()
     kafka: Any = lane
-    books = LiveBooks(kafka, kafka, kafka, lambda _: False)
+    books = LiveBooks(kafka, kafka, kafka, Configuration)
     for _ in range(4):
         asyncio.run(books.refresh(["orders"], [TO]))
         read = lane.read_until
@@ -94,7 +94,7 @@ def test_what_waits_for_a_destination_that_nobody_knows_is_counted() -> None:
     ]
     done = a_receipt(ReceiptOutcome.DELIVERED, (0, 7), destination_id="orders/done", is_retry=True)
     kafka: Any = Following([*waiting, done])
-    books = LiveBooks(kafka, kafka, kafka, lambda _: False)
+    books = LiveBooks(kafka, kafka, kafka, Configuration)
     asyncio.run(books.refresh(["orders"], names))
     gone = RemovedDestination("orders", "gone", "acme", 17)
     known = Configuration(

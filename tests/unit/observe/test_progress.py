@@ -196,6 +196,25 @@ def test_one_that_starts_late_owes_nothing_of_before_it_began() -> None:
     assert [place.offset for place in late.oldest_open(log)] == [90]
 
 
+def test_what_an_archive_has_is_pending_from_where_its_reader_is() -> None:
+    log = {WHERE: (1_000, 1_020)}
+    reader = Progress("orders/pipeline:p", starts_late=True, reads_archives=True)
+    reader.begin(log)
+    assert reader.balance(log) == Balance(), "its lane has not begun"
+    reader.reached({WHERE: 900})
+    assert reader.balance(log) == Balance(120, 0, 0, 0, 120, 0)
+    # The events are as old as the archive is: its first receipt says where it began all the same.
+    old = replace(a_receipt(DELIVERED, 900, 950), destination_id="orders/pipeline:p")
+    late = Progress("orders/pipeline:p", starts_late=True, reads_archives=True)
+    late.begin(log)
+    late.take(replace(old, ended_at_ms=20 * DAY_MS), now_ms=20 * DAY_MS)
+    late.reached({WHERE: 950})
+    assert late.balance(log) == Balance(120, 50, 0, 0, 70, 0)
+    # What it has passed without an outcome is missing, wherever it was.
+    late.reached({WHERE: 960})
+    assert late.balance(log) == Balance(120, 50, 0, 0, 60, 10)
+
+
 @pytest.mark.parametrize(
     ("reason", "word"),
     [

@@ -1,7 +1,7 @@
 """Receipts of pipelines: whatever was read is covered once, and what rests says why."""
 
-from pipelines.book import PipelineShare
 from pipelines.jobs.outcomes import Made, receipts
+from pipelines.lanes.shares import PipelineShare
 from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS
 from shared.proof.intervals import Offsets

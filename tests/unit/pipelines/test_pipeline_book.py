@@ -4,14 +4,9 @@ import random
 
 import pytest
 
-from pipelines.book import (
-    SHARED_EVENTS_MAX,
-    SHARED_JOBS_MAX,
-    SHARES_MAX,
-    Gathering,
-    PipelineBook,
-    Planned,
-)
+from pipelines.lanes.book import SHARED_EVENTS_MAX, SHARED_JOBS_MAX, SHARES_MAX, PipelineBook
+from pipelines.lanes.gathering import Gathering
+from pipelines.lanes.shares import Planned
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.leases.fenced_positions import Reach
 

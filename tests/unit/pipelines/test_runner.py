@@ -4,25 +4,30 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.book import PipelineBook, Planned
 from pipelines.jobs import runner as runner_module
 from pipelines.jobs.job import STEP_FAILED, JobFailedError, Task
 from pipelines.jobs.losses import Losses
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.runner import JobRunner
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.shares import Planned
 from pipelines.metrics import PipelineMetrics
 from pipelines.settings import PipelinesSettings
 from pipelines.writer import Reaches
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Position, RecordOut
 from shared.event.topics import DEAD, RECEIPTS, lane_group
+from shared.proof.archived import Laid
 from shared.proof.receipt import ReceiptOutcome, receipts_of
+from shared.runtime.archive.kept_log import Piece
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import FetchAnswer
+from tests.support.archive_made import kept, row, sink_of
 
 WHERE = KafkaPartition("hifi.stream.s", 0)
 
@@ -248,3 +253,49 @@ def test_what_is_gone_is_not_passed_by_before_kafka_has_been_told(
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()
     assert (ground.lost, ground.reach("a")) == ([], Reach(0, 10))
+
+
+def test_what_kafka_has_deleted_is_looked_for_where_there_is_an_archive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("a", end=10)
+    ground.log.start = 7
+    ground.runner.losses.is_archived = lambda _: True
+
+    def job(*_: object) -> list[Made]:
+        raise JobFailedError("there is nothing at 0")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    assert (ground.lost, ground.reach("a").at) == ([], 0)
+    assert ground.book.lanes[document("a").lane_id].earlier.unknown({WHERE: 0}) == {WHERE: 0}
+    assert ground.book.plan(time.monotonic()) == [], "nobody has looked yet"
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_an_event_out_of_an_archive_that_cannot_be_worked_on_rests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_away: bool
+) -> None:
+    ground = Ground.of("a", end=13)
+    sink = sink_of(tmp_path)
+    (said,) = kept(sink, row(0, 12), ranges={WHERE: (0, 13)})
+    lane = ground.book.lanes[document("a").lane_id]
+    lane.reaches[WHERE] = Reach(12, 12)
+    lane.earlier.hide({WHERE: 13})
+    lane.earlier.found(WHERE, Piece(sink.store, sink.folders, (Laid(said, 0),)))
+    if is_away:
+        (tmp_path / said.path).unlink()
+
+    def job(*_: object) -> list[Made]:
+        raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    if is_away:
+        # That it is not there is no fault of the event's.
+        assert (ground.reach("a"), lane.deaths) == (Reach(12, 13), 1)
+        return
+    _, (_, letter), _ = ground.writers.said[-1]
+    assert (letter.topic, letter.value) == (DEAD, b"{}")
+    assert b"DIVIDE_BY_ZERO" in dict(letter.headers)["last-detail"]
+    assert ground.reach("a") == Reach(13, 13)

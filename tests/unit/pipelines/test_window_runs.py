@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.jobs.kept_lanes import KeptLane, kept_for
 from pipelines.jobs.outcomes import Made
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.windows.partials import AHEAD_MS_MAX
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition

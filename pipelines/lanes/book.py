@@ -10,6 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from pipelines.lanes.earlier import EarlierEvents
+from pipelines.lanes.gathering import Gathering
+from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.runtime.kafka.leases.fenced_positions import Reach
@@ -22,31 +25,6 @@ SHARES_MAX = 8
 SHARED_JOBS_MAX = 2
 # What Kafka holds up is tried again after 0, 1, 3, 7, 15 and then every 30 s.
 _WAIT_S_MAX = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Gathering:
-    """How a sink's events are gathered, before a job hands them over: by time, and by number."""
-
-    # How long news may wait for more.
-    linger_s: float
-    # Of each Kafka partition; so many do not wait.
-    events_max: int
-    # A job that takes longer has less the next time.
-    time_box_s: float
-    # Events per second at the most, over all Kafka partitions together.
-    rate_per_s: float | None = None
-
-    @property
-    def most(self) -> int:
-        """What a job has of each Kafka partition at the most: of a slow one a second's worth."""
-        if self.rate_per_s is None:
-            return self.events_max
-        return max(1, min(self.events_max, int(self.rate_per_s)))
-
-    def rests_s(self, count: int) -> float:
-        """How long after a job with so many events has begun the next one may begin."""
-        return count / self.rate_per_s if self.rate_per_s else 0.0
 
 
 @dataclass(slots=True)
@@ -80,50 +58,12 @@ class PipelineLane:
     closes_at_ms: int | None = None
     # How far it may read: as far as what it is to replace has.
     limits: Position | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineShare:
-    """What a job does for one pipeline."""
-
-    lane_id: str
-    ranges: Ranges
-    life: int = 0
-    # Up to where this may have been done before.
-    repeats: Position = field(default_factory=dict)
-    # Of the logs of which there is nothing more then: when, by the brokers, they were asked.
-    read_until_ms: Position = field(default_factory=dict)
-    # A sink's: what it may have written is this and nothing beyond.
-    is_fixed: bool = False
-
-    def until(self, where: KafkaPartition) -> int:
-        """Up to where something may have been written once this has begun."""
-        _, end = self.ranges[where]
-        return end if self.is_fixed else max(end, self.repeats.get(where, 0))
+    # What Kafka has no more of what it is to read.
+    earlier: EarlierEvents = field(default_factory=EarlierEvents)
 
     @property
-    def count(self) -> int:
-        return sum(end - begin for begin, end in self.ranges.values())
-
-    @property
-    def is_one_event(self) -> bool:
-        """Nothing smaller can be worked on."""
-        return self.count == 1
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A job to be started."""
-
-    shares: tuple[PipelineShare, ...]
-    is_shared: bool
-    is_elsewhere: bool = False
-    # Without an event, and without Spark.
-    is_quick: bool = False
-
-    @property
-    def is_of_one(self) -> bool:
-        return len(self.shares) == 1
+    def position(self) -> Position:
+        return {where: reach.at for where, reach in self.reaches.items()}
 
 
 @dataclass(slots=True)
@@ -141,6 +81,8 @@ class PipelineBook:
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
+    # Of these, the ones that read archives.
+    _archive_count: int = 0
     _sink_count: int = 0
 
     def enter(
@@ -184,6 +126,7 @@ class PipelineBook:
         if lane_id in self.lanes:
             until = min(self.lanes[lane_id].reaches[where].until, self.ends.get(where, at))
             self.lanes[lane_id].reaches[where] = Reach(at, max(at, until))
+            self.lanes[lane_id].earlier.reached(where, at)
 
     def news(self, lane_id: str) -> dict[KafkaPartition, int]:
         """How many offsets it has not come to, where there are any."""
@@ -192,6 +135,10 @@ class PipelineBook:
         ends = {it: min(self.ends.get(it, 0), limits.get(it, 0)) for it in lane.reaches}
         counts = {where: ends[where] - reach.at for where, reach in lane.reaches.items()}
         return {where: count for where, count in counts.items() if count > 0}
+
+    def _ready(self, lane: PipelineLane) -> dict[KafkaPartition, int]:
+        """What is news to it, as far as it is known to be in one place."""
+        return lane.earlier.ready(self.news(lane.id), lane.position)
 
     def until_ms(self, lane_id: str, ranges: Ranges) -> dict[KafkaPartition, int]:
         """Of the logs that are read to their ends with these: when they were asked for."""
@@ -249,8 +196,7 @@ class PipelineBook:
         jobs: list[tuple[list[PipelineLane], bool]] = [
             (well[at : at + SHARES_MAX], True) for at in range(0, len(well), SHARES_MAX)
         ][: SHARED_JOBS_MAX - self._shared_count]
-        alone = self._in_turn([lane for lane in free if self._goes_alone(lane)])
-        jobs += [([lane], False) for lane in alone[: self.own_jobs_max - self._own_count]]
+        jobs += [([lane], False) for lane in self._alone(free)]
         for _, is_shared in jobs:
             self._shared_count += is_shared
             self._own_count += not is_shared
@@ -267,18 +213,32 @@ class PipelineBook:
 
     def _may_start(self, lane: PipelineLane, now_s: float) -> bool:
         is_free = not lane.is_under_way and now_s >= lane.not_before_s
-        if not is_free or not (news := self.news(lane.id)):
+        if not is_free or not (news := self._ready(lane)):
             return False
         if (gathering := lane.gathering) is None:
             return True
         lane.news_since_s = min(lane.news_since_s, now_s)
         is_again = any(reach.until > reach.at for reach in lane.reaches.values())
-        has_much = max(news.values()) >= lane.events_max
+        # Of what is in an archive no more comes.
+        has_much = max(news.values()) >= lane.events_max or bool(lane.earlier.borders)
         return is_again or has_much or now_s - lane.news_since_s >= gathering.linger_s
 
     def _goes_alone(self, lane: PipelineLane) -> bool:
-        most = max(self.news(lane.id).values())
-        return bool(lane.keeps or lane.is_apart or lane.cut_to) or most > SHARED_EVENTS_MAX
+        most = max(self._ready(lane).values())
+        is_apart = lane.keeps or lane.is_apart or lane.cut_to or lane.earlier.borders
+        return bool(is_apart) or most > SHARED_EVENTS_MAX
+
+    def _alone(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
+        """Those that begin now: half of the places wait for no store."""
+        room = max(1, self.own_jobs_max // 2) - self._archive_count
+        begins: list[PipelineLane] = []
+        for lane in self._in_turn([lane for lane in lanes if self._goes_alone(lane)]):
+            if lane.earlier.borders:
+                if room <= 0:
+                    continue
+                room -= 1
+            begins.append(lane)
+        return begins[: self.own_jobs_max - self._own_count]
 
     def _elsewhere(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
         """Those that begin now: who has just failed leaves half of the places to the others."""
@@ -308,41 +268,46 @@ class PipelineBook:
 
     def _begun(self, lane: PipelineLane, now_s: float, *, is_shared: bool) -> PipelineShare:
         lane.is_under_way, lane.last_s = True, now_s
-        news = self.news(lane.id)
+        news = self._ready(lane)
         if cut := next((where for where in lane.cut_to if where in news), None):
             news = {cut: min(news[cut], lane.cut_to[cut])}
         most = min(lane.events_max, SHARED_EVENTS_MAX if is_shared else lane.keeps or inf)
         begins = {where: lane.reaches[where].at for where in news}
+        earlier = lane.earlier.pieces(begins)
+        self._archive_count += bool(earlier)
         ranges = {it: (at, at + int(min(news[it], most))) for it, at in begins.items()}
         untils = {where: lane.reaches[where].until for where in news}
         for where, (begin, end) in ranges.items():
             lane.reaches[where] = Reach(begin, max(end, untils[where]))
         repeats = {where: until for where, until in untils.items() if until > begins[where]}
-        return PipelineShare(lane.id, ranges, lane.life, repeats, self.until_ms(lane.id, ranges))
+        read_ms = self.until_ms(lane.id, ranges)
+        return PipelineShare(lane.id, ranges, lane.life, repeats, read_ms, earlier=earlier)
 
     def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
         """What may have been written is done again as it was: a sink knows it by its range."""
         lane.is_under_way, lane.last_s, lane.news_since_s = True, now_s, inf
         ranges, repeats = {}, {}
-        news = self.news(lane.id)
+        news = self._ready(lane)
         if cut := next((where for where in lane.cut_to if where in news), None):
             news = {cut: news[cut]}
         for where, count in news.items():
             at, until, *_ = lane.reaches[where]
-            # No longer than what is there: Kafka may have lost the end of a log.
+            # No longer than what is there: Kafka may have lost the end of a log, or its beginning.
             most = min(count, until - at if until > at else lane.events_max)
             end = at + min(most, lane.cut_to.get(where, most))
             ranges[where] = (at, end)
             lane.reaches[where] = Reach(at, end)
             if until > at:
                 repeats[where] = min(until, end)
-        return PipelineShare(lane.id, ranges, lane.life, repeats, is_fixed=True)
+        earlier = lane.earlier.pieces({where: at for where, (at, _) in ranges.items()})
+        return PipelineShare(lane.id, ranges, lane.life, repeats, is_fixed=True, earlier=earlier)
 
     def over(self, job: Planned) -> None:
         """It has ended, whatever came of it."""
         self._shared_count -= job.is_shared
         self._sink_count -= job.is_elsewhere
         self._own_count -= not (job.is_shared or job.is_elsewhere or job.is_quick)
+        self._archive_count -= not job.is_elsewhere and job.shares[0].is_archived
         for lane, _ in self._still_ours(job):
             lane.is_under_way = False
 
@@ -358,6 +323,7 @@ class PipelineBook:
             is_slow, is_quick = took_s > box_s, took_s < box_s / 2
             for where, (_, end) in share.ranges.items():
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
+                lane.earlier.reached(where, end)
                 cut = 2 * lane.cut_to.pop(where, SHARED_EVENTS_MAX)
                 if cut < SHARED_EVENTS_MAX:
                     lane.cut_to[where] = cut
@@ -395,6 +361,7 @@ class PipelineBook:
             wait_s = min(2.0 ** min(lane.deaths, 6) - 1, _WAIT_S_MAX)
             lane.not_before_s = now_s + wait_s
             lane.deaths += 1
+            lane.earlier.look_again()
             # It may be by something that one of them alone wants.
             lane.is_apart = True
         return wait_s

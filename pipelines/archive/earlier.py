@@ -1,0 +1,208 @@
+"""Has pipelines read out of archives what Kafka has no more of their streams.
+
+An archive of a stream is a pipeline that keeps all of it, as it comes. Where a lane is before the
+beginning of its log, what comes next there is looked for in the archives that there are, a piece at
+a time. What none of them has is passed by, told and counted, as where there is no archive.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import structlog
+
+from pipelines.archive.kind import store_for
+from pipelines.jobs.sink import SinkAwayError
+from pipelines.lanes.book import PipelineBook, PipelineLane
+from pipelines.settings import PipelinesSettings
+from shared.config.configuration import Configuration
+from shared.config.pipeline import Pipeline
+from shared.event.record import KafkaPartition, Position
+from shared.event.times import rfc3339
+from shared.event.topics import stream_topic
+from shared.proof.archived import ArchiveId
+from shared.runtime.archive.files import UnreadableError
+from shared.runtime.archive.kept_log import DamagedObjectError, KeptLog, Piece
+from shared.runtime.archive.stores import OpenStore, StoreAwayError, read_stores
+from shared.runtime.kafka.leases.fenced_positions import Reach
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.lookup.topic_ids import topic_ids
+from shared.runtime.setup_error import KafkaUnavailableError
+
+log = structlog.get_logger()
+
+# What a store does not give is asked for again so soon.
+_AGAIN_S = 5.0
+_TELL_S = 10.0
+# Of each tenant one at a time.
+_THREADS = 8
+# That an archive does not give what it may have.
+NOT_GIVEN = (StoreAwayError, DamagedObjectError, UnreadableError, SinkAwayError)
+
+T = TypeVar("T")
+# From where to where nobody has anything.
+Gone = Mapping[KafkaPartition, tuple[int, int]]
+
+
+@dataclass
+class EarlierReads:
+    """Those of the pipelines of one process."""
+
+    settings: PipelinesSettings
+    log: LogClient
+    book: PipelineBook
+    configuration: Callable[[], Configuration]
+    # Has a lane go on behind what nobody has.
+    pass_by: Callable[[str, Pipeline, Gone], Awaitable[None]]
+    # Gets the pipeline's title, and why what it reads does not come; empty: it does.
+    say: Callable[[str, str], None]
+    # Gets the title, and what it reads; empty: what Kafka has.
+    note: Callable[[str, str], None]
+
+    def __post_init__(self) -> None:
+        self._stores = read_stores(self.settings.stores)
+        folders = self.settings.store_folders
+        self._folders = folders and folders.absolute()
+        self._threads = ThreadPoolExecutor(_THREADS, "archive")
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._looking: set[asyncio.Task[None]] = set()
+        # Of which it was said that what they read does not come.
+        self._away: set[str] = set()
+        # When it was told last what each reads.
+        self._noted_s: dict[str, float] = {}
+
+    def close(self) -> None:
+        for task in self._looking:
+            task.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def may_have(self, pipeline: Pipeline) -> bool:
+        """Whether there is an archive of what it reads."""
+        return bool(self.configuration().archives_for(pipeline))
+
+    async def begin(
+        self, pipeline: Pipeline, found: Mapping[KafkaPartition, Reach], *, is_new: bool
+    ) -> tuple[dict[KafkaPartition, Reach], Position]:
+        """Where it begins if an archive has what is before its logs; and where those begin."""
+        begins = dict(found)
+        if not self.may_have(pipeline):
+            return begins, {}
+        starts = await self.log.starts(list(begins))
+        if is_new and isinstance(pipeline.source.start, int):
+            # What Kafka has of these begins later than it is to.
+            late = [it for it, start in starts.items() if start and begins[it].at == start]
+            since_ms = pipeline.source.start
+            firsts = await self._in_turn(pipeline, self._first_at, late, since_ms) if late else {}
+            begins |= {it: Reach(at, at) for it, at in firsts.items() if at < starts[it]}
+        return begins, {it: start for it, start in starts.items() if begins[it].at < start}
+
+    def look(self, running: Mapping[str, Pipeline]) -> None:
+        """Look for what comes next, of those of which it is not known."""
+        for lane_id, pipeline in running.items():
+            lane = self.book.lanes.get(lane_id)
+            if lane is None or lane.is_under_way:
+                continue
+            if not lane.earlier.borders and self._noted_s.pop(pipeline.title, 0.0):
+                self.note(pipeline.title, "")
+            wanted = lane.earlier.unknown(lane.position)
+            if wanted and time.monotonic() >= lane.not_before_s:
+                lane.is_under_way = True
+                task = asyncio.create_task(self._look(lane, pipeline, wanted))
+                self._looking.add(task)
+                task.add_done_callback(self._looking.discard)
+        for gone in self._noted_s.keys() - {it.title for it in running.values()}:
+            del self._noted_s[gone]
+
+    async def _look(self, lane: PipelineLane, pipeline: Pipeline, wanted: Position) -> None:
+        try:
+            borders = {where: lane.earlier.borders[where] for where in wanted}
+            found = await self._in_turn(pipeline, self._found, wanted, borders)
+            if self.book.lanes.get(lane.id) is not lane:
+                return
+            for where, piece in found.items():
+                lane.earlier.found(where, piece)
+            begins = borders | {where: piece.first for where, piece in found.items()}
+            if gone := {it: (at, begins[it]) for it, at in wanted.items() if at < begins[it]}:
+                await self.pass_by(lane.id, pipeline, gone)
+            self.given(pipeline)
+            if found:
+                self._tell(lane, pipeline, found)
+        except NOT_GIVEN as error:
+            self.not_given(pipeline, error)
+            lane.not_before_s = time.monotonic() + _AGAIN_S
+        except Exception as error:  # noqa: BLE001 - it is told, and tried again
+            log.info("lane.not_moved", lane=lane.id, error=repr(error))
+            lane.not_before_s = time.monotonic() + _AGAIN_S
+        finally:
+            lane.is_under_way = False
+
+    def given(self, pipeline: Pipeline) -> None:
+        """What it reads comes."""
+        if pipeline.title in self._away:
+            self._away.discard(pipeline.title)
+            self.say(pipeline.title, "")
+
+    def not_given(self, pipeline: Pipeline, error: Exception) -> None:
+        """Say why: `given`, once it is."""
+        self._away.add(pipeline.title)
+        self.say(pipeline.title, str(error))
+        log.warning("lane.archive_away", lane=pipeline.lane_id, error=str(error))
+
+    def _tell(
+        self, lane: PipelineLane, pipeline: Pipeline, found: Mapping[KafkaPartition, Piece]
+    ) -> None:
+        if (now_s := time.monotonic()) - self._noted_s.get(pipeline.title, 0.0) < _TELL_S:
+            return
+        self._noted_s[pipeline.title] = now_s
+        archives = ", ".join(sorted({piece.archive for piece in found.values()}))
+        at = rfc3339(min(piece.at_ms(piece.first) for piece in found.values()))
+        left = lane.earlier.left(lane.position)
+        self.note(pipeline.title, f"reads from the archive {archives} since {at}, {left:,} events")
+
+    async def _in_turn(self, pipeline: Pipeline, work: Callable[..., T], *given: Any) -> T:
+        """In a thread of its own: a store may be slow. Others of its tenant wait for it."""
+        async with self._turns.setdefault(pipeline.tenant, asyncio.Lock()):
+            topic = stream_topic(pipeline.source.stream)
+            if not (life := (await topic_ids(self.log, [topic])).get(topic)):
+                raise KafkaUnavailableError(f"which life of {topic} there is cannot be told")
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, work, pipeline, life, *given)
+
+    def _archives(self, pipeline: Pipeline, life: str) -> list[tuple[Piece, ArchiveId, OpenStore]]:
+        """As pieces without anything in them."""
+        found = []
+        for each in self.configuration().archives_for(pipeline):
+            store = store_for(each, self._stores)
+            bucket = OpenStore(store, self.settings.secret_box, folders=self._folders)
+            archive = ArchiveId(each.tenant, each.source.stream, each.name, life)
+            found.append((Piece(store, self._folders, ()), archive, bucket))
+        return found
+
+    def _found(
+        self, pipeline: Pipeline, life: str, wanted: Position, borders: Position
+    ) -> dict[KafkaPartition, Piece]:
+        """Of each Kafka partition the next there is, of whichever archive has it."""
+        best: dict[KafkaPartition, Piece] = {}
+        for empty, archive, bucket in self._archives(pipeline, life):
+            for where, at in wanted.items():
+                kept = KeptLog(bucket, archive, where.partition)
+                if objects := kept.objects(at, borders[where]):
+                    piece = replace(empty, objects=tuple(objects))
+                    if where not in best or piece.first < best[where].first:
+                        best[where] = piece
+        return best
+
+    def _first_at(
+        self, pipeline: Pipeline, life: str, places: list[KafkaPartition], at_ms: int
+    ) -> Position:
+        """The first offsets that Kafka got at that time or later, where an archive has any."""
+        firsts: dict[KafkaPartition, int] = {}
+        for _, archive, bucket in self._archives(pipeline, life):
+            for where in places:
+                first = KeptLog(bucket, archive, where.partition).first_at(at_ms)
+                if first is not None:
+                    firsts[where] = min(first, firsts.get(where, first))
+        return firsts

@@ -1,0 +1,100 @@
+"""Has tasks of Spark's read what Kafka has no more out of an archive, as records of its source.
+
+Each Kafka partition is read by one task, object by object, in its order. So rows are as they would
+be if Kafka still had them: at their offsets, with their times (ADR 0091).
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pipelines.parts.standing_back import StandingBack
+from shared.event.record import KafkaPartition, Ranges, RecordIn
+from shared.runtime.archive.files import UnreadableError, log_rows
+from shared.runtime.archive.kept_log import DamagedObjectError, Piece, sound_bytes
+from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.settings import SecretSettings
+from shared.runtime.spark.arrow_rows import SCHEMA_IN, records_of
+from shared.runtime.spark.session import map_arrow
+
+# Of Spark's Kafka source what a plan takes, in the order of `log_rows`; and why nothing comes.
+_RECORDS = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " headers array<struct<key: string, value: binary>>, away string"
+)
+# Under this name a job counts whether an archive has given what it has.
+AWAY = "away"
+_ROWS_MAX = 10_000
+# Each waits for the store most of its time.
+_AT_ONCE = 16
+# What one task reads: a Kafka partition, from where, up to where.
+Part = tuple[KafkaPartition, tuple[int, int], Piece]
+
+
+class ArchiveAwayError(Exception):
+    """An archive does not give what it has: in words for people, without secrets."""
+
+
+def records_in_archives(
+    spark: SparkSession, ranges: Ranges, pieces: Mapping[KafkaPartition, Piece]
+) -> DataFrame:
+    """With the columns of Spark's Kafka source that a plan takes.
+
+    An archive that is away is no exception: Spark would try the task four times, and say nothing of
+    what it has written meanwhile. It is observed as `AWAY`.
+    """
+    parts = [(where, ranges[where], piece) for where, piece in sorted(pieces.items())]
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    rows = map_arrow(numbers, partial(_read, parts=parts), _RECORDS)
+    told = rows.observe(AWAY, F.max(AWAY).alias(AWAY))
+    return told.where(F.col(AWAY).isNull()).drop(AWAY)
+
+
+def _read(batches: Iterable[pa.RecordBatch], *, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    restraint = StandingBack()
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            try:
+                for rows in kept_rows(*parts[int(number or 0)]):
+                    yield rows.append_column(AWAY, pa.nulls(rows.num_rows, pa.string()))
+                    time.sleep(restraint.rest_s())
+            except ArchiveAwayError as away:
+                yield _said(str(away))
+
+
+def _said(why: str) -> pa.RecordBatch:
+    schema = SCHEMA_IN.append(pa.field(AWAY, pa.string()))
+    return pa.RecordBatch.from_pylist([{AWAY: why}], schema)
+
+
+def kept_rows(
+    where: KafkaPartition, span: tuple[int, int], piece: Piece
+) -> Iterator[pa.RecordBatch]:
+    """All objects are there before the first row; one at a time is unpacked.
+
+    ArchiveAwayError if one does not come.
+    """
+    begin, end = span
+    wanted = [it for it in piece.objects if it.archived.end > begin and it.from_offset < end]
+    try:
+        bucket = OpenStore(piece.store, SecretSettings().secret_box, folders=piece.folders)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            packed = [*pool.map(partial(sound_bytes, bucket), (it.archived for it in wanted))]
+        for (_, from_offset), data in zip(wanted, packed, strict=True):
+            table = log_rows([(data, where, max(begin, from_offset), end)])
+            yield from table.to_batches(max_chunksize=_ROWS_MAX)
+    except (StoreAwayError, DamagedObjectError, UnreadableError) as error:
+        raise ArchiveAwayError(str(error)) from None
+
+
+def kept_record(where: KafkaPartition, at: int, piece: Piece) -> RecordIn | None:
+    """The one record at an offset; None if there is none. ArchiveAwayError as above."""
+    for rows in kept_rows(where, (at, at + 1), piece):
+        for record in records_of(rows):
+            return record
+    return None

@@ -1,0 +1,176 @@
+"""Looks into an archive for what it has of one Kafka partition, from an offset or a time on.
+
+An archive may be large: it is looked at day by day, and by the names of its objects. What is said
+of an object is read of those alone that are wanted next.
+"""
+
+from bisect import bisect_left
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from shared.config.outside.store import Store
+from shared.proof.archived import (
+    LONGEST_MS,
+    Archived,
+    ArchiveId,
+    Laid,
+    day_in,
+    day_of,
+    is_manifest,
+    range_in,
+)
+from shared.runtime.archive.files import read_object
+from shared.runtime.archive.reading import Damage, fetched, said_at
+from shared.runtime.archive.stores import OpenStore
+
+# What is given at once: so many objects, and so many bytes as they lie there.
+OBJECTS_MAX, BYTES_MAX = 256, 64 * 1_048_576
+_AT_ONCE = 16
+
+
+class DamagedObjectError(Exception):
+    """Something of an archive is not as it was written: in words for people."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(
+            f"{damage.path} is {damage.kind}: `hifi archive verify` names all that is wrong"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Objects of an archive with events of one Kafka partition, one after the other."""
+
+    store: Store
+    # Below which folder stores may be that are folders.
+    folders: Path | None
+    objects: tuple[Laid, ...]
+
+    @property
+    def first(self) -> int:
+        return self.objects[0].from_offset
+
+    @property
+    def end(self) -> int:
+        return self.objects[-1].archived.end
+
+    @property
+    def archive(self) -> str:
+        return self.objects[0].archived.archive
+
+    def at_ms(self, at: int) -> int:
+        """When Kafka got what is there, as far as objects say."""
+        return next(it.from_ms for it, _ in self.objects if at < it.end)
+
+    def has(self, at: int) -> bool:
+        return self.first <= at < self.end
+
+
+def sound_bytes(bucket: OpenStore, said: Archived) -> bytes:
+    """An object; DamagedObjectError if it is not what was written."""
+    ((_, data),) = fetched(bucket, [said])
+    if isinstance(data, Damage):
+        raise DamagedObjectError(data)
+    return data
+
+
+@dataclass(slots=True)
+class KeptLog:
+    """Of one life; for one look, as what it has seen it does not look at again."""
+
+    bucket: OpenStore
+    archive: ArchiveId
+    partition: int
+    _names: dict[str, list[str]] = field(default_factory=dict)
+    _days: list[str] | None = None
+
+    @property
+    def days(self) -> list[str]:
+        if self._days is None:
+            folders = self.bucket.folders(self.archive.manifests)
+            self._days = sorted(filter(None, map(day_in, folders)))
+        return self._days
+
+    def first_at(self, at_ms: int) -> int | None:
+        """The first offset that Kafka got at that time or later; None if there is none."""
+        begin = day_of(max(0, at_ms - LONGEST_MS))
+        for day in self.days:
+            names = self._of(day) if day >= begin else []
+            if not names or self._said(names[-1]).to_ms < at_ms:
+                continue
+            nth = bisect_left(names, at_ms, key=lambda name: self._said(name).to_ms)
+            said = self._said(names[nth])
+            if said.from_ms >= at_ms:
+                return said.first
+            columns = read_object(sound_bytes(self.bucket, said), ("offset", "time_ms"))
+            pairs = zip(*(columns[it].to_pylist() for it in ("offset", "time_ms")), strict=True)
+            found = (int(offset) for offset, time_ms in pairs if time_ms >= at_ms)
+            return next(found, said.end)
+        return None
+
+    def objects(self, at: int, border: int) -> list[Laid]:
+        """What there is from an offset on, before the border, and without a gap in between.
+
+        The first may begin later, if there is nothing there. Of what was filtered nothing counts.
+        """
+        found, size, reached = list[Laid](), 0, at
+        names = self._next_names(at, border)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for said in pool.map(partial(said_at, self.bucket, self.archive), names):
+                if isinstance(said, Damage):
+                    if found:
+                        break
+                    raise DamagedObjectError(said)
+                is_full = bool(found) and size + said.size > BYTES_MAX
+                if is_full or (found and said.first > reached):
+                    break
+                if said.is_whole:
+                    found.append(Laid(said, max(said.first, reached)))
+                    size, reached = size + said.size, said.end
+        return found
+
+    def _next_names(self, at: int, border: int) -> list[str]:
+        """Of what begins before the border and ends behind the offset; nothing of it twice."""
+        found, reached = list[str](), at
+        for day in self.days[self._day_at(at) :]:
+            for name in self._of(day):
+                _, first, end = range_in(name)
+                if first >= border or len(found) == OBJECTS_MAX:
+                    return found
+                if end > reached:
+                    found.append(name)
+                    reached = end
+        return found
+
+    def _day_at(self, at: int) -> int:
+        """The place of the last day of which something begins at the offset, or before it."""
+        low, high = 0, len(self.days)
+        while low < high:
+            middle = (low + high) // 2
+            day = next((it for it in range(middle, high) if self._of(self.days[it])), None)
+            if day is None or range_in(self._of(self.days[day])[0])[1] > at:
+                high = middle
+            else:
+                low = day + 1
+        return max(0, low - 1)
+
+    def _of(self, day: str) -> list[str]:
+        """What was kept of a day, by name: in its order, of two that begin together the longer."""
+        if day not in self._names:
+            folder = f"{self.archive.manifests}/date={day}/partition={self.partition}"
+            names = filter(is_manifest, self.bucket.names(folder))
+            self._names[day] = sorted(names, key=_place)
+        return self._names[day]
+
+    def _said(self, name: str) -> Archived:
+        said = said_at(self.bucket, self.archive, name)
+        if isinstance(said, Damage):
+            raise DamagedObjectError(said)
+        return said
+
+
+def _place(name: str) -> tuple[int, int]:
+    _, first, end = range_in(name)
+    return first, -end
