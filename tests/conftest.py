@@ -36,6 +36,17 @@ def _profiles_are_none_of_the_developers(
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _jvms_compile_quickly() -> Iterator[None]:
+    """One that lasts for a test spends more on its optimizing compiler than that gives back.
+
+    Of what tests of pipelines take of the processors that was two fifths.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _no_kafka_client_is_left_open() -> Iterator[None]:
     """One that is forgotten complains when it is collected, which may be after the last test."""
     yield

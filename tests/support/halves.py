@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 _TESTS = Path(__file__).parents[1]
-_SECOND = {_TESTS / folder for folder in ("component/deploy", "contract", "integration")}
+_SECOND = {
+    *(_TESTS / "component" / room for room in ("chaos", "clients", "deploy", "loadtests", "retrier")),
+    *(_TESTS / kind for kind in ("contract", "integration")),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,7 +20,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def half_of(path: Path, fixtures: list[str]) -> int:
-    """The second has what starts commands and brokers, but for those that share one Hifi."""
+    """The second has what starts commands and brokers, but for those that share one Hifi.
+
+    So much else is there that both take as long.
+    """
     return 1 if "hifi_stack" in fixtures or _SECOND.isdisjoint(path.parents) else 2
 
 
