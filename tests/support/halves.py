@@ -10,7 +10,10 @@ import pytest
 
 _TESTS = Path(__file__).parents[1]
 _SECOND = {
-    *(_TESTS / "component" / room for room in ("chaos", "clients", "deploy", "loadtests", "retrier")),
+    *(
+        _TESTS / "component" / room
+        for room in ("chaos", "clients", "deploy", "loadtests", "retrier")
+    ),
     *(_TESTS / kind for kind in ("contract", "integration")),
 }
 
