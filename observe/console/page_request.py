@@ -1,7 +1,7 @@
 """One request to the console: who sent it, what it says, and what there is to answer it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -32,7 +32,12 @@ class EventFinder(Protocol):
     """Looks for events by their id; in a running process shared.runtime.kafka.lookup."""
 
     async def find(
-        self, stream: str, event_id: str, *, before_ms: int | None = None
+        self,
+        stream: str,
+        event_id: str,
+        *,
+        before_ms: int | None = None,
+        destination_ids: Collection[str] = (),
     ) -> SearchResult: ...
 
 

@@ -3,7 +3,8 @@
 Whoever reads shows every record it comes by; what is about other events is passed over.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shared.event.envelope import ORIGIN_TOPIC, Envelope, Malformed, open_retry_record
@@ -34,6 +35,8 @@ class Trail:
     dead: list[Kept] = field(default_factory=list)
     # False: there was more to read than the time allowed.
     is_whole: bool = True
+    # An end was told of at each destination; what came after it was not looked for.
+    ends_there: bool = False
     _delivered: dict[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
     _told_of: set[str] = field(default_factory=set)
 
@@ -84,6 +87,16 @@ class Trail:
             for where, offsets in self.wanted.items()
         )
 
+    def has_ended_at(self, destination_ids: Collection[str]) -> bool:
+        """Of one event: whether each destination has it, or has given it up."""
+        ended = {each.destination_id for each in self.receipts if each.outcome is not _WAITING}
+        return bool(destination_ids) and ended >= {*destination_ids, *self._told_of}
+
+    def has_kept(self) -> bool:
+        """Of one event: whether there is a record for each time that it was not delivered."""
+        told = Counter(each.outcome for each in self.receipts)
+        return len(self.retries) >= told[_WAITING] and len(self.dead) >= told[_DEAD]
+
     @property
     def first_trouble_ms(self) -> int | None:
         """When the first of them was not delivered; before that none was kept anywhere."""
@@ -103,4 +116,5 @@ class Trail:
 
 
 _NONE = Offsets()
-_DELIVERED = ReceiptOutcome.DELIVERED
+_DELIVERED, _WAITING = ReceiptOutcome.DELIVERED, ReceiptOutcome.WAITING
+_DEAD = ReceiptOutcome.DEAD

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -65,10 +65,17 @@ class GivenEvents:
 
     found: dict[tuple[str, str], FoundEvent] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    destination_ids: Collection[str] = ()
 
     async def find(
-        self, stream: str, event_id: str, *, before_ms: int | None = None
+        self,
+        stream: str,
+        event_id: str,
+        *,
+        before_ms: int | None = None,
+        destination_ids: Collection[str] = (),
     ) -> SearchResult:
+        self.destination_ids = destination_ids
         assert before_ms is None or before_ms > 0
         self.asked.append((stream, event_id))
         found = self.found.get((stream, event_id))

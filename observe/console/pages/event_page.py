@@ -140,8 +140,7 @@ async def event_page(asked: PageRequest) -> Page:
     stream, event_id = asked.field("stream"), asked.field("id")
     result = None
     if event_id and stream in asked.streams:
-        before_ms = asked.number("before")
-        result = await asked.sources.events.find(stream, event_id, before_ms=before_ms)
+        result = await _find(asked, stream, event_id, before_ms=asked.number("before"))
     return found_page(asked, event_id, result)
 
 
@@ -150,8 +149,17 @@ async def show_payload(asked: PageRequest) -> Page:
     if stream not in asked.streams:
         raise HTTPException(404, "There is no such stream, or it is not yours.")
     log.info("payload.shown", key_id=asked.viewer.key_id, stream=stream, event_id=event_id)
-    result = await asked.sources.events.find(stream, event_id)
+    result = await _find(asked, stream, event_id)
     return found_page(asked, event_id, result, shows_payload=True)
+
+
+async def _find(
+    asked: PageRequest, stream: str, event_id: str, *, before_ms: int | None = None
+) -> SearchResult:
+    # Whoever wants to see all that came later says so.
+    ids = () if asked.field("all") else asked.context.configuration.readers_of(stream)
+    find = asked.sources.events.find
+    return await find(stream, event_id, before_ms=before_ms, destination_ids=ids)
 
 
 def found_page(
@@ -192,13 +200,22 @@ def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe
         facts_list(facts),
         _by_destination(now_at(found, schedule)),
         tag("ol", [_step(step, steps[0].at_ms) for step in steps], class_="timeline"),
-        NOTHING
-        if found.trail.is_whole
-        else tag("p", "There may be more: reading took too long to look at all.", class_="warn"),
+        _rest_note(found),
         batches_of(found),
         _send_again(found),
         payload,
     )
+
+
+def _rest_note(found: FoundEvent) -> Safe:
+    """What was not looked at."""
+    if not found.trail.is_whole:
+        return tag("p", "There may be more: reading took too long to look at all.", class_="warn")
+    if not found.trail.ends_there:
+        return NOTHING
+    path = event_path(found.envelope.stream, found.envelope.event_id) + "&all=1"
+    return tag("p", "Whether it was sent again after that was not looked at to the end. ",
+               tag("a", "Look", href=path), class_="quiet")  # fmt: skip
 
 
 def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:

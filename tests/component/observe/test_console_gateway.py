@@ -49,6 +49,24 @@ def test_the_gateway_judges_the_key_of_who_signed_in(locked_console: RunningCons
     assert order.stream == "orders"
 
 
+def test_what_came_after_an_event_had_ended_is_looked_at_if_somebody_asks(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    found = found_event("e-1")
+    console.events.found["orders", "e-1"] = found
+    page = client.get("/events?stream=orders&id=e-1").text
+    assert "Whether it was sent again" not in page
+    to = [each.id for each in console.config.configuration.destinations_of("orders")]
+    assert to
+    assert list(console.events.destination_ids) == to
+    found.trail.ends_there = True
+    page = client.get("/events?stream=orders&id=e-1").text
+    assert "Whether it was sent again after that was not looked at to the end." in page
+    assert 'href="/events?stream=orders&amp;id=e-1&amp;all=1"' in page
+    client.get("/events?stream=orders&id=e-1&all=1")
+    assert list(console.events.destination_ids) == []
+
+
 def test_every_dead_letter_can_be_seen_page_by_page(
     console: RunningConsole, client: httpx.Client
 ) -> None:

@@ -19,6 +19,7 @@ from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.lookup import event_search
 from shared.runtime.kafka.lookup.event_search import EventSearch, SearchResult
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -100,12 +101,47 @@ def find(
     cluster: Cluster,
     stream: str,
     event_id: str,
+    *,
     before_ms: int | None = None,
     places: Places | None = None,
+    to: Sequence[str] = (),
 ) -> SearchResult:
     index = None if places is None else lambda _topic, _id: places
     search = EventSearch(cluster.bootstrap_servers, index)
-    return asyncio.run(search.find(stream, event_id, before_ms=before_ms))
+    return asyncio.run(search.find(stream, event_id, before_ms=before_ms, destination_ids=to))
+
+
+def test_what_came_long_after_an_event_has_ended_is_not_waited_for(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, to = "ended", ["ended/to"]
+    events = [event(stream, number) for number in range(4)]
+    write(
+        kafka,
+        stream,
+        [
+            *map(stored, events),
+            outcome(events[:1], ReceiptOutcome.WAITING, attempt=1),
+            waits(events[0]),
+            outcome(events[:2], ReceiptOutcome.DELIVERED, attempt=2),
+            outcome(events[2:3], ReceiptOutcome.DEAD, attempt=1),
+            dies(events[2]),
+            *[outcome(events[3:], ReceiptOutcome.WAITING, attempt=1)] * 1_200,
+        ],
+    )
+    # All of it can be read within half a second.
+    assert not find(kafka, stream, "e0", to=to).found[0].trail.ends_there
+    monkeypatch.setattr(event_search, "_SOON_S", 0.0)
+    (late,), (at_once,), (dead,), (waiting,) = (
+        find(kafka, stream, f"e{number}", to=to).found for number in range(4)
+    )
+    assert [each.outcome.value for each in late.trail.receipts] == ["waiting", "delivered"]
+    assert (len(late.trail.retries), len(dead.trail.dead)) == (1, 1)
+    for found in (late, at_once, dead):
+        assert (found.trail.is_whole, found.trail.ends_there) == (True, True)
+    assert len(waiting.trail.receipts) == 1_200
+    assert not waiting.trail.ends_there
+    assert not find(kafka, stream, "e1").found[0].trail.ends_there
 
 
 def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:

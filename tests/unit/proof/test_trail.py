@@ -90,6 +90,36 @@ def test_a_destination_that_is_gone_may_still_be_told_of_to_the_end() -> None:
     assert trail.is_delivered_to(["orders/crm"])
 
 
+def test_one_event_has_ended_when_each_destination_has_it_or_has_given_it_up() -> None:
+    trail = Trail.of(ORIGINS[:1])
+    trail.take_sheet(as_read(route_receipt(a_receipt(3, outcome=ReceiptOutcome.WAITING))))
+    assert not trail.has_ended_at(["orders/crm"])
+    trail.take_sheet(as_read(route_receipt(a_receipt(3, outcome=ReceiptOutcome.DEAD))))
+    assert trail.has_ended_at(["orders/crm"])
+    assert not trail.has_ended_at(["orders/crm", "orders/erp"])
+    waits = a_receipt(3, outcome=ReceiptOutcome.WAITING, destination_id="orders/gone")
+    trail.take_sheet(as_read(route_receipt(waits)))
+    assert not trail.has_ended_at(["orders/crm"])
+    # Of a stream without a destination nothing can be said.
+    assert not Trail.of(ORIGINS[:1]).has_ended_at([])
+
+
+def test_one_event_has_a_record_for_each_time_that_it_was_not_delivered() -> None:
+    trail = Trail.of(ORIGINS[:1])
+    assert trail.has_kept()
+    for outcome in (ReceiptOutcome.WAITING, ReceiptOutcome.DEAD):
+        trail.take_sheet(as_read(route_receipt(a_receipt(3, outcome=outcome))))
+    rows = [
+        as_read(route(decision, an_envelope(3), "orders/crm", now_ms=NOW_MS), offset=8)
+        for decision in (RetryLater(TIER, a_history()), DeadLetter("status_400", a_history()))
+    ]
+    assert not trail.has_kept()
+    trail.take_retry(rows[0])
+    assert not trail.has_kept()
+    trail.take_dead(rows[1])
+    assert trail.has_kept()
+
+
 def test_the_first_trouble_is_the_earliest() -> None:
     trail = Trail.of(ORIGINS)
     for started_ms in (NOW_MS + 50, NOW_MS + 20, NOW_MS + 90):

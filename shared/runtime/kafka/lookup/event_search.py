@@ -31,6 +31,9 @@ _FOUND_MAX = 5
 _AROUND = 10
 # Receipts carry the times of another machine's clock; this much earlier we look, to miss none.
 _CLOCK_SLACK_MS = 60_000
+# Whoever looks for one event waits so long for what came after it had ended everywhere; and clocks
+# of brokers are no further from each other than this, or more is read.
+_SOON_S, _NEAR_MS = 0.5, 5_000
 # Between two looks for what may just be written.
 _LOOK_S = 0.1
 # A broker that answers later is as good as away to somebody who waits for a page.
@@ -98,9 +101,17 @@ class EventSearch:
         self._turn = asyncio.Lock()
 
     async def find(
-        self, stream: str, event_id: str, *, before_ms: int | None = None
+        self,
+        stream: str,
+        event_id: str,
+        *,
+        before_ms: int | None = None,
+        destination_ids: Collection[str] = (),
     ) -> SearchResult:
-        """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
+        """The newest events of this id, at most `SEARCH_S_MAX` s of reading back.
+
+        Who has ended at each of the destinations is not followed for long.
+        """
         async with self._turn, _open(self._bootstrap_servers) as log:
             topic, walk, told = stream_topic(stream), _Walk(event_id), None
             if self._places is not None:
@@ -112,7 +123,7 @@ class EventSearch:
                 await _walk_back(log, topic, walk, told or Places(), before_ms=before_ms)
             events: list[FoundEvent] = []
             for envelope, stored_at_ms, restored_by in walk.found:
-                trail = await _follow(log, [envelope.origin], stored_at_ms, ())
+                trail = await _follow_one(log, envelope.origin, stored_at_ms, destination_ids)
                 trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
                 around = await _around(log, envelope.origin, trail)
                 events.append(FoundEvent(envelope, stored_at_ms, trail, restored_by, around))
@@ -331,11 +342,48 @@ async def _follow(
     receipts = await log.since([RECEIPTS], since_ms - _CLOCK_SLACK_MS)
     left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
     # Of what has arrived everywhere, no record matters any more.
-    trouble_ms = None if is_over() else trail.first_trouble_ms
-    if trouble_ms is not None:
-        tiers = retry_topics(tier.name for tier in RetrySchedule().tiers)
-        for topics, take in ((tiers, trail.take_retry), ([DEAD], trail.take_dead)):
-            records = await log.since(topics, trouble_ms - _CLOCK_SLACK_MS)
-            left |= await records.each(take, until_s=until_s)
+    if not is_over():
+        left |= await _read_kept(log, trail, until_s=until_s)
     trail.is_whole = not left
     return trail
+
+
+async def _follow_one(
+    log: KafkaReader, origin: Origin, stored_at_ms: int, destination_ids: Collection[str]
+) -> Trail:
+    """What became of one event, soon if it has ended everywhere."""
+    trail = Trail.of([origin])
+    now_s = time.monotonic()
+    soon_s, until_s = now_s + _SOON_S, now_s + SEARCH_S_MAX
+
+    def is_over() -> bool:
+        return time.monotonic() > soon_s and trail.has_ended_at(destination_ids)
+
+    # From shortly before on: the minute before that is a matter of wild clocks, and long.
+    receipts = await log.since([RECEIPTS], stored_at_ms - _NEAR_MS)
+    left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
+    trail.ends_there = not left and bool(receipts.unread)
+    if not trail.has_ended_at(destination_ids):
+        ends = await log.ends([RECEIPTS])
+        begins, near = [
+            ends | await log.offsets_at(dict.fromkeys(ends, stored_at_ms - ago_ms))
+            for ago_ms in (_CLOCK_SLACK_MS, _NEAR_MS)
+        ]
+        earlier = log.range({where: (at, near[where]) for where, at in begins.items()})
+        left |= await earlier.each(trail.take_sheet, until_s=until_s)
+    left |= await _read_kept(log, trail, until_s=until_s, is_over=trail.has_kept)
+    trail.is_whole = not left
+    return trail
+
+
+async def _read_kept(
+    log: KafkaReader, trail: Trail, *, until_s: float, is_over: Callable[[], bool] = lambda: False
+) -> set[KafkaPartition]:
+    """What is kept of events that were not delivered at once; returns what time did not allow."""
+    left: set[KafkaPartition] = set()
+    if (trouble_ms := trail.first_trouble_ms) is not None:
+        tiers = retry_topics(tier.name for tier in RetrySchedule().tiers)
+        for topics, take in (([DEAD], trail.take_dead), (tiers, trail.take_retry)):
+            records = await log.since(topics, trouble_ms - _CLOCK_SLACK_MS)
+            left |= await records.each(take, until_s=until_s, is_over=is_over)
+    return left
