@@ -12,7 +12,23 @@ from observe.series.series import Past
 _INTERVALS = 4
 # What a quarter of the height may be, of things counted and of time in seconds.
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
-_ROUND_S = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800)
+_ROUND_S = (
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1_800,
+    3_600,
+    7_200,
+    10_800,
+    21_600,
+    43_200,
+    86_400,
+    172_800,
+)
 # How far apart times are named, by range: every 3 min of 15 and so on, and how.
 _EVERY_MS = {"15m": 180_000, "1h": 600_000, "6h": 3_600_000, "24h": 14_400_000, "7d": 86_400_000}
 
@@ -47,7 +63,7 @@ def ticks(highest: float, unit: Measure) -> list[float]:
         highest = 1.0
     interval = highest / _INTERVALS
     longer = [each for each in _ROUND_S if each >= interval]
-    if unit.is_time and interval > _ROUND_S[0] / 2 and longer:
+    if unit.is_time and interval > _ROUND[-1] and longer:
         each = float(longer[0])
     else:
         scale = 10.0 ** math.floor(math.log10(interval))

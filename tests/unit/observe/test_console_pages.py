@@ -9,7 +9,7 @@ import pytest
 from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
 from observe.console.pages.overview_page import headline, overview_page
-from observe.console.parts import wording
+from observe.console.parts import axes, wording
 from observe.console.parts.loss_pieces import heat_level
 from observe.console.parts.markup import Attribute, fragment, tag
 from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
@@ -317,3 +317,19 @@ def test_a_destination_that_will_be_given_up_says_so_in_time(
     assert ("without a success it is given up at" in said) is is_said
     if is_said:
         assert wording.moment(AT_MS + 50_000) in said
+
+
+@pytest.mark.parametrize(
+    ("highest_s", "written"),
+    [
+        (0.3, "0 ms, 100 ms, 200 ms, 300 ms, 400 ms"),
+        (7, "0 ms, 2.0 s, 4.0 s, 6.0 s, 8.0 s"),
+        (45, "0 ms, 15 s, 30 s, 45 s, 1 min"),
+        (110, "0 ms, 30 s, 1 min, 1 min 30 s, 2 min"),
+        (900, "0 ms, 5 min, 10 min, 15 min, 20 min"),
+        (90_000, "0 ms, 12 h, 1 d, 1 d 12 h, 2 d"),
+    ],
+)
+def test_an_axis_of_time_has_steps_that_people_count_in(highest_s: float, written: str) -> None:
+    ticks = axes.ticks(highest_s, axes.SECONDS)
+    assert ", ".join(axes.SECONDS.write(each) for each in ticks) == written
