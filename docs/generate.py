@@ -15,7 +15,7 @@ from typer.main import get_command
 from deploy.alerts.rule_file import rule_file
 from deploy.cli import commands
 from deploy.dashboards.boards import boards
-from shared import metric_names
+from shared import glossary, metric_names
 from shared.retry import lifecycle
 
 # Every command has it, and what it does is no secret.
@@ -55,6 +55,18 @@ destination, a status, a reason; never an event id, a URL or a key.
 {table}
 """
 
+GLOSSARY = """\
+# Words
+
+<!-- Written by docs/generate.py from shared/glossary.py: change that, then run it. -->
+
+Each has one meaning, in these pages, in the console and in the commands. The console says it
+where a pointer or the focus rests on the word. Names in the API, in metrics, in topics and in code
+do not change with them, and stand here where they differ.
+
+{table}
+"""
+
 COMMANDS = """\
 # Every command
 
@@ -72,6 +84,7 @@ def documents() -> Mapping[str, str]:
     return {
         "lifecycle.md": LIFECYCLE.format(chart=lifecycle.chart(), rows=_state_rows()),
         "command-line.md": COMMANDS.format(pages=_command_pages()),
+        "glossary.md": GLOSSARY.format(table=glossary.table()),
         "metrics.md": METRICS.format(table=metric_names.table()),
         "../deploy/alerts/hifi.yaml": rule_file(),
         **{f"../deploy/dashboards/{name}": text for name, text in boards().items()},

@@ -82,7 +82,7 @@ LOSS: tuple[Alert, ...] = (
         f"max by (destination) ({m.OBSERVE_LOST_RATIO.name}) > {LOST_RATIO_MAX:g}",
         "{{ $labels.destination }} has lost {{ $value | humanizePercentage }} of a minute",
         "Of some minute more than 1 % of the acknowledged events are lost, as was told within the"
-        " last hour. The console's page of the destination names them and the node that lost them.",
+        " last hour. The console's page of the destination names them and who lost them.",
     ),
     Alert(
         "HifiLoss",
@@ -90,14 +90,14 @@ LOSS: tuple[Alert, ...] = (
         f"sum by (destination) ({m.OBSERVE_LOST_EVENTS.name}) > 0",
         "{{ $labels.destination }} has lost {{ $value }} events",
         "The audit compared sets of ids and found events missing. Nothing is lost on purpose: find"
-        " out at which node, and send them again while the log still has them.",
+        " out at which stage, and send them again while the log still has them.",
     ),
     Alert(
         "HifiUnaccounted",
         "page",
         f"max by (destination) ({m.OBSERVE_UNACCOUNTED_EVENTS.name}) > 0",
         "{{ $value }} events of {{ $labels.destination }} have no outcome",
-        "Their lane has passed them or Kafka has deleted them, and no receipt, retry or"
+        "Their delivery worker has passed them or Kafka has deleted them, and no receipt, retry or"
         " dead letter names them: a loss until explained.",
         for_="2m",
     ),
@@ -106,8 +106,8 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_BLIND_MINUTES.name}) > 0",
         "It cannot be told whether {{ $labels.destination }} is complete",
-        "{{ $value }} minutes that should be settled by now are not, and time alone settles none:"
-        " their lane comes to their events, or Kafka deletes them, and then they are lost.",
+        "{{ $value }} minutes that should be checked by now are not, and time alone checks none:"
+        " their delivery worker comes to their events, or Kafka deletes them, which is a loss.",
         for_="10m",
     ),
     Alert(
@@ -116,7 +116,7 @@ LOSS: tuple[Alert, ...] = (
         f"max({m.OBSERVE_UNREADABLE_RECORDS.name}) > 0",
         "{{ $value }} records prove nothing: the audit could not read them",
         "Rows of the ledger, receipts, waiting records or dead letters of the last day are not what"
-        " Hifi writes. Their events may look lost, or stay unsettled.",
+        " Hifi writes. Their events may look lost, or their minutes stay unchecked.",
     ),
     Alert(
         "HifiAuditBehind",
@@ -138,7 +138,7 @@ FLOW: tuple[Alert, ...] = (
         _lag_burn(),
         "{{ $labels.destination }} is late for too much of the time",
         f"p95 from acceptance to delivery was over {LAG_S_MAX} s for so long that the month's"
-        " budget of 1 % of the time is being used up. The console shows which node takes the time.",
+        " budget of 1 % of the time is used up. The console shows which stage takes the time.",
     ),
     Alert(
         "HifiStreamStopped",
@@ -146,7 +146,7 @@ FLOW: tuple[Alert, ...] = (
         f"max by (destination) ({m.OBSERVE_SILENT_SECONDS.name}) > 120"
         f" or max by (destination) ({m.DELIVERY_LANE_UP.name}) < 1",
         "{{ $labels.destination }} makes no progress",
-        "There is work and its lane has given no sign for two minutes, or is down.",
+        "There is work and its delivery worker has given no sign for two minutes, or is down.",
         for_="2m",
     ),
     Alert(
@@ -205,7 +205,7 @@ FLOW: tuple[Alert, ...] = (
         "HifiDestinationSlow",
         "ticket",
         (StreamVerdict.SLOW,),
-        f"Its events come over {LAG_S_MAX} s late. The console shows which node takes the time.",
+        f"Its events come over {LAG_S_MAX} s late. The console shows which stage takes the time.",
         also=_are_late(),
         for_="15m",
         whose=DESTINATIONS,

@@ -18,10 +18,6 @@ from shared.runtime.defaults import HOST
 # The sampler makes new books every second, and skips some when it has much to read.
 _AGE_MS_MAX = 5_000
 
-# What a person calls each count of a balance, in the order of their sum.
-_NAMES = ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
-COUNTS = {name: name for name in _NAMES} | {"pending": "on their way"}
-
 
 class NoBooksError(Exception):
     """Observe has no books that can be relied on; the text says why."""

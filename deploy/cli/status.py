@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.books import COUNTS, NoBooksError, counted_books, observed_books
+from deploy.cli.books import NoBooksError, counted_books, observed_books
 from deploy.cli.overview import verdict_text
 from deploy.cli.printing import (
     Cell,
@@ -25,6 +25,7 @@ from deploy.local.stack_settings import StackSettings
 from observe.books_page import BooksPage, BooksRow
 from observe.console.parts import wording
 from shared.event.topics import CONFIG, RECEIPTS
+from shared.glossary import COUNT_WORDS
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import OperatorError, SetupError
@@ -38,7 +39,7 @@ def status(
 ) -> None:
     """Show which services are up, how each destination is, and what became of every event.
 
-    acked = delivered + on their way + waiting for a retry + dead + unaccounted.
+    acked = delivered + queued + waiting for a retry + dead + unaccounted.
 
         hifi status
 
@@ -118,9 +119,9 @@ def _print(
         return
     out.print()
     print_table(
-        ("stream", "destination", "verdict", *COUNTS.values()),
+        ("stream", "destination", "verdict", *COUNT_WORDS.values()),
         [_cells(row) for row in page.rows],
-        numbers=len(COUNTS),
+        numbers=len(COUNT_WORDS),
     )
     for row in page.rows:
         if row.reason:
@@ -147,5 +148,5 @@ def _cells(row: BooksRow) -> list[Cell]:
         row.stream,
         f"{row.destination or '-'}{' (removed)' if row.removed_at_ms else ''}",
         verdict_text(row.verdict.value) if row.verdict else "-",
-        *(f"{getattr(row.balance, name):,}" for name in COUNTS),
+        *(f"{getattr(row.balance, name):,}" for name in COUNT_WORDS),
     ]

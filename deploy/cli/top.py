@@ -11,20 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.books import COUNTS
 from deploy.cli.overview import console_client, read_overview, verdict_text
 from deploy.cli.printing import harmless, out, print_json
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
+from shared.glossary import COUNT_WORDS, MINUTE_WORDS, STAGE_WORDS
 from shared.proof.overview import MinuteState, Node
 from shared.runtime.setup_error import UsageError
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0
-# Colours of the bar; each node's letter stands in it, so that no colour is needed to read it.
+# Colours of the bar; each stage's letter stands in it, so that no colour is needed to read it.
 _NODES = {
     Node.GATEWAY.value: ("g", "blue"),
-    Node.KAFKA.value: ("k", "cyan"),
+    Node.KAFKA.value: ("q", "cyan"),
     Node.DELIVERY.value: ("d", "magenta"),
     Node.PIPELINE.value: ("p", "green"),
     Node.RETRY_TIER.value: ("t", "yellow"),
@@ -52,12 +52,12 @@ class _Column(NamedTuple):
 _COLUMNS = (
     _Column("destination", justify="left"),
     _Column("verdict", justify="left"),
-    _Column("lag by node", goes=6, justify="left"),
+    _Column("lag by stage", goes=6, justify="left"),
     _Column("p95"),
     _Column("oldest", goes=1),
     _Column("acked", goes=4),
     _Column("delivered", goes=3),
-    _Column("on the way", goes=2),
+    _Column("queued", goes=2),
     _Column("waiting"),
     _Column("dead"),
     _Column("unaccounted"),
@@ -160,7 +160,7 @@ def _cells(row: dict[str, Any], *, longest_ms: float, now_ms: int) -> list[Text]
         _bar(row, longest_ms),
         Text(wording.duration(p95_s)),
         Text(wording.duration(row["oldest_age_s"])),
-        *(counts[name] for name in COUNTS),
+        *(counts[name] for name in COUNT_WORDS),
         _minutes(row, now_ms),
     ]
 
@@ -170,7 +170,7 @@ def _mean_ms(row: dict[str, Any]) -> float:
 
 
 def _bar(row: dict[str, Any], longest_ms: float) -> Text:
-    """Letters as long as the mean time at each node, the slowest destination's fill the width."""
+    """Letters as long as the mean time at each stage, the slowest destination's fill the width."""
     bar = Text()
     for node, mean_ms in row["time_shares"].items():
         if longest_ms > 0:
@@ -190,6 +190,6 @@ def _minutes(row: dict[str, Any], now_ms: int) -> Text:
 
 
 def _legend() -> Text:
-    nodes = "  ".join(f"{letter} {node}" for node, (letter, _) in _NODES.items())
-    minutes = "  ".join(f"{sign} {state}" for state, (sign, _) in _MINUTES.items())
+    nodes = "  ".join(f"{letter} {STAGE_WORDS[node]}" for node, (letter, _) in _NODES.items())
+    minutes = "  ".join(f"{sign} {MINUTE_WORDS[state]}" for state, (sign, _) in _MINUTES.items())
     return Text(f"\n  {nodes}\n  {minutes}", style="dim")

@@ -14,11 +14,12 @@ from rich.live import Live
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.books import COUNTS, NoBooksError, observed_books
+from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.printing import out
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
 from deploy.local.stack_settings import StackSettings
+from shared.glossary import COUNT_WORDS
 from shared.proof.balance import Balance
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import JarProgress
@@ -201,7 +202,7 @@ def _demo_line(settings: StackSettings, kafka: str) -> Text:
     )
     balance = next(balances, Balance())
     *counts, unaccounted = (
-        f"  {getattr(balance, name):,} {words}" for name, words in COUNTS.items()
+        f"  {getattr(balance, name):,} {words}" for name, words in COUNT_WORDS.items()
     )
     style = "bold red" if balance.unaccounted else "green"
     return Text("".join(counts)).append(unaccounted, style=style)

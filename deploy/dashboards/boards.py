@@ -66,12 +66,12 @@ def _figure(title: str, query: str, *, width: int = 4, height: int = 4, **looks:
 _OVERVIEW = (
     _figure(
         "Unaccounted", f"sum({m.OBSERVE_UNACCOUNTED_EVENTS.name})", alarms_at=1,
-        says="Passed by a lane, without any outcome.",
+        says="Passed by a delivery worker, without any outcome.",
     ),
     _figure("Lost in the last hour", f"sum({m.OBSERVE_LOST_EVENTS.name})", alarms_at=1),
     _figure(
         "Cannot tell", f"sum({m.OBSERVE_BLIND_MINUTES.name})", warns_at=1,
-        says="Minutes that should be settled and are not.",
+        says="Minutes that should be checked and are not.",
     ),
     _figure(
         "Slowest p95", f"max({_lag('', quantile='0.95')})", unit="s", warns_at=LAG_S_MAX / 2,
@@ -83,7 +83,7 @@ _OVERVIEW = (
         alarms_at=600,
     ),
     _graph(
-        "Lag, stacked by node", "{{node}}", slowest_by_node(), unit="s", width=16, is_stacked=True,
+        "Lag, stacked by stage", "{{node}}", slowest_by_node(), unit="s", width=16, is_stacked=True,
         says="Mean time from acceptance to delivery, of the slowest destination at each moment.",
     ),
     Panel(
@@ -95,7 +95,7 @@ _OVERVIEW = (
         warns_at=1e-9, alarms_at=LOST_RATIO_MAX,
     ),
     _graph(
-        "Lost, by node", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name})",
+        "Lost, by stage", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name})",
         is_stacked=True,
     ),
     _graph(
@@ -150,7 +150,7 @@ _DESTINATION = (
         unit="s",
     ),
     _graph(
-        "Lag, stacked by node", "{{node}}", slowest_by_node(_ALL), unit="s", is_stacked=True,
+        "Lag, stacked by stage", "{{node}}", slowest_by_node(_ALL), unit="s", is_stacked=True,
         says="Of the slowest of them at each moment.",
     ),
     _graph(
@@ -166,12 +166,12 @@ _DESTINATION = (
     ),
     _graph("Dead letters", "{{destination}}", m.OBSERVE_DEAD_EVENTS.name + _ALL),
     _graph(
-        "Lost, by node", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name}{_ALL})",
+        "Lost, by stage", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name}{_ALL})",
         is_stacked=True,
     ),
     _graph(
-        "No sign of its lane for", "{{destination}}", m.OBSERVE_SILENT_SECONDS.name + _ALL,
-        unit="s", warns_at=4, alarms_at=120,
+        "No sign of its delivery worker for", "{{destination}}",
+        m.OBSERVE_SILENT_SECONDS.name + _ALL, unit="s", warns_at=4, alarms_at=120,
     ),
 )  # fmt: skip
 

@@ -28,6 +28,7 @@ from shared.event.record import Origin, RecordIn
 from shared.event.times import rfc3339
 from shared.event.topics import destination_id, stream_and_name, stream_topic
 from shared.retry.dead_letter import Place
+from shared.retry.resend import LEFT_ALONE
 from shared.retry.schedule import RetrySchedule
 
 log = structlog.get_logger()
@@ -35,13 +36,6 @@ _Places: TypeAlias = Mapping[str, ShownWhereabouts]
 router = APIRouter()
 
 _SOON = ((b"retry-after", b"1"),)
-# Why nothing is sent again to a destination, by where the event is for it.
-_LEFT = {
-    At.PENDING: "it has not been tried there yet",
-    At.WAITING: "it waits there for its next attempt anyway",
-    At.UNKNOWN: "where it is could not be read in time",
-    At.DEAD: "it was sent again meanwhile, or its dead letter is gone",
-}
 
 
 class ResendOrder(BaseModel):
@@ -200,7 +194,7 @@ async def _send(
 def _left_alone(name: str, place: ShownWhereabouts) -> Problem:
     due = f", at {rfc3339(place.due_at_ms)}" if place.due_at_ms else ""
     code = "search_unfinished" if place.state is At.UNKNOWN else "not_resent"
-    return Problem(code, f"It is not sent to {name} again: {_LEFT[place.state]}{due}.")
+    return Problem(code, f"It is not sent to {name} again: {LEFT_ALONE[place.state.value]}{due}.")
 
 
 def _about(record: RecordIn) -> tuple[str, str]:

@@ -39,7 +39,7 @@ class ShownWhereabouts(BaseModel):
     attempts: int = 0
     last_status: int | None = None
     last_detail: str = Field(default="", description="What the destination said to it.")
-    tier: str = Field(default="", description="The retry tier in which it waits.")
+    tier: str = Field(default="", description="The retry queue (tier) in which it waits.")
     due_at_ms: int = Field(default=0, description="Not tried before that.")
     deadline_at_ms: int = Field(default=0, description="Given up after that.")
     place: str = Field(default="", description="Where it lies in dead letters.")

@@ -124,6 +124,13 @@ class ControlSession:
         answer = await asyncio.to_thread(self._client.send, "GET", *path, query=query)
         return msgspec.json.decode(answer.content, type=TableRows)
 
+    async def resend(self, stream: str, *, place: str, destination: str) -> Mapping[str, str]:
+        """Send an event again to one destination, or to all of its stream; what becomes of each."""
+        body = {"place": place, **({"destination": destination} if destination else {})}
+        done = await self._call("POST", "streams", stream, "events:resend", body=body)
+        told: Mapping[str, str] = done["destinations"]
+        return told
+
     async def version(self, *path: str) -> str:
         """The ETag of an object as it is now, for the form that asks whether to change it."""
         await self._call("GET", *path)

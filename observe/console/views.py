@@ -28,7 +28,9 @@ from observe.console.pages.keys_page import keys_page, revoke, revoke_page
 from observe.console.pages.newest_page import newest_page
 from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
-from observe.console.pages.plain_pages import sign_in_page
+from observe.console.pages.plain_pages import sign_in_page, words_page
+from observe.console.pages.resend_form import PATH as RESEND
+from observe.console.pages.resend_form import resend
 from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume, resume_page
 from observe.console.pages.stream_pages import ASKED, stream_page, streams_page
@@ -73,9 +75,11 @@ class Views:
             route("GET", "/events", event_page),
             route("GET", "/events/newest", newest_page),
             route("POST", "/events/payload", show_payload, for_admins=True),
+            route("POST", RESEND, resend, for_admins=True),
             route("GET", "/dead", dead_page),
             route("GET", "/dead/redrive", confirm_page, for_admins=True),
             route("POST", "/dead/redrive", redrive, for_admins=True),
+            route("GET", "/words", words_page),
             route("GET", "/keys", keys_page),
             route("GET", "/keys/revoke", revoke_page, for_admins=True),
             route("POST", "/keys/revoke", revoke, for_admins=True),

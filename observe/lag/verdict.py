@@ -8,6 +8,7 @@ from observe.lag.trouble import BLOCKING, counted, heard_of, trouble_of
 from shared.config.destination import Destination
 from shared.flow.flow import SLOW_MS
 from shared.flow.flow_record import FlowRecord
+from shared.glossary import STAGE_WORDS
 from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdict, Unsettled
 
 # A lane that has work and gives no sign for so long hangs; a busy one gives several a second.
@@ -59,8 +60,9 @@ def loss_of(view: DestinationView) -> Finding | None:
     lost = sum(minute.lost_count for minute in view.minutes)
     if not lost:
         return None
-    nodes = sorted({node.value for minute in view.minutes for node in minute.lost})
-    reason = f"{counted(lost, 'was', 'were')} lost in the last hour, at {' and '.join(nodes)}"
+    stages = sorted({STAGE_WORDS[node.value] for minute in view.minutes for node in minute.lost})
+    where = f"stage{'s' * (len(stages) > 1)} {' and '.join(stages)}"
+    reason = f"{counted(lost, 'was', 'were')} lost in the last hour, at the {where}"
     return Finding(StreamVerdict.LOSING, reason)
 
 
@@ -92,7 +94,7 @@ def in_words(unsettled: Unsettled) -> str:
         oldest = datetime.fromtimestamp(unsettled.oldest_ms / 1000, UTC).strftime("%F %H:%M UTC")
     count = unsettled.minute_count
     minutes = "1 minute is" if count == 1 else f"{count:,} minutes are"
-    return f"{minutes} not settled; {oldest}: {unsettled.problem}"
+    return f"{minutes} not checked; {oldest}: {unsettled.problem}"
 
 
 def _pace(

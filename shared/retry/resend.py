@@ -1,5 +1,6 @@
 """Sends an event again to a destination that has taken it before."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from shared.event.envelope import Envelope, History
@@ -11,6 +12,13 @@ from shared.retry.schedule import RetrySchedule
 
 # What the receipt of an event says that somebody has sent again after it had arrived.
 RESENT_REASON = "resent"
+# Why nothing is sent again to a destination, by where the event is for it instead.
+LEFT_ALONE: Mapping[str, str] = {
+    "pending": "it has not been tried there yet",
+    "waiting": "it waits there for its next attempt anyway",
+    "unknown": "where it is could not be read in time",
+    "dead": "it was sent again meanwhile, or its dead letter is gone",
+}
 
 
 def resent_rows(

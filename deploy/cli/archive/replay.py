@@ -44,7 +44,7 @@ def replay_(
 
     What Kafka has no more comes out of the stream's archive.
 
-    The live lane goes on beside it. Requests say `hifi-replay: ID`. Ctrl-C ends it after the slice
+    Live delivery goes on beside it. Requests say `hifi-replay: ID`. Ctrl-C ends it after the slice
     under way; the same command with the same --id goes on there.
 
     hifi replay --stream demo --destination sample --from 2h --dry-run

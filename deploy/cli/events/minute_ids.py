@@ -58,8 +58,8 @@ async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
         if not about:
             raise NotFoundError(
                 f"There is no statement about that minute of {stream}: nothing was acknowledged in"
-                " it, or no destination has settled it yet. That takes about three minutes after"
-                " its last event, and longer where lanes stand still: the console says so."
+                " it, or it is not checked yet. That takes about three minutes after"
+                " its last event, and longer where a destination stands still: the console says so."
             )
         ids = await _ids(log, stream, minute_ms)
         known = MinuteIds(about[-1], broken_link(chain), ids)

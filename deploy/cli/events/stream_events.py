@@ -19,6 +19,7 @@ from deploy.cli.printing import (
     value_text,
     when,
 )
+from shared.retry.resend import LEFT_ALONE
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError
 
@@ -26,12 +27,8 @@ app = typer.Typer(name="events", no_args_is_help=True)
 
 _COUNT_DEFAULT, _PAGE_MAX = 20, 1_000
 # What came of an event that somebody sends again, by destination.
-_RESENT = {
-    "queued": "queued to go again",
-    "pending": "left alone: it has not been tried yet",
-    "waiting": "left alone: it waits for its next attempt anyway",
-    "unknown": "left alone: where it is could not be read in time",
-    "dead": "left alone: it was sent again meanwhile",
+_RESENT = {"queued": "queued to go again"} | {
+    where: f"left alone: {why}" for where, why in LEFT_ALONE.items()
 }
 # As long as the gateway keeps a question open.
 _WAIT_S = 20
@@ -164,7 +161,8 @@ def resend(
 ) -> None:
     """Send one event again, to each destination that has taken it or for which it was given up.
 
-    It goes out within half a minute, under the same id. What is on its way there goes on as it is.
+    It goes out within half a minute, under the same id. What is queued or waiting there is left
+    as it is.
 
     hifi events resend orders order-17 --destination crm
     """

@@ -19,6 +19,7 @@ from observe.audit.signing import PUBLIC, is_signed
 from observe.console.parts import wording
 from shared.event.times import DAY_MS
 from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
+from shared.glossary import STAGE_WORDS
 from shared.proof.statement import Counts
 from shared.runtime.setup_error import UsageError
 
@@ -123,7 +124,10 @@ def describe(theirs: MinuteIds) -> None:
         f" {wording.plural(said.id_count, 'id')}, revision {said.revision}, root {said.root[:16]}"
     )
     for name, counts in said.destinations.items():
-        lost = [f"{count:,} lost by {node}" for node, count in counts.lost.items()]
+        lost = [
+            f"{count:,} lost at {STAGE_WORDS.get(node, node)}"
+            for node, count in counts.lost.items()
+        ]
         ended = ", ".join([*_ended(name, counts), f"{counts.dead:,} dead", *lost])
         talk.print(f"  {name}: {ended}")
 

@@ -29,6 +29,7 @@ from shared.config.destination import Destination
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
+from shared.glossary import CAUSE_WORDS
 from shared.proof.overview import DestinationView, StreamVerdict
 
 # A closed breaker is what electricians call it; to everybody else it says the opposite.
@@ -138,7 +139,8 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
     flow = context.flows.get(view.destination_id)
     configured = context.configured(view.destination_id)
     causes = ", ".join(
-        f"{wording.count(number)} {cause}" for cause, number in view.waiting_by_cause.items()
+        f"{wording.count(number)} {CAUSE_WORDS.get(cause, cause)}"
+        for cause, number in view.waiting_by_cause.items()
     )
     backlog = wording.plural(view.backlog_events, "event")
     facts: list[tuple[str, Child]] = [
@@ -146,8 +148,8 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
         ("Taken", f"{view.delivered_per_s:,.1f} events/s over the last minute"),
         ("Requests at once, at most", _at_once(flow)),
         ("Backlog", f"{backlog}, about {wording.size(view.backlog_bytes)}"),
-        ("Oldest event on its way", wording.duration(view.oldest_age_s)),
-        ("Waiting, by cause", causes or "none"),
+        ("Oldest event without an outcome", wording.duration(view.oldest_age_s)),
+        ("Waiting", causes or "nothing"),
     ]
     halted = halt_fact(configured, flow, may_resume=may_resume)
     if halted:
@@ -155,11 +157,11 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
     elif configured and configured.resumed_at_ms:
         facts.append(("Told to try again at", wording.moment(configured.resumed_at_ms)))
     failing = _failing(configured, flow, now_ms=context.overview.at_ms)
-    is_tried = flow is not None and halt_of(configured, flow) in {"", "failing", "throttled"}
+    is_tried = flow is not None and halt_of(configured, flow) in {"", "failing", "rate-limited"}
     if failing and is_tried:
         facts.insert(1, ("Nothing but failures", failing))
     if view.silent_s:
-        facts.append(("No sign of the lane for", wording.duration(view.silent_s)))
+        facts.append(("No sign of its delivery worker for", wording.duration(view.silent_s)))
     if view.balance.dead:
         path = dead_path(stream=view.stream, destination=view.name)
         said = wording.plural(view.balance.dead, "event")

@@ -2,25 +2,34 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 import structlog
 from starlette.exceptions import HTTPException
 
 from observe.console.page_request import PageRequest
+from observe.console.pages.resend_form import send_again_form, sent_note
 from observe.console.parts import wording
+from observe.console.parts.json_text import json_lines
 from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, dead_path, event_path, facts_list, stream_choice
+from observe.console.parts.pieces import (
+    code,
+    done_note,
+    event_path,
+    facts_list,
+    stream_choice,
+)
 from observe.lag.trouble import words_of
 from shared.event.envelope import DEAD_AT, REASON
 from shared.event.record import Origin
 from shared.event.topics import tier_of
+from shared.glossary import STAGE_WORDS
 from shared.proof.last_answer import SHOWN_CHARS_MAX
 from shared.proof.outcome_sets import weight
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Kept
 from shared.retry.dead_letter import REDRIVEN_REASON
+from shared.retry.resend import RESENT_REASON
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 
@@ -171,6 +180,7 @@ def found_page(
         tag("h1", "Find an event"),
         tag("p", "By its id, from POST to each attempt. The newest is found first.", class_="lead"),
         search_form(asked.streams, stream=stream, event_id=event_id),
+        done_note(sent_note(asked)),
     ]
     status = ""
     if result is not None:
@@ -178,11 +188,12 @@ def found_page(
         content.append(_read_note(result, stream=stream, event_id=event_id))
         for found in result.found:
             payload = _payload(found) if shows_payload else _payload_button(found, asked)
-            content.append(_timeline(found, asked.sources.schedule, payload))
+            again = send_again_form(found, asked)
+            content.append(_timeline(found, asked.sources.schedule, again, payload))
     return still_page("Find an event", "/events", "event", content, status=status)
 
 
-def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe:
+def _timeline(found: FoundEvent, schedule: RetrySchedule, again: Safe, payload: Safe) -> Safe:
     envelope = found.envelope
     facts: list[tuple[str, Child]] = [
         ("Event time", wording.moment(envelope.event_time_ms)),
@@ -199,10 +210,10 @@ def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe
         tag("h2", "Event ", code(envelope.event_id)),
         facts_list(facts),
         _by_destination(now_at(found, schedule)),
+        again,
         tag("ol", [_step(step, steps[0].at_ms) for step in steps], class_="timeline"),
         _rest_note(found),
         batches_of(found),
-        _send_again(found),
         payload,
     )
 
@@ -220,20 +231,6 @@ def _rest_note(found: FoundEvent) -> Safe:
 
 def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:
     return fragment(tag("h3", "At each destination"), facts_list(now)) if now else NOTHING
-
-
-def _send_again(found: FoundEvent) -> Safe:
-    """How a person sends it once more; dead letters have a page for that."""
-    names = sorted({receipt.destination_id for receipt in found.trail.receipts})
-    if not names:
-        return NOTHING
-    stream = found.envelope.stream
-    # Whoever sends events chooses their ids; this is pasted into a shell.
-    event_id = quote(found.envelope.event_id)
-    command = f"hifi replay --stream {stream} --destination NAME --event {event_id}"
-    dead = tag("a", "dead letters", href=dead_path(stream=stream))
-    return tag("p", "To send it to a destination again: ", code(command),
-               "; what is dead goes again from the ", dead, ".", class_="quiet")  # fmt: skip
 
 
 def batches_of(found: FoundEvent) -> Safe:
@@ -265,11 +262,12 @@ def batches_of(found: FoundEvent) -> Safe:
 def _step(step: TrailStep, first_ms: int) -> Safe:
     after = wording.duration((step.at_ms - first_ms) / 1000)
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in step.facts]
+    stage = STAGE_WORDS.get(step.node, step.node)
     return tag(
         "li",
         tag("div", tag("span", wording.moment(step.at_ms), class_="at"),
             tag("span", f"+{after}", class_="after"), class_="when"),
-        tag("div", tag("strong", step.what), tag("span", step.node, class_="node"),
+        tag("div", tag("strong", step.what), tag("span", stage, class_="node"),
             tag("dl", facts) if facts else NOTHING, class_="what"),
         class_=step.kind,
     )  # fmt: skip
@@ -281,7 +279,7 @@ def _payload(found: FoundEvent) -> Safe:
     return tag(
         "figure",
         tag("figcaption", f"Payload{cut}"),
-        tag("pre", tag("code", text[:_VALUE_CHARS_MAX]), tabindex="0"),
+        tag("pre", tag("code", json_lines(text[:_VALUE_CHARS_MAX])), tabindex="0"),
         id="payload",
     )
 
@@ -348,6 +346,9 @@ def _attempt(receipt: Receipt) -> TrailStep:
     if receipt.reason == REDRIVEN_REASON:
         what = f"Sent again to {receipt.destination_id} by a person, out of dead letters"
         return TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)
+    if receipt.reason == RESENT_REASON:
+        what = f"Sent again to {receipt.destination_id} by a person"
+        return TrailStep(receipt.ended_at_ms, "retrier", "neutral", what)
     took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
     whose = receipt.destination_id
     # What is parked, or refused unseen, has had no request.

@@ -102,7 +102,7 @@ _SAYS = {
     StreamVerdict.HELD: ("is held", "are held"),
     StreamVerdict.CANNOT_TELL: ("cannot be judged now", "cannot be judged now"),
     StreamVerdict.STALLED: ("stands still", "stand still"),
-    StreamVerdict.THROTTLED: ("is throttled", "are throttled"),
+    StreamVerdict.THROTTLED: ("is rate-limited", "are rate-limited"),
     StreamVerdict.SLOW: ("is slow", "are slow"),
     StreamVerdict.PAUSED: ("is paused", "are paused"),
 }
@@ -111,7 +111,7 @@ _SAYS = {
 def destinations_table(destinations: Sequence[DestinationView], *, caption: str) -> Safe:
     heads = (
         "Stream → destination", "Verdict", "Why", "p95", "Oldest",
-        "On their way", "Waiting", "Dead", "Unaccounted",
+        "Queued", "Waiting", "Dead", "Unaccounted",
     )  # fmt: skip
     rows: list[list[Child]] = [
         [

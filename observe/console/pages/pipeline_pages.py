@@ -56,7 +56,7 @@ def pipelines_page(context: PageContext) -> Page:
 def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, caption: str) -> Safe:
     heads = (
         "Pipeline", "State", "Verdict", "Why", "Reads → writes",
-        "Events/s", "p95", "On their way", "Dead", "Unaccounted",
+        "Events/s", "p95", "Queued", "Dead", "Unaccounted",
     )  # fmt: skip
     rows: list[list[Child]] = []
     for view in views:
@@ -110,7 +110,7 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
     figures = (
         ("events to take", balance.acked, newest, "whole"),
         ("passed, or left out as they should be", balance.delivered, "#minutes", ""),
-        ("on their way", balance.pending, "#now", ""),
+        ("queued", balance.pending, "#now", ""),
         ("dead letters", balance.dead, dead, "warn" if balance.dead else ""),
         ("unaccounted", balance.unaccounted, "#loss", "bad" if balance.unaccounted else "good"),
     )
@@ -145,7 +145,7 @@ def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list
         ("State", state),
         ("Events per second, last minute", f"{view.events_per_s:,.1f} in: {', '.join(rates)}"),
         ("Done since the gateway had them", f"{p95(lane.since_accepted)} (p95)"),
-        ("Oldest event on its way", wording.duration(lane.oldest_age_s)),
+        ("Oldest event without an outcome", wording.duration(lane.oldest_age_s)),
         ("Backlog", wording.plural(lane.backlog_events, "event")),
     ]
     if view.kept is not None:

@@ -1,7 +1,9 @@
-"""The pages that stand alone: sign-in, and what is said when something is refused or not there."""
+"""The pages that stand alone: sign-in, what is refused or not there, and what words mean."""
 
-from observe.console.parts.layout import form, render_bare
+from observe.console.page_request import PageRequest
+from observe.console.parts.layout import Around, Page, form, render, render_bare, still_page
 from observe.console.parts.markup import NOTHING, tag
+from shared.glossary import WORDS, hint_of
 
 
 def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
@@ -39,5 +41,22 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
 
 
 def notice(title: str, says: str) -> bytes:
+    """With the way to all other pages, which say for themselves who may see them."""
     back = tag("p", tag("a", "To the overview", href="/"))
-    return render_bare(title, tag("h1", title), tag("p", says), back)
+    page = still_page(title, "", "notice", tag("h1", title), tag("p", says), back)
+    return render(page, Around(csrf=""))
+
+
+async def words_page(_: PageRequest) -> Page:
+    """The glossary, to which the words on other pages lead."""
+    listed = [
+        tag("div", tag("dt", word.name), tag("dd", hint_of(word)), id=word.anchor) for word in WORDS
+    ]
+    return still_page(
+        "Words",
+        "",
+        "words",
+        tag("h1", "Words"),
+        tag("p", "What each means, here and in the commands.", class_="lead"),
+        tag("dl", listed, class_="words card pad"),
+    )

@@ -22,7 +22,7 @@ _HALTS = {
     FlowState.DISABLED: "disabled",
     FlowState.OPEN: "failing",
     FlowState.HALF_OPEN: "failing",
-    FlowState.THROTTLED: "throttled",
+    FlowState.THROTTLED: "rate-limited",
 }
 # What is true of each halt, and what to do before it is tried.
 _SAYS = {
@@ -35,12 +35,12 @@ _SAYS = {
     " from now on; what is dead already is sent again from the page of dead letters.",
     "failing": "It is left alone because it kept failing. One small request tries it at once; three"
     " answers open the way for all. If it is still down, it is left alone for 30 s again.",
-    "throttled": "It has asked for a wait. It is sent to at once, whatever it has asked for.",
+    "rate-limited": "It has asked for a wait. It is sent to at once, whatever it has asked for.",
 }
 
 
 def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
-    """Paused, held, disabled, failing, throttled, or nothing: a person's word ends these."""
+    """Paused, held, disabled, failing, rate-limited, or nothing: a person's word ends these."""
     if destination is None:
         return ""
     if destination.is_disabled:
@@ -65,7 +65,7 @@ def halt_fact(
     link: Child = tag("a", "Try now …", href=path) if may_resume else ""
     until_ms = flow.until_ms if flow else 0
     ends = "until a person says to try it now"
-    if halt in {"failing", "throttled"} and until_ms:
+    if halt in {"failing", "rate-limited"} and until_ms:
         ends = f"next try at {wording.clock(until_ms)}"
     return fragment(tag("span", f"{halt}, {ends}", class_="warn"), " ", link)
 
@@ -78,7 +78,7 @@ async def resume_page(asked: PageRequest) -> Page:
     # Asked for in any case: the gateway may refuse whoever looks.
     version = await asked.control.version(*control_path(destination))
     name, path = code(destination.id), f"/streams/{destination.id}"
-    backlog = f"{wording.plural(waiting, 'event')} on the way to it or waiting for it."
+    backlog = f"{wording.plural(waiting, 'event')} queued or waiting for it."
     content = (
         (
             tag("h1", "Try ", name, " now?"),

@@ -1,4 +1,4 @@
-"""Draws where the time of an event goes: the shares of each node, and their times as numbers."""
+"""Draws where the time of an event goes: the shares of each stage, and their times as numbers."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,14 @@ from observe.console.page_context import slowest
 from observe.console.parts import charts, wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pictures import swatch
-from observe.console.parts.pieces import section, table
+from observe.console.parts.pieces import section, table, term
 from observe.lag.time_shares import time_shares
+from shared.glossary import STAGE_WORDS
 from shared.proof.overview import DestinationView, Node, Quantiles
 
 # In the order of the way; and of their colours, in which pipelines came last.
 _NODES = tuple(node.value for node in Node)
 _COLOURS = (*(node for node in _NODES if node != Node.PIPELINE.value), Node.PIPELINE.value)
-# What takes time there is not Kafka: events lie in it until their turn comes.
-_SAID = {Node.KAFKA.value: "queued, waiting for the delivery worker"}
 
 
 def lag_section(destinations: Sequence[DestinationView]) -> Safe:
@@ -25,7 +24,9 @@ def lag_section(destinations: Sequence[DestinationView]) -> Safe:
         return NOTHING
     total_ms = sum(mean_ms for _, mean_ms in shares)
     parts = [
-        charts.Part(f"{_said(node)} {_percent(mean_ms, total_ms)}", mean_ms, _COLOURS.index(node))
+        charts.Part(
+            f"{STAGE_WORDS[node]} {_percent(mean_ms, total_ms)}", mean_ms, _COLOURS.index(node)
+        )
         for node, mean_ms in shares
     ]
     says = ", ".join(part.name for part in parts)
@@ -43,7 +44,7 @@ def _times(shown: DestinationView) -> Safe:
     total_ms = sum(mean_ms for _, mean_ms in shares)
     rows: list[list[Child]] = [
         [
-            fragment(swatch(_COLOURS.index(name)), _said(name)),
+            fragment(swatch(_COLOURS.index(name)), term(STAGE_WORDS[name])),
             _percent(mean_ms, total_ms),
             *_quantiles(process.get(name)),
         ]
@@ -55,12 +56,8 @@ def _times(shown: DestinationView) -> Safe:
     ):
         if whole is not None:
             rows.append([name, "", *_quantiles(whole)])
-    heads = ("Node", "Share", "Mean", "p50", "p95", "p99")
-    return table(heads, rows, caption="Time at each node", numbers_from=1)
-
-
-def _said(node: str) -> str:
-    return _SAID.get(node, node)
+    heads = ("Stage", "Share", "Mean", "p50", "p95", "p99")
+    return table(heads, rows, caption="Time at each stage", numbers_from=1)
 
 
 def _quantiles(quantiles: Quantiles | None) -> list[str]:

@@ -156,7 +156,7 @@ def _footer(around: Around) -> Safe:
             " Sign-in is off, because this console listens on this machine only:"
             " who can open this page may change everything."
         )
-    return tag("footer", tag("p", says))
+    return tag("footer", tag("p", says, " ", tag("a", "What the words mean", href="/words")))
 
 
 def _region(region: Region) -> Safe:

@@ -9,6 +9,7 @@ from observe.console.parts import charts, wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, event_path, path_of, section, table
 from shared.event.times import MINUTE_MS, minute_of
+from shared.glossary import MINUTE_WORDS, STAGE_WORDS
 from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 
 # An hour, as people look back.
@@ -22,7 +23,8 @@ _MUCH = 0.01
 _LEVELS = (
     ("empty", "no events"),
     ("complete", "nothing lost"),
-    ("open", "not settled yet"),
+    ("waiting", "nothing lost; some wait or are dead"),
+    ("open", "check pending"),
     ("blind", "cannot tell"),
     ("some", "loss"),
     ("much", "loss over 1 %"),
@@ -69,7 +71,7 @@ def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Saf
         "Loss by minute",
         table(heads, rows, caption="Loss by minute", numbers_from=2),
         tag("ul", keys, class_="legend"),
-        note="Sets of event ids, compared node by node once a minute has settled."
+        note="Sets of event ids, compared stage by stage once a minute is checked."
         + (f" {_ROWS_MAX} of {len(destinations):,} are shown: who lost most, then who is worst."
            if len(destinations) > _ROWS_MAX else ""),
     )  # fmt: skip
@@ -108,7 +110,7 @@ def minutes_table(view: DestinationView) -> Safe:
         [
             "wild event times" if books.minute_ms is None
             else wording.moment(books.minute_ms)[:16],
-            books.state.value,
+            MINUTE_WORDS[books.state.value],
             _where_lost(books) or books.problem or "",
             *map(wording.count, (books.acked, books.delivered, books.waiting, books.dead)),
             wording.count(books.lost_count),
@@ -120,7 +122,7 @@ def minutes_table(view: DestinationView) -> Safe:
     listed = [
         [
             _event_link(view.stream, event.event_id),
-            event.node.value,
+            STAGE_WORDS[event.node.value],
             tag("code", f"{event.topic}, partition {event.partition}, offset {event.offset}"),
         ]
         for event in missing[:100]
@@ -153,6 +155,9 @@ def heat_level(books: MinuteBooks | None) -> str:
         return "empty"
     if books.lost_count:
         return "much" if books.lost_part > _MUCH else "some"
+    if books.state is MinuteState.COMPLETE and books.waiting + books.dead:
+        # Nothing is lost, and not all has arrived.
+        return "waiting"
     return _LEVEL_OF[books.state]
 
 
@@ -167,7 +172,7 @@ def _heat_cell(books: MinuteBooks | None, at_ms: int) -> _Cell:
 
 def _where_lost(books: MinuteBooks) -> str:
     return ", ".join(
-        f"{wording.count(number)} lost at {node.value}"
+        f"{wording.count(number)} lost at {STAGE_WORDS[node.value]}"
         for node, number in books.lost.items()
         if number
     )

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 from observe.console.parts import wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from shared.event.topics import pipeline_of
+from shared.glossary import hint_of, word_of
 from shared.proof.balance import Balance
 from shared.proof.overview import DestinationView, Quantiles, StreamVerdict
 
@@ -14,6 +15,14 @@ def badge(verdict: StreamVerdict) -> Safe:
     """The verdict: a word, a shape and a colour, in this order of importance."""
     kind = verdict.value.lower().replace(" ", "-")
     return tag("span", verdict.value, class_=f"word {kind}")
+
+
+def term(name: str) -> Child:
+    """A name; with its meaning, for whoever points at it or comes to it by keyboard."""
+    word = word_of(name)
+    if word is None:
+        return name
+    return tag("a", name, href=f"/words#{word.anchor}", title=hint_of(word), class_="term")
 
 
 def path_of(view: DestinationView) -> str:
@@ -29,7 +38,7 @@ def table(
     head = tag(
         "tr",
         [
-            tag("th", name, scope="col", class_="number" if at >= numbers_from else None)
+            tag("th", term(name), scope="col", class_="number" if at >= numbers_from else None)
             for at, name in enumerate(heads)
         ],
     )
@@ -78,7 +87,7 @@ def books(
     acked: int | None = None,
     paths: Mapping[str, str],
 ) -> Safe:
-    """What adds up: acked = delivered + on their way + waiting + dead + unaccounted.
+    """What adds up: acked = delivered + queued + waiting + dead + unaccounted.
 
     `acked` for several destinations: an event counts once, and is due to each of them. `paths`: by
     the name of a count, where what it counts is.
@@ -93,7 +102,7 @@ def books(
     figures = (
         *whole,
         ("delivered", "delivered", total.delivered, ""),
-        ("pending", "on their way", total.pending, ""),
+        ("pending", "queued", total.pending, ""),
         ("waiting", "waiting for a retry", total.waiting, ""),
         ("dead", "dead letters", total.dead, "warn" if total.dead else ""),
         ("unaccounted", "unaccounted", total.unaccounted, "bad" if total.unaccounted else "good"),
@@ -112,7 +121,7 @@ def figures_list(figures: Sequence[tuple[str, int, str, str]], *, kind: str) -> 
     return tag(
         "dl",
         [
-            tag("div", tag("dt", name), tag("dd", figure(wording.count(number), path)),
+            tag("div", tag("dt", term(name)), tag("dd", figure(wording.count(number), path)),
                 class_=kind or None)
             for name, number, path, kind in figures
         ],
@@ -123,7 +132,7 @@ def figures_list(figures: Sequence[tuple[str, int, str, str]], *, kind: str) -> 
 def facts_list(facts: Sequence[tuple[str, Child]]) -> Safe:
     return tag(
         "dl",
-        [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts],
+        [tag("div", tag("dt", term(name)), tag("dd", value)) for name, value in facts],
         class_="facts card",
     )
 

@@ -85,8 +85,9 @@ def last_answers(view: DestinationView) -> list[tuple[str, str]]:
     """What a destination took last, and what it did not; its own words are shown beside these."""
     facts = []
     if view.lately.total:
-        counts = ("delivered", "refused", "failed", "throttled")
-        said = [f"{getattr(view.lately, name):,} {name}" for name in counts]
+        counts = {"delivered": "delivered", "refused": "refused", "failed": "failed"}
+        counts["throttled"] = "rate-limited"
+        said = [f"{getattr(view.lately, name):,} {what}" for name, what in counts.items()]
         facts.append(("Outcomes of the last 5 min", ", ".join(said)))
     if view.last_ok_at_ms:
         facts.append(("Last taken at", moment(view.last_ok_at_ms)))

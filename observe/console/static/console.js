@@ -100,3 +100,8 @@
   button.hidden = false;
   open();
 })();
+
+// What a word means is shown while the focus is on it; Escape takes that away, the next key not.
+addEventListener("keydown", ({ key }) => {
+  document.documentElement.toggleAttribute("data-read", key === "Escape");
+});

@@ -119,7 +119,7 @@ def test_beside_its_settings_stands_what_the_console_shows_of_it(
     assert json.loads(out) == made
     assert said.splitlines() == [
         "FAILING 0 of 9 delivered in 5 min; 503 since 13:33: no upstream",
-        "Outcomes of the last 5 min: 0 delivered, 0 refused, 9 failed, 0 throttled",
+        "Outcomes of the last 5 min: 0 delivered, 0 refused, 9 failed, 0 rate-limited",
         "Last taken at: 2026-09-21 14:13:19.000Z",
         "Last refusal: 503 at 2026-09-21 14:13:20.000Z",
         "no upstream \\x1b[2J",
@@ -154,7 +154,7 @@ def test_nothing_is_removed_before_somebody_has_seen_what_waits_and_said_yes(
     Metrics().serve(host="127.0.0.1", port=port, pages={BOOKS_PATH: page.to_json})
     code, said = asked("n\n")
     assert code == 1
-    assert "2,000 on their way will not be sent. 3 that wait for a retry become dead" in said
+    assert "2,000 queued events will not be sent. 3 that wait for a retry become dead" in said
     assert "4 dead letters can be read on" in said
     assert "Remove orders/shop?" in said
     assert at(gateway, "show")["url"] == URL
@@ -166,7 +166,7 @@ def test_nothing_is_removed_before_somebody_has_seen_what_waits_and_said_yes(
     # The stream's own removal counts what all of its destinations had.
     stream = ("streams", "delete", "orders", *where)
     result = CliRunner().invoke(app, list(stream), env={"HIFI_GATEWAY": gateway.url}, input="y\n")
-    assert "2,099 on their way" in result.stderr
+    assert "2,099 queued" in result.stderr
     out, said = hifi(gateway, "streams", "list")
     assert (out, said.startswith("orders was removed 20")) == ("", True)
 

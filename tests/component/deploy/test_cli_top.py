@@ -74,7 +74,7 @@ def test_what_events_say_moves_no_cursor(console: RunningConsole) -> None:
 
 
 def test_a_narrow_terminal_gets_fewer_columns_and_no_half_numbers(console: RunningConsole) -> None:
-    for width, shows in (("80", ()), ("100", ("delivered",)), ("150", ("lag by node", "acked"))):
+    for width, shows in (("80", ()), ("100", ("delivered",)), ("150", ("lag by stage", "acked"))):
         printed = top(console.url, "--once", COLUMNS=width).stdout
         head = next(line for line in printed.splitlines() if "destination" in line)
         assert "…" not in printed, printed

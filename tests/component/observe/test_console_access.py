@@ -21,8 +21,16 @@ PATHS = [
     "/events",
     "/events?stream=orders&id=e-1",
     "/keys",
+    "/words",
 ]
-POSTS = ["/events/payload", "/dead/redrive", "/keys/revoke", "/destinations/resume", "/sign-out"]
+POSTS = [
+    "/events/payload",
+    "/events/resend",
+    "/dead/redrive",
+    "/keys/revoke",
+    "/destinations/resume",
+    "/sign-out",
+]
 
 
 def make_key(

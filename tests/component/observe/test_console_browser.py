@@ -34,6 +34,7 @@ PAGES = [
     "/events?stream=orders&id=e-1",
     "/events/newest",
     "/keys",
+    "/words",
 ]
 
 
@@ -130,7 +131,7 @@ def test_a_keyboard_finds_everything(console: RunningConsole, tab: Tab) -> None:
     assert tab.run("document.activeElement.innerText") == "Skip to content"
     assert tab.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
     seen = []
-    for _ in range(40):
+    for _ in range(80):
         tab.key("Tab")
         said = tab.run("document.activeElement.innerText || document.activeElement.ariaLabel || ''")
         seen.append(said.strip().split("\n")[0])

@@ -1,6 +1,7 @@
 """Pictures of the past in a real Chromium: ranges, axes, read-out, tables, sparklines, size."""
 
 import gzip
+import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -130,7 +131,8 @@ def test_before_there_is_a_past_a_page_says_when_it_begins(client: httpx.Client)
 def test_waiting_for_a_turn_is_not_kafkas_doing(client: httpx.Client) -> None:
     page = client.get("/streams/orders/lake").text
     where = page[page.index("Where time goes") :]
-    assert "queued, waiting for the delivery worker" in where.split("</section>")[0]
+    assert ">queue</a>" in where.split("</section>")[0]
+    assert "waiting for the delivery worker's next turn" in html.unescape(where)
     assert ">kafka" not in where.split("</section>")[0]
 
 

@@ -184,7 +184,7 @@ def test_the_command_says_what_goes_where(gateway: RunningGateway) -> None:
 
     said = hifi(DELIVERED)
     assert "to: queued to go again" in said
-    assert "quiet: left alone: it has not been tried yet" in said
+    assert "quiet: left alone: it has not been tried there yet" in said
     told = json.loads(hifi("--place", "0:0", "--destination", "to", "--json"))
     assert told["destinations"] == {"to": "queued"}
     assert "say which event" in hifi()

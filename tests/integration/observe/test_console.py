@@ -99,7 +99,7 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         # Live: nobody reloads the page.
         tab.wait_for(f"{figures}.includes('delivered 21')", what="its books are there")
         told = tab.run(figures)
-        for part in ("acknowledged 22", "on their way 0", "dead letters 1", "unaccounted 0"):
+        for part in ("acknowledged 22", "queued 0", "dead letters 1", "unaccounted 0"):
             assert part in told
         assert "https://to.example/hook" in tab.text("main")
 
@@ -121,6 +121,12 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         assert "1 sent again." in tab.text("main")
         assert tab.run("document.querySelectorAll('form[action=\"/dead/redrive\"]').length") == 0
         assert "by a person, out of dead letters" in way_of(tab, console, "e21")
+        tab.click_and_load("form[action='/events/resend'] button")
+        assert "Not to to: it waits there for its next attempt anyway." in tab.text("main")
+        way_of(tab, console, "e0")
+        tab.click_and_load("form[action='/events/resend'] button")
+        assert "It goes again to to, within half a minute." in tab.text("main")
+        assert "Sent again to seen/to by a person" in tab.text(".timeline")
 
         tab.open(f"{console}/streams")
         assert tab.run("document.querySelector('#list a[href$=\"/seen\"]').innerText") == STREAM

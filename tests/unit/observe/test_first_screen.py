@@ -6,6 +6,7 @@ from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
 from observe.console.pages.overview_page import headline, overview_page
 from observe.console.parts import wording
+from observe.console.parts.pieces import term
 from observe.console.viewers import ANYBODY, Viewer
 from observe.metrics import ObserveMetrics
 from shared.config.configuration import Configuration
@@ -39,8 +40,8 @@ def test_an_event_counts_once_however_many_destinations_want_it() -> None:
         ("delivered", 2, "/destinations"),
     ):
         figure = f'<a href="{path}" class="figure">{count}</a>'
-        assert f"<dt>{name}</dt><dd>{figure}</dd>" in page
-    assert "<dt>dead letters</dt><dd><span>0</span></dd>" in page
+        assert f"<dt>{term(name)}</dt><dd>{figure}</dd>" in page
+    assert f"<dt>{term('dead letters')}</dt><dd><span>0</span></dd>" in page
 
 
 def test_every_verdict_is_said_of_one_and_of_several() -> None:
@@ -76,7 +77,7 @@ def test_a_destinations_page_shows_its_last_answer_and_nothing_of_it_acts() -> N
     assert "<script" not in said
     assert "&lt;script src=" in said
     assert f"503 at {wording.moment(AT_MS)}" in said
-    assert "3 delivered, 0 refused, 1,200 failed, 0 throttled" in said
+    assert "3 delivered, 0 refused, 1,200 failed, 0 rate-limited" in said
     assert wording.moment(AT_MS - 1_000) in said
     other = destination_page("orders/billing", context, {}, may_resume=True)
     assert other is not None

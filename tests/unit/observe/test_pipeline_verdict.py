@@ -30,7 +30,7 @@ LOST = MinuteBooks(
     ("lane", "more", "verdict", "says"),
     [
         ({}, {}, StreamVerdict.OK, ""),
-        ({"minutes": (LOST,)}, {"problem": "away"}, StreamVerdict.LOSING, "at pipeline"),
+        ({"minutes": (LOST,)}, {"problem": "away"}, StreamVerdict.LOSING, "at the stage pipeline"),
         ({}, {"problem": "Kafka is away"}, StreamVerdict.CANNOT_TELL, "Kafka is away"),
         (
             {},
@@ -51,7 +51,7 @@ LOST = MinuteBooks(
             {"unsettled": Unsettled(2, 0, "its lane has not come to 2 of its events")},
             {},
             StreamVerdict.CANNOT_TELL,
-            "2 minutes are not settled",
+            "2 minutes are not checked",
         ),
         ({"oldest_age_s": 31.0}, {}, StreamVerdict.SLOW, "the oldest event is 31 s old"),
         ({"since_accepted": quantiles(40_000)}, {}, StreamVerdict.SLOW, "95 % of events"),

@@ -69,7 +69,7 @@ def a_view(
 
 def test_a_loss_names_who_lost() -> None:
     found = stream_verdict(a_view(0, None, None, [LOSING]), TO, slow_after_s=30, now_ms=NOW_MS)
-    assert found.reason == "2 events were lost in the last hour, at kafka"
+    assert found.reason == "2 events were lost in the last hour, at the stage queue"
 
 
 @pytest.mark.parametrize(("silent", "age", "lag", "minutes", "blindness", "verdict", "why"), TABLE)
@@ -177,10 +177,10 @@ def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
 @pytest.mark.parametrize(
     ("unsettled", "words"),
     [
-        (Unsettled(1, 0, "why"), "1 minute is not settled; 1970-01-01 00:00 UTC: why"),
+        (Unsettled(1, 0, "why"), "1 minute is not checked; 1970-01-01 00:00 UTC: why"),
         (
             Unsettled(2_000, None, "why"),
-            "2,000 minutes are not settled; events with a wild time: why",
+            "2,000 minutes are not checked; events with a wild time: why",
         ),
     ],
 )
