@@ -21,6 +21,8 @@ from observe.console.authentication import COOKIE, SignedOut, form_of, local_pat
 from observe.console.live import STREAMS_MAX, Live
 from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest, Sources
+from observe.console.pages.alerts_page import PATH as ALERTS
+from observe.console.pages.alerts_page import alerts_page, runbooks_page
 from observe.console.pages.dead_page import confirm_page, dead_page, redrive
 from observe.console.pages.destination_pages import destination_page, destinations_page
 from observe.console.pages.event_page import event_page, show_payload
@@ -39,6 +41,7 @@ from observe.console.pages.table_pages import PATH as TABLES
 from observe.console.pages.table_pages import table_page, tables_page
 from observe.console.parts.layout import Page
 from observe.console.parts.pictures import ASKED as PICTURES_ASKED
+from observe.console.parts.runbooks import PATH as RUNBOOKS
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.proof.overview import Overview
@@ -64,6 +67,7 @@ class Views:
             route("GET", "/", self.made_page),
             route("GET", STREAMS, self.made_page),
             route("GET", "/destinations", self.made_page),
+            route("GET", ALERTS, self.made_page),
             route("GET", "/pipelines", self.made_page),
             route("GET", "/pipelines/{pipeline}", self.made_page),
             route("GET", "/streams/{stream}", self.made_page),
@@ -80,6 +84,8 @@ class Views:
             route("GET", "/dead/redrive", confirm_page, for_admins=True),
             route("POST", "/dead/redrive", redrive, for_admins=True),
             route("GET", "/words", words_page),
+            route("GET", RUNBOOKS, runbooks_page),
+            route("GET", f"{RUNBOOKS}/{{name}}", runbooks_page),
             route("GET", "/keys", keys_page),
             route("GET", "/keys/revoke", revoke_page, for_admins=True),
             route("POST", "/keys/revoke", revoke, for_admins=True),
@@ -176,6 +182,8 @@ class Views:
                 page = streams_page(context, asked)
             case ["destinations"]:
                 page = destinations_page(context)
+            case ["alerts"]:
+                page = alerts_page(context)
             case ["pipelines"]:
                 page = pipelines_page(context)
             case ["pipelines", pipeline]:

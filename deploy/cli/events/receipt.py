@@ -8,6 +8,7 @@ import typer
 from deploy.cli import options
 from deploy.cli.printing import harmless, out, print_json, print_table, talk, when
 from observe.console.parts import wording
+from shared.glossary import COUNT_WORDS
 from shared.runtime.control_client import ControlClient
 
 # A screen of events.
@@ -44,8 +45,7 @@ def receipt(
     out.print(f"{events} accepted at {when(answer['accepted_at_ms'])}"
               f" in {harmless(answer['stream'])}")  # fmt: skip
     for name, counts in answer["destinations"].items():
-        counted = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-        out.print(f"{harmless(name)}: {counted}")
+        out.print(f"{harmless(name)}: {_counted(counts)}")
     heads = ("event", "place", "destination", "state", "since", "reason", "attempts", "")
     print_table(heads, [row for each in answer["events"] for row in _rows(each)])
     # An older gateway does not say.
@@ -60,14 +60,20 @@ def receipt(
         talk.print("not everything could be read, or is in Kafka yet: ask again", style="yellow")
 
 
+def _counted(counts: Mapping[str, int]) -> str:
+    """How many are where, in the words of the books."""
+    return ", ".join(
+        f"{count:,} {COUNT_WORDS.get(state, state)}" for state, count in counts.items() if count
+    )
+
+
 def _print_hop(hop: Mapping[str, Any]) -> None:
     """What a pipeline has made of them, and where that is by now."""
     made = wording.plural(hop["count"], "event")
     pipeline, reads, stream = (harmless(hop[name]) for name in ("pipeline", "reads", "stream"))
     out.print(f"\nthe pipeline {pipeline} made {made} of what it read in {reads}: in {stream}")
     for name, counts in hop["destinations"].items():
-        counted = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-        out.print(f"{harmless(name)}: {counted}")
+        out.print(f"{harmless(name)}: {_counted(counts)}")
     heads = ("event", "made of", "place", "destination", "state", "since", "reason", "attempts", "")
     rows = [(row[0], each["of"], *row[1:]) for each in hop["events"] for row in _rows(each)]
     print_table(heads, rows)
@@ -118,7 +124,7 @@ def _rows(event: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             harmless(event["id"]),
             place,
             harmless(name),
-            outcome["state"],
+            COUNT_WORDS.get(outcome["state"], outcome["state"]),
             when(outcome["at_ms"]) if "at_ms" in outcome else "-",
             harmless(outcome.get("reason", "-")),
             str(outcome.get("attempts", "-")),

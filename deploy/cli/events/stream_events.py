@@ -19,6 +19,7 @@ from deploy.cli.printing import (
     value_text,
     when,
 )
+from shared.glossary import COUNT_WORDS
 from shared.retry.resend import LEFT_ALONE
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError
@@ -68,7 +69,8 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
         time = f"{when(self.stored_at_ms)}.{self.stored_at_ms % 1000:03}"
         key = () if self.key is None else (f"key={harmless(self.key)}",)
         by = (f"restored by {harmless(self.restored_by)}",) if self.restored_by else ()
-        now = [harmless(f"{name}={at['state']}") for name, at in self.destinations.items()]
+        states = {name: at["state"] for name, at in self.destinations.items()}
+        now = [harmless(f"{name}={COUNT_WORDS.get(at, at)}") for name, at in states.items()]
         said = (time, self.place, harmless(self.id), *key, *by, *now, value_text(self.value))
         return "  ".join(said)
 
@@ -97,7 +99,7 @@ def list_events(
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(help="Only those of the page that are delivered, waiting, dead or pending."),
+        typer.Option(help="Only what is delivered, waiting, dead or pending (queued)."),
     ] = None,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only those stored until then.")

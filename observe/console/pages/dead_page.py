@@ -1,6 +1,7 @@
 """The page of dead letters: filters, what was given up and why, and re-drive, counted first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from shlex import quote
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,6 +26,9 @@ from observe.console.parts.pieces import (
 
 log = structlog.get_logger()
 
+# As many as somebody looks through to choose one.
+_KNOWN_MAX = 200
+
 
 async def dead_page(asked: PageRequest) -> Page:
     filters, letters = asked.filters, await asked.letters()
@@ -34,7 +38,7 @@ async def dead_page(asked: PageRequest) -> Page:
         tag("h1", "Dead letters"),
         tag("p", "What was given up, and why. Nothing is thrown away for 30 days.", class_="lead"),
         done_note("" if sent is None else f"{wording.count(sent)} sent again."),
-        _filters(filters, asked.streams),
+        _filters(filters, asked.streams, _known(asked, letters)),
         tag(
             "p",
             tag("strong", said),
@@ -48,6 +52,7 @@ async def dead_page(asked: PageRequest) -> Page:
     elif letters.redrivable:
         content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
     content += [_rows(letters), _pager(filters, letters, is_first=not asked.field("before"))]
+    content += [_export_note(filters)] if letters.newest else []
     return still_page("Dead letters", "/dead", "dead", content, status=said)
 
 
@@ -118,23 +123,49 @@ def _pager(filters: Mapping[str, str], letters: Letters, *, is_first: bool) -> S
     return pager(links, "More dead letters")
 
 
-def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:
+def _filters(
+    filters: Mapping[str, str], streams: Sequence[str], known: Mapping[str, Collection[str]]
+) -> Safe:
     everything = tag("option", "all", value="")
     return form(
         "get",
         "/dead",
         {},
         stream_choice(streams, filters.get("stream", ""), first=everything),
-        [_field(FILTERS[name], name, filters.get(name, "")) for name in list(FILTERS)[1:]],
+        [
+            _field(FILTERS[name], name, filters.get(name, ""), known.get(name, ()))
+            for name in list(FILTERS)[1:]
+        ],
         tag("button", "Filter", type="submit"),
         tag("a", "Clear", href="/dead") if filters else NOTHING,
         class_="row card pad",
     )
 
 
-def _field(says: str, name: str, value: str) -> Safe:
-    field = tag("input", name=name, value=value, size=16, autocomplete="off", spellcheck="false")
-    return tag("label", f"{says} ", field)
+def _field(says: str, name: str, value: str, known: Collection[str]) -> Safe:
+    """A field for any text, with what there is to choose from."""
+    field = tag("input", name=name, value=value, size=16, autocomplete="off", spellcheck="false",
+                list=f"known-{name}" if known else None)  # fmt: skip
+    options = [tag("option", value=each) for each in sorted(known)[:_KNOWN_MAX]]
+    listed = tag("datalist", options, id=f"known-{name}") if known else NOTHING
+    return tag("label", f"{says} ", field, listed)
+
+
+def _known(asked: PageRequest, letters: Letters) -> dict[str, set[str]]:
+    """What is there to be chosen from: the viewer's destinations, and reasons of what is shown."""
+    there = asked.context.configuration.destinations.values()
+    return {
+        "destination": {each.name for each in there if each.stream in asked.streams},
+        "reason": {letter["reason"] for letter in letters.newest},
+    }
+
+
+def _export_note(filters: Mapping[str, str]) -> Safe:
+    """How to have what matches in a file."""
+    chosen = "".join(f" --{name} {quote(value)}" for name, value in filters.items())
+    command = f"hifi dead export{chosen} > dead.ndjson"
+    says = " has them in a file, with what they say."
+    return tag("p", code(command), says, class_="quiet")
 
 
 def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
@@ -146,7 +177,7 @@ def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
 def _rows(letters: Letters) -> Safe:
     if not letters.newest:
         return tag("p", "Nothing here was given up.", class_="none")
-    heads = ("Event", "Destination", "Reason", "Last answer", "Attempts", "Died", "")
+    heads = ("Event", "Destination", "Reason", "Last answer", "Attempts", "Died", "Since")
     rows: list[list[Child]] = [
         [
             tag("a", letter["id"], href=event_path(letter["stream"], letter["id"])),
@@ -154,7 +185,7 @@ def _rows(letters: Letters) -> Safe:
             code(letter["reason"]),
             _last_answer(letter) or wording.NONE,
             str(letter.get("attempts", "")),
-            wording.moment(letter["dead_at_ms"]),
+            tag("time", wording.moment(letter["dead_at_ms"])),
             "sent again" if letter["redriven"] else "",
         ]
         for letter in letters.newest

@@ -25,6 +25,7 @@ from observe.console.parts.pieces import (
     section,
     table,
 )
+from observe.console.parts.runbooks import OF_VERDICT, runbook_link
 from shared.config.destination import Destination
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
@@ -32,6 +33,8 @@ from shared.flow.flow_record import FlowRecord
 from shared.glossary import CAUSE_WORDS
 from shared.proof.overview import DestinationView, StreamVerdict
 
+# A busy delivery worker gives several signs a second: less than this is its heartbeat.
+_SILENT_S = 4.0
 # A closed breaker is what electricians call it; to everybody else it says the opposite.
 _STATES = {
     FlowState.CLOSED: "as usual",
@@ -160,8 +163,10 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
     is_tried = flow is not None and halt_of(configured, flow) in {"", "failing", "rate-limited"}
     if failing and is_tried:
         facts.insert(1, ("Nothing but failures", failing))
-    if view.silent_s:
+    if view.silent_s >= _SILENT_S:
         facts.append(("No sign of its delivery worker for", wording.duration(view.silent_s)))
+    if view.verdict in OF_VERDICT:
+        facts.append(("What to do", runbook_link(OF_VERDICT[view.verdict])))
     if view.balance.dead:
         path = dead_path(stream=view.stream, destination=view.name)
         said = wording.plural(view.balance.dead, "event")

@@ -12,13 +12,7 @@ from observe.console.parts import wording
 from observe.console.parts.json_text import json_lines
 from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import (
-    code,
-    done_note,
-    event_path,
-    facts_list,
-    stream_choice,
-)
+from observe.console.parts.pieces import code, done_note, event_path, facts_list, stream_choice
 from observe.lag.trouble import words_of
 from shared.event.envelope import DEAD_AT, REASON
 from shared.event.record import Origin

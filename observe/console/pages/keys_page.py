@@ -18,8 +18,9 @@ log = structlog.get_logger()
 async def keys_page(asked: PageRequest) -> Page:
     content: list[Child] = [
         tag("h1", "Keys"),
-        tag("p", "Only hashes are kept, so no key can be shown again. New ones are made with ",
-            code("PUT /v1/keys/NAME"), ".", class_="lead"),
+        tag("p", "Only hashes are kept, so no key can be shown again. ",
+            code("hifi keys create NAME"), " makes a new one, ", code("hifi keys rotate NAME"),
+            " a second secret for one that there is.", class_="lead"),
         done_note("The key is revoked." if asked.field("done") == "revoked" else ""),
         _rows(asked),
     ]  # fmt: skip
@@ -58,8 +59,10 @@ async def revoke(asked: PageRequest) -> Response:
 
 def _rows(asked: PageRequest) -> Safe:
     if not asked.keys:
-        return tag("p", "There is no key yet.", class_="none")
-    heads = ("Key", "Tenant", "May", "Streams", "Active secrets", "Expires", "")
+        none = "There is no key yet. The first is made with the operator key: "
+        made = code("hifi keys create root --scope admin")
+        return tag("p", none, made, ".", class_="none")
+    heads = ("Key", "Tenant", "May", "Streams", "Active secrets", "Expires", "Change")
     rows: list[list[Child]] = [
         [
             code(key.id),

@@ -1,6 +1,6 @@
 """The page of the newest events of a stream, as the gateway finds them in the log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +19,7 @@ from observe.console.parts.pieces import (
     stream_choice,
     table,
 )
+from shared.glossary import COUNT_WORDS
 
 # By what events are picked, as the gateway calls it.
 _PICKED = ("destination", "outcome", "until", "key", "request", "contains")
@@ -64,8 +65,9 @@ def _choice(asked: PageRequest, stream: str, picked: Mapping[str, str]) -> Safe:
         "/events/newest",
         {},
         stream_choice(asked.streams, stream),
-        _select("Destination", "destination", names, picked, first="any"),
-        _select("By now", "outcome", OUTCOMES, picked, first="anything"),
+        _select("Destination", "destination", {name: name for name in names}, picked, first="any"),
+        _select("By now", "outcome", {name: COUNT_WORDS[name] for name in OUTCOMES}, picked,
+                first="anything"),
         field("Stored until (UTC)", "until", type="datetime-local"),
         field("Ordering key", "key", size="16"),
         field("Request id", "request", size="36"),
@@ -78,11 +80,11 @@ def _choice(asked: PageRequest, stream: str, picked: Mapping[str, str]) -> Safe:
 
 
 def _select(
-    label: str, name: str, values: Sequence[str], picked: Mapping[str, str], *, first: str
+    label: str, name: str, values: Mapping[str, str], picked: Mapping[str, str], *, first: str
 ) -> Safe:
     options = [
-        tag("option", text or first, value=text, selected=text == picked.get(name, ""))
-        for text in ("", *values)
+        tag("option", says, value=value, selected=value == picked.get(name, ""))
+        for value, says in {"": first, **values}.items()
     ]
     return tag("label", f"{label} ", tag("select", options, name=name))
 
@@ -118,7 +120,8 @@ def _rows(stream: str, found: dict[str, Any]) -> Safe:
 
 def _by_now(destinations: Mapping[str, Mapping[str, Any]]) -> str:
     return ", ".join(
-        f"{name}: {at['state']}" + (f" ({at['reason']})" if at.get("reason") else "")
+        f"{name}: {COUNT_WORDS.get(at['state'], at['state'])}"
+        + (f" ({at['reason']})" if at.get("reason") else "")
         for name, at in destinations.items()
     )
 

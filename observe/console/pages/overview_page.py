@@ -34,6 +34,8 @@ from shared.proof.overview import (
     UnknownView,
 )
 
+# As many destinations as somebody reads, the worst first.
+_ROWS_MAX = 100
 # Where each figure of the first screen leads.
 _PATHS = {
     "acked": "/streams",
@@ -174,12 +176,21 @@ def _streams(context: PageContext, ordered: Sequence[DestinationView]) -> Safe:
     lonely = [stream for stream in streams if stream.name not in taken]
     listed = section(
         "Streams",
-        destinations_table(ordered, caption="Verdict of each stream, worst first")
+        destinations_table(ordered[:_ROWS_MAX], caption="Verdict of each stream, worst first")
         if ordered
         else NOTHING,
+        _others(len(ordered) - _ROWS_MAX),
         _without(lonely),
     )
     return fragment(steps, listed)
+
+
+def _others(count: int) -> Safe:
+    """The way to those that have no row here."""
+    if count <= 0:
+        return NOTHING
+    return tag("p", f"{count:,} more: ", tag("a", "all destinations", href="/destinations"), ".",
+               class_="note")  # fmt: skip
 
 
 def _without(lonely: Sequence[StreamView]) -> Safe:

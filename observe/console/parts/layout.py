@@ -11,6 +11,7 @@ _PAGES = (
     ("/destinations", "Destinations"),
     ("/pipelines", "Pipelines"),
     ("/tables", "Tables"),
+    ("/alerts", "Alerts"),
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
     ("/keys", "Keys"),

@@ -156,6 +156,7 @@ def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
         _, out, err = hifi(gateway, "receipt", request_id, "--after", "2:11")
         assert ("e-1" in out, "e-2" in out, "--after" in err) == (False, True, False)
         config.configuration = replace(config.configuration, destinations={CRM.id: CRM})
+        assert "crm: 2 queued" in hifi(gateway, "receipt", request_id, "--event", "e-2")[1]
         kept.is_whole = False
         assert "crm: 2 unknown" in hifi(gateway, "receipt", request_id, "--event", "e-2")[1]
         with pytest.raises(UsageError, match="bad_request_id"):

@@ -18,19 +18,11 @@ PATHS = [
     "/streams/orders/billing",
     "/dead",
     "/dead/redrive",
-    "/events",
     "/events?stream=orders&id=e-1",
     "/keys",
     "/words",
 ]
-POSTS = [
-    "/events/payload",
-    "/events/resend",
-    "/dead/redrive",
-    "/keys/revoke",
-    "/destinations/resume",
-    "/sign-out",
-]
+POSTS = ["/events/payload", "/dead/redrive", "/keys/revoke", "/destinations/resume", "/sign-out"]
 
 
 def make_key(

@@ -35,6 +35,9 @@ PAGES = [
     "/events/newest",
     "/keys",
     "/words",
+    "/alerts",
+    "/runbooks",
+    "/runbooks/HifiLoss",
 ]
 
 

@@ -222,7 +222,7 @@ def test_of_many_those_that_lost_most_have_a_row_in_the_loss_by_minute(
     assert "50 of 200 are shown: who lost most, then who is worst." in loss
     first = loss.split("<tbody>")[1].split("</tr>")[0]
     assert "orders/shop-198" in first
-    assert "3 lost at kafka, of 200 events" in first
+    assert "3 lost at queue, of 200 events" in first
     # What is alike is one cell.
     assert first.count("<rect") < 10
     assert re.search(r"\d\d:\d\d to \d\d:\d\d: nothing lost", first)

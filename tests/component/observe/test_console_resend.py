@@ -78,7 +78,6 @@ def test_a_button_sends_an_event_again_without_any_script(
     assert wanted.event.origin == ORIGIN
 
 
-@pytest.mark.usefixtures("sent")
 def test_what_the_gateway_does_not_send_again_is_one_sentence(
     console: RunningConsole, client: httpx.Client, sent: list[Resend]
 ) -> None:
@@ -94,6 +93,8 @@ def test_what_the_gateway_does_not_send_again_is_one_sentence(
     assert gone.status_code == 404
     assert "There is no such event in orders." in gone.text
     assert client.post("/events/resend", data={**form, "stream": "nobodys"}).status_code == 404
+    forged = {**form, "csrf": "0" * 64, "destination": "billing"}
+    assert client.post("/events/resend", data=forged).status_code == 403
     assert sent == []
 
 
