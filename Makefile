@@ -55,8 +55,8 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 programs: # what tests use besides Python and Java
 	@.ci/programs
 
-# What the examples for JavaScript use besides the client.
-PACKAGES := examples/javascript/node_modules/.synced
+# What the examples for JavaScript use besides the client, and what looks at pages for those who cannot.
+PACKAGES := examples/javascript/node_modules/.synced tests/packages/axe/node_modules/.synced
 
 test: programs .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) ## all tests: real Kafka, real Spark, real HTTP
 	@# Two at a time: what checks takes one core, and tests wait half of their time.
@@ -129,7 +129,7 @@ chaos: .venv/.synced ## all of Hifi under random trouble, then its books against
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## remove what make has made here; data/ stays
-	rm -rf build dist examples/javascript/node_modules .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf build dist $(dir $(PACKAGES)) .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 .venv/.synced: pyproject.toml uv.lock $(UV)
 	@$(UV) sync --quiet --frozen --compile-bytecode --extra local --python '$(PYTHON)'
@@ -149,9 +149,9 @@ clean: ## remove what make has made here; data/ stays
 	@$(UV) sync --quiet --frozen --inexact --extra local --group docs --python $(BIN)/python
 	@touch $@
 
-$(PACKAGES): examples/javascript/package-lock.json
-	@cd examples/javascript && npm ci --silent --no-audit --no-fund && touch node_modules/.synced \
-		|| echo 'npm could not install the packages of examples/javascript: those examples are not tried.'
+%/node_modules/.synced: %/package-lock.json
+	@cd $* && npm ci --silent --no-audit --no-fund && touch node_modules/.synced \
+		|| echo 'npm could not install the packages of $*: what needs them is not tried.'
 
 .venv/.aws-synced: .venv/.synced
 	@command -v node >/dev/null || { echo 'The CDK runs on node: install it (Debian: apt install nodejs)'; exit 1; }

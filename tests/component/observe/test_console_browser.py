@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -39,6 +40,17 @@ PAGES = [
     "/runbooks",
     "/runbooks/HifiLoss",
 ]
+# Also what is refused, and what asks for a key.
+FURTHER_PAGES = [
+    "/events",
+    "/pipelines",
+    "/streams/orders/lake?range=6h&table=lag",
+    "/sign-in",
+    "/no",
+]
+AXE = Path(__file__).parents[2] / "packages/axe/node_modules/axe-core/axe.min.js"
+_AXE_FINDS = """axe.run(document).then(found => found.violations.flatMap(
+    each => each.nodes.map(node => `${each.id}: ${node.html.slice(0, 200)}`)))"""
 
 
 @pytest.fixture
@@ -89,6 +101,24 @@ def test_texts_stand_out_from_their_ground(
         for path in ("/", "/destinations"):
             tab.open(console.url + path)
             assert tab.run(script) == [], path
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="no axe-core: npm ci in tests/packages/axe")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_axe_finds_nothing_on_any_page(
+    console: RunningConsole, browser: Browser, scheme: Literal["light", "dark"], width: int
+) -> None:
+    fill(console)
+    console.show(overview(unaccounted=3))
+    axe = AXE.read_text()
+    with browser.page(scheme=scheme, width=width, is_phone=width < 500) as tab:
+        tab.open(f"{console.url}/words")
+        tab.run(f"{axe}; document.body.append(document.createElement('img'))")
+        assert any(it.startswith("image-alt: <img>") for it in tab.run(_AXE_FINDS))
+        for path in (*PAGES, *FURTHER_PAGES):
+            tab.open(console.url + path)
+            tab.run(f"{axe}; 0")
+            assert tab.run(_AXE_FINDS) == [], path
 
 
 def test_what_changes_is_seen_without_a_reload(console: RunningConsole, tab: Tab) -> None:
