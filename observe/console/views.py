@@ -24,6 +24,7 @@ from observe.console.page_request import PageRequest, Sources
 from observe.console.pages.alerts_page import PATH as ALERTS
 from observe.console.pages.alerts_page import alerts_page, runbooks_page
 from observe.console.pages.dead_page import confirm_page, dead_page, redrive
+from observe.console.pages.destination_pages import PATH as DESTINATIONS
 from observe.console.pages.destination_pages import destination_page, destinations_page
 from observe.console.pages.event_page import event_page, show_payload
 from observe.console.pages.keys_page import keys_page, revoke, revoke_page
@@ -35,13 +36,14 @@ from observe.console.pages.resend_form import PATH as RESEND
 from observe.console.pages.resend_form import resend
 from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume, resume_page
-from observe.console.pages.stream_pages import ASKED, stream_page, streams_page
 from observe.console.pages.stream_pages import PATH as STREAMS
+from observe.console.pages.stream_pages import stream_page, streams_page
 from observe.console.pages.table_pages import PATH as TABLES
 from observe.console.pages.table_pages import table_page, tables_page
 from observe.console.parts.layout import Page
 from observe.console.parts.pictures import ASKED as PICTURES_ASKED
 from observe.console.parts.runbooks import PATH as RUNBOOKS
+from observe.console.parts.search_list import ASKED
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.proof.overview import Overview
@@ -66,7 +68,7 @@ class Views:
         return [
             route("GET", "/", self.made_page),
             route("GET", STREAMS, self.made_page),
-            route("GET", "/destinations", self.made_page),
+            route("GET", DESTINATIONS, self.made_page),
             route("GET", ALERTS, self.made_page),
             route("GET", "/pipelines", self.made_page),
             route("GET", "/pipelines/{pipeline}", self.made_page),
@@ -159,7 +161,7 @@ class Views:
         """The page as it is now; made once for all who look at the same."""
         context = self._sources.context()
         # What else a query says is nothing to these pages.
-        names = ASKED if path == STREAMS else PICTURES_ASKED
+        names = ASKED if path in {STREAMS, DESTINATIONS} else PICTURES_ASKED
         asked = {name: fields[name] for name in names if name in fields}
         key = (path, tuple(asked.items()), viewer.tenant, viewer.streams, viewer.may_change)
         made = self._made.get(key)
@@ -181,7 +183,7 @@ class Views:
             case ["streams"]:
                 page = streams_page(context, asked)
             case ["destinations"]:
-                page = destinations_page(context)
+                page = destinations_page(context, asked)
             case ["alerts"]:
                 page = alerts_page(context)
             case ["pipelines"]:

@@ -18,12 +18,11 @@ from observe.console.parts.runbooks import (
     runbooks,
     shown,
 )
+from observe.console.parts.search_list import ROWS_MAX
 from shared.event.topics import pipeline_of
 from shared.proof.overview import DestinationView
 
 PATH = "/alerts"
-# As many as somebody reads; where there are more, the list of destinations has them all.
-ROWS_MAX = 100
 
 
 def alerts_page(context: PageContext) -> Page:
@@ -40,7 +39,9 @@ def alerts_page(context: PageContext) -> Page:
         else nothing_yet("What stands here wakes somebody, or waits for the morning.")
     )
     more = ill[ROWS_MAX:]
-    rest = tag("p", f"{len(more):,} more: ", tag("a", "all destinations", href="/destinations"))
+    rest = tag(
+        "p", f"{len(more):,} more: ", tag("a", "all of them", href="/destinations?only=trouble")
+    )
     note = tag(
         "p",
         "Prometheus tells people by the same figures, once they have lasted: ",

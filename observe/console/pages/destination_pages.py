@@ -1,6 +1,6 @@
 """The page of one destination, and the list of all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from observe.console.page_context import PageContext, worst_first
 from observe.console.pages.destination_parts import answers_section, settings_section
@@ -11,7 +11,7 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pictures import SPARKS_MAX, pictures_section, sparks
+from observe.console.parts.pictures import pictures_section, sparks
 from observe.console.parts.pieces import (
     badge,
     code,
@@ -26,6 +26,7 @@ from observe.console.parts.pieces import (
     table,
 )
 from observe.console.parts.runbooks import OF_VERDICT, runbook_link
+from observe.console.parts.search_list import ListQuery, SearchList
 from shared.config.destination import Destination
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
@@ -35,6 +36,11 @@ from shared.proof.overview import DestinationView, StreamVerdict
 
 # A busy delivery worker gives several signs a second: less than this is its heartbeat.
 _SILENT_S = 4.0
+PATH = "/destinations"
+# What the list can be narrowed to, and how that is called.
+_ONLY = {"": "all destinations", "trouble": "those in trouble"}
+# So many in trouble are named above the list.
+_NAMED_MAX = 5
 # A closed breaker is what electricians call it; to everybody else it says the opposite.
 _STATES = {
     FlowState.CLOSED: "as usual",
@@ -55,7 +61,7 @@ def destination_page(
         return None
     return Page(
         title=destination_id,
-        here="/destinations",
+        here=PATH,
         status=f"{destination_id}: {view.verdict.value}. {view.reason}",
         regions=(
             Region("top", _top(view, context)),
@@ -73,8 +79,15 @@ def destination_page(
     )
 
 
-def destinations_page(context: PageContext) -> Page:
-    views = worst_first(context.overview.destinations)
+def destinations_page(context: PageContext, asked: Mapping[str, str]) -> Page:
+    """The destinations that are asked for, the worst first, so many at a time."""
+    query, views = ListQuery.of(asked, _ONLY), worst_first(context.overview.destinations)
+    found = [
+        view
+        for view in views
+        if query.text in view.destination_id and (not query.only or _is_in_trouble(view))
+    ]
+    listed = SearchList(PATH, "destination", _ONLY, query, found)
     heads = (
         "Destination",
         "Verdict",
@@ -90,7 +103,7 @@ def destinations_page(context: PageContext) -> Page:
         [
             tag("a", view.destination_id, href=f"/streams/{view.destination_id}"),
             badge(view.verdict),
-            sparks(view, context) if at < SPARKS_MAX else NOTHING,
+            sparks(view, context),
             _sending(view, context),
             code(_address(view, context)),
             _at_once(context.flows.get(view.destination_id)),
@@ -98,24 +111,38 @@ def destinations_page(context: PageContext) -> Page:
             wording.size(view.backlog_bytes),
             wording.count(view.balance.waiting),
         ]
-        for at, view in enumerate(views)
+        for view in listed.shown
     ]
-    listed = (
-        table(heads, rows, caption="Destinations", numbers_from=5)
+    shown = (
+        table(heads, rows, caption="Destinations, worst first", numbers_from=5)
         if rows
-        else nothing_yet("No stream has a destination yet.")
+        else nothing_yet("hifi destinations put STREAM NAME URL makes one.")
     )
-    # A pause is somebody's will.
-    fine = {StreamVerdict.OK, StreamVerdict.PAUSED}
-    bad = [view.destination_id for view in views if view.verdict not in fine]
-    said = f"In trouble: {', '.join(bad)}." if bad else "All destinations are well."
-    top = fragment(tag("h1", "Destinations"), tag("p", said, class_="lead"), listed)
+    said = _troubles([view.destination_id for view in views if _is_in_trouble(view)])
+    lead = tag("p", said, " ", listed.said, class_="lead")
     return Page(
         title="Destinations",
-        here="/destinations",
+        here=PATH,
         status=said,
-        regions=(Region("list", top),),
+        regions=(
+            Region("search", fragment(tag("h1", "Destinations"), listed.search), is_live=False),
+            Region("list", fragment(lead, shown)),
+            Region("more", listed.more),
+        ),
     )
+
+
+def _is_in_trouble(view: DestinationView) -> bool:
+    """A pause is somebody's will."""
+    return view.verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
+
+
+def _troubles(names: Sequence[str]) -> str:
+    if not names:
+        return "All destinations are well."
+    others = len(names) - _NAMED_MAX
+    more = f" and {wording.plural(others, 'other')}" if others > 0 else ""
+    return f"In trouble: {', '.join(names[:_NAMED_MAX])}{more}."
 
 
 def _top(view: DestinationView, context: PageContext) -> Safe:

@@ -24,6 +24,7 @@ from observe.console.parts.pieces import (
     section,
     table,
 )
+from observe.console.parts.search_list import ROWS_MAX
 from observe.lag.time_shares import time_shares
 from shared.proof.overview import (
     DestinationView,
@@ -34,8 +35,6 @@ from shared.proof.overview import (
     UnknownView,
 )
 
-# As many destinations as somebody reads, the worst first.
-_ROWS_MAX = 100
 # Where each figure of the first screen leads.
 _PATHS = {
     "acked": "/streams",
@@ -110,7 +109,10 @@ _SAYS = {
 }
 
 
-def destinations_table(destinations: Sequence[DestinationView], *, caption: str) -> Safe:
+def destinations_table(
+    destinations: Sequence[DestinationView], *, caption: str, path: str = "/destinations"
+) -> Safe:
+    """The first of them; all have a row at this path."""
     heads = (
         "Stream → destination", "Verdict", "Why", "p95", "Oldest",
         "Queued", "Waiting", "Dead", "Unaccounted",
@@ -134,9 +136,10 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
                 kind="bad" if view.balance.unaccounted else "",
             ),
         ]
-        for view in destinations
+        for view in destinations[:ROWS_MAX]
     ]
-    return table(heads, rows, caption=caption, numbers_from=3)
+    others = _others(len(destinations) - ROWS_MAX, path)
+    return fragment(table(heads, rows, caption=caption, numbers_from=3), others)
 
 
 def _hero(context: PageContext, said: str) -> Safe:
@@ -176,20 +179,19 @@ def _streams(context: PageContext, ordered: Sequence[DestinationView]) -> Safe:
     lonely = [stream for stream in streams if stream.name not in taken]
     listed = section(
         "Streams",
-        destinations_table(ordered[:_ROWS_MAX], caption="Verdict of each stream, worst first")
+        destinations_table(ordered, caption="Verdict of each stream, worst first")
         if ordered
         else NOTHING,
-        _others(len(ordered) - _ROWS_MAX),
         _without(lonely),
     )
     return fragment(steps, listed)
 
 
-def _others(count: int) -> Safe:
+def _others(count: int, path: str) -> Safe:
     """The way to those that have no row here."""
     if count <= 0:
         return NOTHING
-    return tag("p", f"{count:,} more: ", tag("a", "all destinations", href="/destinations"), ".",
+    return tag("p", f"{count:,} more: ", tag("a", "all destinations", href=path), ".",
                class_="note")  # fmt: skip
 
 

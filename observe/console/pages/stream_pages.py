@@ -1,6 +1,5 @@
 """The list of all streams, found by name or by what is the matter, and the page of one."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 from urllib.parse import urlencode
@@ -24,23 +23,16 @@ from observe.console.parts.pieces import (
     newest_path,
     nothing_yet,
     p95,
-    pager,
     section,
     table,
 )
+from observe.console.parts.search_list import ListQuery, SearchList
 from shared.config.configuration import Stream
 from shared.event.spread import SpreadView
 from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, StreamView
 from shared.proof.restored import RestoredView
 
 PATH = "/streams"
-# As many as somebody reads at a time; with 10,000 streams a page stays as long as this.
-ROWS_MAX = 100
-# A part of a name; nobody types more.
-_TEXT_CHARS_MAX = 200
-# What its address may say.
-ASKED = ("q", "only", "page")
-# What the list can be narrowed to, and how that is called.
 _ONLY = {"": "all streams", "trouble": "those in trouble", "unwanted": "those that nobody takes"}
 
 # Destinations, and pipelines that read, by stream.
@@ -49,36 +41,23 @@ _Takers: TypeAlias = Mapping[str, Sequence[DestinationView]]
 
 def streams_page(context: PageContext, asked: Mapping[str, str]) -> Page:
     """The streams that are asked for, the worst first, so many at a time."""
-    text, only = asked.get("q", "").strip()[:_TEXT_CHARS_MAX], asked.get("only", "")
-    only = only if only in _ONLY else ""
-    takers = _takers(context)
+    query, takers = ListQuery.of(asked, _ONLY), _takers(context)
     found = [
         stream
         for stream in context.overview.streams
-        if text in stream.name and _is_meant(stream, only, takers)
+        if query.text in stream.name and _is_meant(stream, query.only, takers)
     ]
     found.sort(key=lambda stream: (-SEVERITY.index(stream.verdict), stream.name))
-    pages = max(1, math.ceil(len(found) / ROWS_MAX))
-    number = asked.get("page", "")
-    page = min(int(number), pages) if number.isdecimal() and 0 < len(number) < 9 else 1  # noqa: PLR2004
-    page = max(page, 1)
-    first = (page - 1) * ROWS_MAX
-    shown = found[first : first + ROWS_MAX]
-    said = _said(len(found), first, len(shown), is_narrowed=bool(text or only))
-    kept = {name: value for name, value in (("q", text), ("only", only)) if value}
-    around = [("Page before", page - 1, page > 1), ("Next page", page + 1, page < pages)]
-    links = [
-        (says, f"{PATH}?{urlencode({**kept, 'page': to})}" if is_there else "")
-        for says, to, is_there in around
-    ]
+    listed = SearchList(PATH, "stream", _ONLY, query, found)
+    rows = _rows(listed.shown, context, takers)
     return Page(
         title="Streams",
         here=PATH,
-        status=said,
+        status=listed.said,
         regions=(
-            Region("search", fragment(tag("h1", "Streams"), _search(text, only)), is_live=False),
-            Region("list", fragment(tag("p", said, class_="lead"), _rows(shown, context, takers))),
-            Region("more", pager(links, "More streams")),
+            Region("search", fragment(tag("h1", "Streams"), listed.search), is_live=False),
+            Region("list", fragment(tag("p", listed.said, class_="lead"), rows)),
+            Region("more", listed.more),
         ),
     )
 
@@ -94,33 +73,6 @@ def _is_meant(stream: StreamView, only: str, takers: _Takers) -> bool:
     if only == "trouble":
         return stream.verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
     return only != "unwanted" or stream.name not in takers
-
-
-def _said(count: int, first: int, shown: int, *, is_narrowed: bool) -> str:
-    if not count:
-        return "No stream matches." if is_narrowed else "No stream yet."
-    said = wording.plural(count, "stream") + (" match" if is_narrowed and count > 1 else "")
-    said += " matches" if is_narrowed and count == 1 else ""
-    if shown == count:
-        return f"{said}."
-    return f"{said}; {first + 1:,} to {first + shown:,} are shown, the worst first."
-
-
-def _search(text: str, only: str) -> Safe:
-    options = [
-        tag("option", says, value=value, selected=value == only) for value, says in _ONLY.items()
-    ]
-    field = tag("input", name="q", value=text, size=24, autocomplete="off", spellcheck="false")
-    return form(
-        "get",
-        PATH,
-        {},
-        tag("label", "Part of its name ", field),
-        tag("label", "Which ", tag("select", options, name="only")),
-        tag("button", "Find", type="submit"),
-        tag("a", "Clear", href=PATH) if text or only else NOTHING,
-        class_="row card pad",
-    )
 
 
 def _rows(shown: Sequence[StreamView], context: PageContext, takers: _Takers) -> Safe:
@@ -199,7 +151,11 @@ def stream_page(name: str, context: PageContext, asked: Mapping[str, str]) -> Pa
         facts.append(("Put back by restores", _restored(stream.restored, context.overview.at_ms)))
     facts += _spread(stream.spread)
     listed = (
-        destinations_table(views, caption=f"Destinations of {name}")
+        destinations_table(
+            views,
+            caption=f"Destinations of {name}",
+            path=f"/destinations?{urlencode({'q': f'{name}/'})}",
+        )
         if views
         else nothing_yet(
             "Nobody wants this stream yet: it has no destination."

@@ -25,8 +25,6 @@ _NAMES = [each.name for each in RANGES]
 _NOBODY = "nobody looked"
 # Reading so many takes 20 ms; it is done again at each step that somebody looks at.
 _TOGETHER_MAX = 200
-# Rows of a list that have a sparkline, from its top.
-SPARKS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)

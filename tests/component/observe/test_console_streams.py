@@ -117,6 +117,33 @@ def test_ten_thousand_streams_are_pages_and_each_is_found(
         assert "<b>" not in answer.text
 
 
+def test_ten_thousand_destinations_are_pages_and_each_is_found(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    shown = overview()
+    orders, *others = shown.streams
+    one = orders.destinations[0]
+    names = [f"shop-{number:05}" for number in range(10_000)]
+    views = [replace(one, name=name, destination_id=f"orders/{name}") for name in names]
+    views[7:14] = [replace(view, verdict=StreamVerdict.SLOW) for view in views[7:14]]
+    console.show(replace(shown, streams=(replace(orders, destinations=tuple(views)), *others)))
+    seen: list[str] = []
+    path, pages = "/destinations?q=orders/shop-", 0
+    while path:
+        text = client.get(path).text
+        seen += re.findall(r'href="/streams/orders/(shop-\d+)"', text)
+        further = re.search(r'href="(/destinations\?[^"]*)">Next page', text)
+        path, pages = html.unescape(further[1]) if further else "", pages + 1
+    assert (sorted(seen), pages) == (names, 100)
+    troubled = client.get("/destinations?only=trouble").text
+    assert "7 destinations match." in troubled
+    assert "orders/shop-00011 and 2 others." in troubled
+    assert "1 destination matches." in client.get("/destinations?q=shop-09999").text
+    stream = client.get("/streams/orders")
+    assert len(stream.content) < 300_000
+    assert '9,900 more: <a href="/destinations?q=orders%2F">' in stream.text
+
+
 def test_nobody_sees_the_streams_of_others() -> None:
     with running_console("keys") as running:
         theirs, text = make_key("studio", "read", tenant="studio")
