@@ -141,6 +141,20 @@ class ControlSession:
         self._client.expect(version, *path)
         await self._call(method, *path, *([action] if action else []))
 
+    async def settings(self, *path: str) -> dict[str, Any]:
+        """An object as the gateway shows it; secrets are left out, and stay when it is put back."""
+        return await self._call("GET", *path)
+
+    async def set_fields(self, *path: str, version: str, **fields: Any) -> None:
+        """Set some fields of an object, if it still is as it was seen, and leave the others."""
+        before = await self._call("GET", *path)
+        await self.put(*path, version=version, body=before | fields)
+
+    async def put(self, *path: str, version: str, body: dict[str, Any]) -> None:
+        """Write an object whole, if it still is as it was seen; without a version it is new."""
+        self._client.expect(version, *path)
+        await self._call("PUT", *path, body=body)
+
     async def _call(self, method: str, *path: str, **more: Any) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.call, method, *path, **more)
 

@@ -24,8 +24,9 @@ from observe.console.page_request import PageRequest, Sources
 from observe.console.pages.alerts_page import PATH as ALERTS
 from observe.console.pages.alerts_page import alerts_page, runbooks_page
 from observe.console.pages.dead_page import confirm_page, dead_page, redrive
-from observe.console.pages.destination_pages import PATH as DESTINATIONS
-from observe.console.pages.destination_pages import destination_page, destinations_page
+from observe.console.pages.destinations.destination_changes import CHANGES
+from observe.console.pages.destinations.destination_pages import PATH as DESTINATIONS
+from observe.console.pages.destinations.destination_pages import destination_page, destinations_page
 from observe.console.pages.event_page import event_page, show_payload
 from observe.console.pages.keys_page import keys_page, revoke, revoke_page
 from observe.console.pages.newest_page import newest_page
@@ -34,8 +35,6 @@ from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
 from observe.console.pages.plain_pages import sign_in_page, words_page
 from observe.console.pages.resend_form import PATH as RESEND
 from observe.console.pages.resend_form import resend
-from observe.console.pages.resume_page import PATH as RESUME
-from observe.console.pages.resume_page import resume, resume_page
 from observe.console.pages.stream_pages import PATH as STREAMS
 from observe.console.pages.stream_pages import stream_page, streams_page
 from observe.console.pages.table_pages import PATH as TABLES
@@ -91,8 +90,8 @@ class Views:
             route("GET", "/keys", keys_page),
             route("GET", "/keys/revoke", revoke_page, for_admins=True),
             route("POST", "/keys/revoke", revoke, for_admins=True),
-            route("GET", RESUME, resume_page, for_admins=True),
-            route("POST", RESUME, resume, for_admins=True),
+            *(route("GET", path, ask, for_admins=True) for path, (ask, _) in CHANGES.items()),
+            *(route("POST", path, do, for_admins=True) for path, (_, do) in CHANGES.items()),
             Route("/sign-in", self.sign_in_form, methods=["GET"]),
             Route("/sign-in", self.sign_in, methods=["POST"]),
             route("POST", "/sign-out", self.sign_out),
@@ -167,14 +166,14 @@ class Views:
         made = self._made.get(key)
         if made and made[0] is context.overview and made[1] is context.configuration:
             return made[2]
-        page = self._make_page(path, asked, context.seen_by(viewer), may_resume=viewer.may_change)
+        page = self._make_page(path, asked, context.seen_by(viewer), may_change=viewer.may_change)
         if len(self._made) >= _MADE_MAX:
             self._made.clear()
         self._made[key] = (context.overview, context.configuration, page)
         return page
 
     def _make_page(
-        self, path: str, asked: Mapping[str, str], context: PageContext, *, may_resume: bool
+        self, path: str, asked: Mapping[str, str], context: PageContext, *, may_change: bool
     ) -> Page | None:
         page: Page | None = None
         match path.strip("/").split("/"):
@@ -183,7 +182,7 @@ class Views:
             case ["streams"]:
                 page = streams_page(context, asked)
             case ["destinations"]:
-                page = destinations_page(context, asked)
+                page = destinations_page(context, asked, may_change=may_change)
             case ["alerts"]:
                 page = alerts_page(context)
             case ["pipelines"]:
@@ -194,7 +193,7 @@ class Views:
                 page = stream_page(stream, context, asked)
             case ["streams", stream, destination]:
                 name = f"{stream}/{destination}"
-                page = destination_page(name, context, asked, may_resume=may_resume)
+                page = destination_page(name, context, asked, may_change=may_change)
             case _:
                 pass
         return page

@@ -45,6 +45,9 @@ FURTHER_PAGES = [
     "/events",
     "/pipelines",
     "/streams/orders/lake?range=6h&table=lag",
+    "/destinations/new?stream=orders",
+    "/destinations/settings?stream=orders&destination=lake",
+    "/destinations/pause?stream=orders&destination=lake",
     "/sign-in",
     "/no",
 ]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from observe.console.pages.destination_parts import answers_section, settings_section
+from observe.console.pages.destinations.destination_parts import answers_section, settings_section
 from observe.lag.answers import RecentAnswers
 from observe.lag.progress import WINDOW_MS, Progress
 from shared.config.credentials import Bearer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from observe.console.page_context import PageContext
-from observe.console.pages.destination_pages import destination_page
+from observe.console.pages.destinations.destination_pages import destination_page
 from observe.console.pages.overview_page import headline, overview_page
 from observe.console.parts import axes, wording
 from observe.console.parts.loss_pieces import heat_level

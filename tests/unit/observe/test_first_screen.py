@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from observe.console.page_context import PageContext
-from observe.console.pages.destination_pages import destination_page
+from observe.console.pages.destinations.destination_pages import destination_page
 from observe.console.pages.overview_page import headline, overview_page
 from observe.console.parts import wording
 from observe.console.parts.pieces import term

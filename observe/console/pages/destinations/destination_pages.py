@@ -3,8 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from observe.console.page_context import PageContext, worst_first
-from observe.console.pages.destination_parts import answers_section, settings_section
-from observe.console.pages.resume_page import halt_fact, halt_of
+from observe.console.pages.destinations.destination_changes import (
+    changes_note,
+    halt_fact,
+    halt_of,
+)
+from observe.console.pages.destinations.destination_parts import answers_section, settings_section
+from observe.console.pages.destinations.settings_form import NEW
 from observe.console.pages.stream_pages import find_section
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
@@ -53,7 +58,7 @@ _STATES = {
 
 
 def destination_page(
-    destination_id: str, context: PageContext, asked: Mapping[str, str], *, may_resume: bool
+    destination_id: str, context: PageContext, asked: Mapping[str, str], *, may_change: bool
 ) -> Page | None:
     """One destination: verdict, books, flow, lag, loss; None when there is none of that name."""
     view = context.destination(destination_id)
@@ -65,7 +70,7 @@ def destination_page(
         status=f"{destination_id}: {view.verdict.value}. {view.reason}",
         regions=(
             Region("top", _top(view, context)),
-            Region("flow", _flow(view, context, may_resume=may_resume)),
+            Region("flow", _flow(view, context, may_change=may_change)),
             Region(
                 "pictures", pictures_section([view], context, f"/streams/{destination_id}", asked)
             ),
@@ -79,7 +84,7 @@ def destination_page(
     )
 
 
-def destinations_page(context: PageContext, asked: Mapping[str, str]) -> Page:
+def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
     """The destinations that are asked for, the worst first, so many at a time."""
     query, views = ListQuery.of(asked, _ONLY), worst_first(context.overview.destinations)
     found = [
@@ -120,13 +125,14 @@ def destinations_page(context: PageContext, asked: Mapping[str, str]) -> Page:
     )
     said = _troubles([view.destination_id for view in views if _is_in_trouble(view)])
     lead = tag("p", said, " ", listed.said, class_="lead")
+    new = tag("p", tag("a", "New destination …", href=NEW)) if may_change else NOTHING
     return Page(
         title="Destinations",
         here=PATH,
         status=said,
         regions=(
             Region("search", fragment(tag("h1", "Destinations"), listed.search), is_live=False),
-            Region("list", fragment(lead, shown)),
+            Region("list", fragment(lead, new, shown)),
             Region("more", listed.more),
         ),
     )
@@ -165,7 +171,7 @@ def _top(view: DestinationView, context: PageContext) -> Safe:
     )
 
 
-def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> Safe:
+def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> Safe:
     flow = context.flows.get(view.destination_id)
     configured = context.configured(view.destination_id)
     causes = ", ".join(
@@ -181,7 +187,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
         ("Oldest event without an outcome", wording.duration(view.oldest_age_s)),
         ("Waiting", causes or "nothing"),
     ]
-    halted = halt_fact(configured, flow, may_resume=may_resume)
+    halted = halt_fact(configured, flow, may_resume=may_change)
     if halted:
         facts[0] = ("Sending", halted)
     elif configured and configured.resumed_at_ms:
@@ -198,7 +204,8 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
         path = dead_path(stream=view.stream, destination=view.name)
         said = wording.plural(view.balance.dead, "event")
         facts.append(("Dead letters", figure(said, path)))
-    return section("Now", facts_list(facts), _last_answers(view))
+    changes = changes_note(configured, may_change=may_change) if configured else NOTHING
+    return section("Now", facts_list(facts), changes, _last_answers(view))
 
 
 def _last_answers(view: DestinationView) -> Safe:

@@ -1,0 +1,1 @@
+"""The list of destinations, the page of one, and the forms that make and change one."""

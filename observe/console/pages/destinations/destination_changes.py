@@ -1,0 +1,207 @@
+"""Asks a person before a destination is tried now, paused or removed, and has it done."""
+
+from collections.abc import Awaitable
+
+import structlog
+from starlette.responses import RedirectResponse, Response
+
+from observe.console.control_session import control_path
+from observe.console.page_request import PageRequest
+from observe.console.pages.destinations.settings_form import (
+    NEW,
+    SETTINGS,
+    change_settings,
+    make,
+    new_page,
+    settings_page,
+)
+from observe.console.parts import wording
+from observe.console.parts.layout import Page, confirm_form, still_page
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pieces import code
+from observe.lag.trouble import heard_of
+from shared.config.destination import Destination
+from shared.flow.flow import FlowState
+from shared.flow.flow_record import FlowRecord
+
+log = structlog.get_logger()
+
+RESUME = "/destinations/resume"
+PAUSE, REMOVE = "/destinations/pause", "/destinations/remove"
+_HALTS = {
+    FlowState.HELD: "held",
+    FlowState.DISABLED: "disabled",
+    FlowState.OPEN: "failing",
+    FlowState.HALF_OPEN: "failing",
+    FlowState.THROTTLED: "rate-limited",
+}
+# What is true of each halt, and what to do before it is tried.
+_SAYS = {
+    "paused": "Somebody has paused it. Its events wait in Kafka and go out in their order.",
+    "held": "It refused one request after another (401, 403, 404), so its events are held. Mend its"
+    " address or its credentials first: if it still refuses, it is held again.",
+    "blocked": "It gets its stream in order, and one event holds up all behind it: each is tried"
+    " again every few minutes until it is taken or given up. It is tried at once.",
+    "disabled": "It is given up, and its events become dead letters. Resuming rescues what comes"
+    " from now on; what is dead already is sent again from the page of dead letters.",
+    "failing": "It is left alone because it kept failing. One small request tries it at once; three"
+    " answers open the way for all. If it is still down, it is left alone for 30 s again.",
+    "rate-limited": "It has asked for a wait. It is sent to at once, whatever it has asked for.",
+}
+
+
+def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
+    """Paused, held, disabled, failing, rate-limited, or nothing: a person's word ends these."""
+    if destination is None:
+        return ""
+    if destination.is_disabled:
+        return "disabled"
+    if destination.is_paused:
+        return "paused"
+    # Delivery says so until its next request; what a person has said since counts.
+    heard = heard_of(destination, flow)
+    if heard and heard.flow.is_blocked and not (heard.flow.is_held or heard.flow.disabled_at_ms):
+        return "blocked"
+    return _HALTS.get(heard.state, "") if heard else ""
+
+
+def halt_fact(
+    destination: Destination | None, flow: FlowRecord | None, *, may_resume: bool
+) -> Child:
+    """The halt as the page of its destination says it; nothing when there is none."""
+    halt = halt_of(destination, flow)
+    if destination is None or not halt:
+        return ""
+    link: Child = tag("a", "Try now …", href=path_for(RESUME, destination)) if may_resume else ""
+    until_ms = flow.until_ms if flow else 0
+    ends = "until a person says to try it now"
+    if halt in {"failing", "rate-limited"} and until_ms:
+        ends = f"next try at {wording.clock(until_ms)}"
+    return fragment(tag("span", f"{halt}, {ends}", class_="warn"), " ", link)
+
+
+def path_for(what: str, destination: Destination) -> str:
+    """The page that asks before it is done."""
+    return f"{what}?stream={destination.stream}&destination={destination.name}"
+
+
+def changes_note(destination: Destination, *, may_change: bool) -> Safe:
+    """Links to what may be done with it."""
+    if not may_change:
+        return NOTHING
+    links: list[Child] = [tag("a", "Change settings …", href=path_for(SETTINGS, destination))]
+    if not destination.is_paused:
+        links += [" · ", tag("a", "Pause …", href=path_for(PAUSE, destination))]
+    links += [" · ", tag("a", "Remove …", href=path_for(REMOVE, destination))]
+    return tag("p", *links)
+
+
+async def resume_page(asked: PageRequest) -> Page:
+    destination = asked.destination
+    halt = halt_of(destination, asked.context.flows.get(destination.id))
+    if halt:
+        asks, also = ("Try ", " now?", "Try it now"), wording.WHAT_FOLLOWS
+        return await _ask(asked, RESUME, asks, _SAYS[halt], also)
+    content = (
+        tag("h1", code(destination.id), " is resumed"),
+        tag("p", "Nothing holds it back that a person could end."),
+        tag("p", tag("a", "Back to it", href=f"/streams/{destination.id}")),
+    )
+    return still_page("Try a destination now", "/destinations", "confirm", content)
+
+
+async def pause_page(asked: PageRequest) -> Page:
+    return await _ask(
+        asked,
+        PAUSE,
+        ("Pause ", "?", "Pause it"),
+        "Nothing more is sent to it until somebody says to try it now. Its events wait in Kafka,"
+        " for as long as the stream keeps them, and go out in their order then.",
+        _same("pause", asked.destination),
+    )
+
+
+async def remove_page(asked: PageRequest) -> Page:
+    return await _ask(
+        asked,
+        REMOVE,
+        ("Remove ", "?", "Remove it"),
+        "Nothing more is sent to it, and what waits to be tried again becomes dead letters. Made"
+        " again under this name within 37 days, it goes on where it was.",
+        _same("delete", asked.destination),
+    )
+
+
+async def _ask(
+    asked: PageRequest, path: str, asks: tuple[str, str, str], says: str, also: Child
+) -> Page:
+    """What it would be, in words before and behind its name, and on the button."""
+    destination, (before, behind, yes) = asked.destination, asks
+    view = asked.context.destination(destination.id)
+    backlog = wording.plural(view.backlog_events if view else 0, "event")
+    # Asked for in any case: the gateway may refuse whoever looks.
+    version = await asked.control.version(*control_path(destination))
+    content = (
+        tag("h1", before, code(destination.id), behind),
+        tag("p", says),
+        tag("p", f"{backlog} queued or waiting for it. ", also, class_="quiet"),
+        confirm_form(
+            path,
+            asked.around,
+            yes=yes,
+            no="Cancel",
+            back=f"/streams/{destination.id}",
+            stream=destination.stream,
+            destination=destination.name,
+            version=version,
+        ),
+    )
+    return still_page(f"{before}{destination.id}{behind}", "/destinations", "confirm", content)
+
+
+def _same(command: str, destination: Destination) -> Safe:
+    words = f"hifi destinations {command} {destination.stream} {destination.name}"
+    return fragment("The same: ", code(words), ".")
+
+
+async def resume(asked: PageRequest) -> Response:
+    path, version = control_path(asked.destination), asked.field("version")
+    change = asked.control.change("POST", *path, action="resume", version=version)
+    return await _done(asked, "destination.resumed", change)
+
+
+async def pause(asked: PageRequest) -> Response:
+    path, version = control_path(asked.destination), asked.field("version")
+    return await _done(
+        asked,
+        "destination.paused",
+        asked.control.set_fields(*path, version=version, is_paused=True),
+    )
+
+
+async def remove(asked: PageRequest) -> Response:
+    path, version = control_path(asked.destination), asked.field("version")
+    change = asked.control.change("DELETE", *path, version=version)
+    return await _done(
+        asked, "destination.removed", change, back=f"/streams/{asked.destination.stream}"
+    )
+
+
+async def _done(
+    asked: PageRequest, what: str, change: Awaitable[None], *, back: str = ""
+) -> Response:
+    destination = asked.destination
+    log.info(what, key_id=asked.viewer.key_id, destination=destination.id)
+    await change
+    await asked.wait_until(lambda now: now.configured(destination.id) != destination)
+    return RedirectResponse(back or f"/streams/{destination.id}", status_code=303)
+
+
+# What asks, and what does it, by path.
+CHANGES = {
+    RESUME: (resume_page, resume),
+    PAUSE: (pause_page, pause),
+    REMOVE: (remove_page, remove),
+    SETTINGS: (settings_page, change_settings),
+    NEW: (new_page, make),
+}
