@@ -122,6 +122,7 @@ def test_axe_finds_nothing_on_any_page(
             tab.open(console.url + path)
             tab.run(f"{axe}; 0")
             assert tab.run(_AXE_FINDS) == [], path
+            assert (tab.text("h1") == "Not here") is (path == "/no"), path
 
 
 def test_what_changes_is_seen_without_a_reload(console: RunningConsole, tab: Tab) -> None:

@@ -83,11 +83,13 @@ def _page(asked: PageRequest, text: str, wrong: str = "", *, version: str = "") 
         title, heading = "New destination", ["New destination"]
         fields = [_field("Stream ", "stream", stream), _field("Name ", "destination", name)]
         command, back = "hifi destinations put STREAM NAME URL", "/destinations"
+        note = ""
     else:
         title, heading = "Settings", ["Settings of ", code(f"{stream}/{name}")]
         hidden |= {"stream": stream, "destination": name}
         command = f"hifi destinations change {stream} {name} --set NAME=VALUE"
         back = f"/streams/{stream}/{name}"
+        note = " A secret is shown as a mark; left as it is, it stays."
     rows = min(40, max(6, text.count("\n") + 2))
     area = tag("textarea", text, name="settings", rows=rows, cols=80, spellcheck="false")
     return still_page(
@@ -106,8 +108,7 @@ def _page(asked: PageRequest, text: str, wrong: str = "", *, version: str = "") 
             " ",
             tag("a", "Cancel", href=back),
         ),
-        tag("p", "The same: ", code(command), ". A secret is shown as a mark: what is left as it"
-            " is stays.", class_="quiet"),
+        tag("p", "The same: ", code(command), ".", note, class_="quiet"),
         status=wrong,
     )  # fmt: skip
 
