@@ -311,7 +311,7 @@ def test_a_destination_that_will_be_given_up_says_so_in_time(
         Configuration().apply(to.config_key, to.to_json()),
         {to.id: FlowRecord(Flow(failing_since_ms=since_ms), state=state, since_ms=AT_MS)},
     )
-    page = destination_page(to.id, context, {}, may_resume=True)
+    page = destination_page(to.id, context, {}, may_change=True)
     assert page is not None
     said = "".join(region.content for region in page.regions)
     assert ("without a success it is given up at" in said) is is_said

@@ -71,7 +71,7 @@ def test_a_destinations_page_shows_its_last_answer_and_nothing_of_it_acts() -> N
     context = PageContext(
         replace(shown, streams=(orders,)), Configuration().apply(to.config_key, to.to_json())
     )
-    page = destination_page(to.id, context, {}, may_resume=True)
+    page = destination_page(to.id, context, {}, may_change=True)
     assert page is not None
     said = "".join(region.content for region in page.regions)
     assert "<script" not in said
@@ -79,7 +79,7 @@ def test_a_destinations_page_shows_its_last_answer_and_nothing_of_it_acts() -> N
     assert f"503 at {wording.moment(AT_MS)}" in said
     assert "3 delivered, 0 refused, 1,200 failed, 0 rate-limited" in said
     assert wording.moment(AT_MS - 1_000) in said
-    other = destination_page("orders/billing", context, {}, may_resume=True)
+    other = destination_page("orders/billing", context, {}, may_change=True)
     assert other is not None
     assert "Last answers" not in "".join(region.content for region in other.regions)
 
