@@ -162,19 +162,23 @@ class PostgresTable:
 
     def _check_positions(self, schema: str) -> None:
         named = self._link.quoted(sql.Identifier(schema, POSITIONS))
-        if self._link.run("SELECT to_regclass(%s)", (named,)).fetchone() != (None,):
+        if self._is_there(named):
             return
         made = f"CREATE TABLE IF NOT EXISTS {named} ({POSITIONS_COLUMNS})"
         try:
             self._link.run("CREATE TABLE IF NOT EXISTS {positions} (" + POSITIONS_COLUMNS + ")")
-        except RowsRefusedError:
-            # Another task has made it in this moment, as Postgres' own catalogue says.
-            return
-        except SettingError as error:
+        except (RowsRefusedError, SettingError) as error:
+            # Another task has made it in this moment: which of Postgres' catalogues says so first,
+            # and how, is chance.
+            if self._is_there(named):
+                return
             raise SettingError(
                 f"{self._server.user} may not make the table that holds the positions: run"
                 f" `{made}`, and GRANT SELECT, INSERT, UPDATE on it"
             ) from error
+
+    def _is_there(self, named: str) -> bool:
+        return self._link.run("SELECT to_regclass(%s)", (named,)).fetchone() != (None,)
 
     def _put(self, changes: Sequence[RowChange]) -> None:
         if not changes:

@@ -4,12 +4,13 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 
 from pipelines.databases.database import PositionOf, Server, Target
 from pipelines.databases.postgres import PostgresTable
+from pipelines.databases.postgres_link import PostgresLink
 from pipelines.databases.refusals import AwayError, SettingError, SlowError
 from pipelines.databases.rows import EventRows
 from pipelines.databases.sync import TablePosition
@@ -85,6 +86,26 @@ def test_tasks_that_come_first_at_the_same_time_make_one_table_of_positions(
         for table in tasks.map(lambda _: PostgresTable(server, TARGET), range(4)):
             table.close()
     assert postgres.rows("SELECT count(*) FROM hifi_positions", database) == [(0,)]
+
+
+def test_who_finds_that_another_task_has_just_made_it_uses_it(
+    postgres: PostgresProcess, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres' own IF NOT EXISTS does not see what another makes while it looks."""
+    postgres.run(MADE, database=database)
+    run = PostgresLink.run
+
+    def overtaken(link: PostgresLink, statement: LiteralString, *given: Any, **names: Any) -> Any:
+        made = "CREATE TABLE IF NOT EXISTS {positions}"
+        if statement.startswith(made):
+            run(link, statement, *given, **names)
+            # As it is refused then: there is a type of this name.
+            run(link, "CREATE TYPE {positions} AS ENUM ()")
+        return run(link, statement, *given, **names)
+
+    monkeypatch.setattr(PostgresLink, "run", overtaken)
+    sync(server_of(postgres, database), [event(0)])
+    assert postgres.rows("SELECT next_offset FROM hifi_positions", database) == [(1,)]
 
 
 def test_kinds_of_columns(postgres: PostgresProcess, database: str) -> None:
