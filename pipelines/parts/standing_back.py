@@ -1,12 +1,12 @@
 """Has who is late anyway take nothing from those who are not.
 
 Where processors are short, a task rests so many times as long as it had to wait for one, and at
-most so many times as long as it had one (ADR 0086).
+most so many times as long as it had one (ADR 0086, 0097).
 """
 
 from shared.runtime.spark.processor_time import processor_time
 
-_REST = 5
+_REST = 10
 
 
 class StandingBack:
