@@ -133,21 +133,22 @@ class ControlSession:
 
     async def version(self, *path: str) -> str:
         """The ETag of an object as it is now, for the form that asks whether to change it."""
-        await self._call("GET", *path)
-        return self._client.etag(*path)
+        _, version = await self.seen(*path)
+        return version
 
     async def change(self, method: str, *path: str, version: str, action: str = "") -> None:
         """Change an object if it still is as it was seen; RefusedError says what has changed."""
         self._client.expect(version, *path)
         await self._call(method, *path, *([action] if action else []))
 
-    async def settings(self, *path: str) -> dict[str, Any]:
-        """An object as the gateway shows it; secrets are left out, and stay when it is put back."""
-        return await self._call("GET", *path)
+    async def seen(self, *path: str) -> tuple[dict[str, Any], str]:
+        """An object as the gateway shows it, and its ETag; a secret is a mark of it."""
+        shown = await self._call("GET", *path)
+        return shown, self._client.etag(*path)
 
     async def set_fields(self, *path: str, version: str, **fields: Any) -> None:
         """Set some fields of an object, if it still is as it was seen, and leave the others."""
-        before = await self._call("GET", *path)
+        before, _ = await self.seen(*path)
         await self.put(*path, version=version, body=before | fields)
 
     async def put(self, *path: str, version: str, body: dict[str, Any]) -> None:

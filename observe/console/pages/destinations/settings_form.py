@@ -24,10 +24,9 @@ _BEGIN = '{\n  "url": "https://"\n}'
 
 async def settings_page(asked: PageRequest) -> Page:
     """How a destination is set, to be changed."""
-    path = control_path(asked.destination)
-    shown = await asked.control.settings(*path)
+    shown, version = await asked.control.seen(*control_path(asked.destination))
     text = json.dumps({name: shown[name] for name in shown if name not in _NOT_SET}, indent=2)
-    return _page(asked, text, version=await asked.control.version(*path))
+    return _page(asked, text, version=version)
 
 
 async def new_page(asked: PageRequest) -> Page:
