@@ -9,7 +9,14 @@ from observe.series.series import PastSource
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.flow.flow_record import FlowRecord
-from shared.proof.overview import SEVERITY, DestinationView, Overview, PipelineView, StreamView
+from shared.proof.overview import (
+    SEVERITY,
+    DestinationView,
+    Overview,
+    PipelineView,
+    StreamVerdict,
+    StreamView,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,11 @@ class PageContext:
 
     def configured(self, destination_id: str) -> Destination | None:
         return self.configuration.destinations.get(destination_id)
+
+
+def is_in_trouble(verdict: StreamVerdict) -> bool:
+    """A pause is somebody's will."""
+    return verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
 
 
 def worst_first(destinations: Iterable[DestinationView]) -> list[DestinationView]:

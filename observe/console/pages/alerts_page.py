@@ -18,7 +18,7 @@ from observe.console.parts.runbooks import (
     runbooks,
     shown,
 )
-from observe.console.parts.search_list import ROWS_MAX
+from observe.console.parts.search_list import ROWS_MAX, more_note
 from shared.event.topics import pipeline_of
 from shared.proof.overview import DestinationView
 
@@ -38,9 +38,8 @@ def alerts_page(context: PageContext) -> Page:
         if rows
         else nothing_yet("What stands here wakes somebody, or waits for the morning.")
     )
-    more = ill[ROWS_MAX:]
-    rest = tag(
-        "p", f"{len(more):,} more: ", tag("a", "all of them", href="/destinations?only=trouble")
+    rest = more_note(
+        len(ill) - ROWS_MAX, "all destinations in trouble", "/destinations?only=trouble"
     )
     note = tag(
         "p",
@@ -50,9 +49,7 @@ def alerts_page(context: PageContext) -> Page:
         runbook_link(INDEX, "All runbooks"),
         class_="quiet",
     )
-    top = fragment(
-        tag("h1", "Alerts"), tag("p", said, class_="lead"), listed, rest if more else "", note
-    )
+    top = fragment(tag("h1", "Alerts"), tag("p", said, class_="lead"), listed, rest, note)
     return Page("Alerts", PATH, (Region("list", top),), said)
 
 

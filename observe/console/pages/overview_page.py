@@ -24,7 +24,7 @@ from observe.console.parts.pieces import (
     section,
     table,
 )
-from observe.console.parts.search_list import ROWS_MAX
+from observe.console.parts.search_list import ROWS_MAX, more_note
 from observe.lag.time_shares import time_shares
 from shared.proof.overview import (
     DestinationView,
@@ -138,7 +138,7 @@ def destinations_table(
         ]
         for view in destinations[:ROWS_MAX]
     ]
-    others = _others(len(destinations) - ROWS_MAX, path)
+    others = more_note(len(destinations) - ROWS_MAX, "all destinations", path)
     return fragment(table(heads, rows, caption=caption, numbers_from=3), others)
 
 
@@ -185,14 +185,6 @@ def _streams(context: PageContext, ordered: Sequence[DestinationView]) -> Safe:
         _without(lonely),
     )
     return fragment(steps, listed)
-
-
-def _others(count: int, path: str) -> Safe:
-    """The way to those that have no row here."""
-    if count <= 0:
-        return NOTHING
-    return tag("p", f"{count:,} more: ", tag("a", "all destinations", href=path), ".",
-               class_="note")  # fmt: skip
 
 
 def _without(lonely: Sequence[StreamView]) -> Safe:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from observe.console.page_context import PageContext, worst_first
+from observe.console.page_context import PageContext, is_in_trouble, worst_first
 from observe.console.pages.overview_page import destinations_table
 from observe.console.pages.pipeline_pages import pipelines_table
 from observe.console.parts import wording
@@ -29,7 +29,7 @@ from observe.console.parts.pieces import (
 from observe.console.parts.search_list import ListQuery, SearchList
 from shared.config.configuration import Stream
 from shared.event.spread import SpreadView
-from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, StreamView
+from shared.proof.overview import SEVERITY, DestinationView, StreamView
 from shared.proof.restored import RestoredView
 
 PATH = "/streams"
@@ -71,7 +71,7 @@ def _takers(context: PageContext) -> _Takers:
 
 def _is_meant(stream: StreamView, only: str, takers: _Takers) -> bool:
     if only == "trouble":
-        return stream.verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
+        return is_in_trouble(stream.verdict)
     return only != "unwanted" or stream.name not in takers
 
 

@@ -110,3 +110,10 @@ class SearchList(Generic[T]):
     def _address(self, page: int) -> str:
         asked = {"q": self.query.text, "only": self.query.only, "page": page}
         return f"{self.path}?{urlencode({name: value for name, value in asked.items() if value})}"
+
+
+def more_note(count: int, says: str, path: str) -> Safe:
+    """The way to those that have no row here, if there are any."""
+    if count <= 0:
+        return NOTHING
+    return tag("p", f"{count:,} more: ", tag("a", says, href=path), ".", class_="note")

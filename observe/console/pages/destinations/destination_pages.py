@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from observe.console.page_context import PageContext, worst_first
+from observe.console.page_context import PageContext, is_in_trouble, worst_first
 from observe.console.pages.destinations.destination_changes import (
     changes_note,
     halt_fact,
@@ -37,7 +37,7 @@ from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.glossary import CAUSE_WORDS
-from shared.proof.overview import DestinationView, StreamVerdict
+from shared.proof.overview import DestinationView
 
 # A busy delivery worker gives several signs a second: less than this is its heartbeat.
 _SILENT_S = 4.0
@@ -90,7 +90,7 @@ def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_cha
     found = [
         view
         for view in views
-        if query.text in view.destination_id and (not query.only or _is_in_trouble(view))
+        if query.text in view.destination_id and (not query.only or is_in_trouble(view.verdict))
     ]
     listed = SearchList(PATH, "destination", _ONLY, query, found)
     heads = (
@@ -123,7 +123,7 @@ def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_cha
         if rows
         else nothing_yet("hifi destinations put STREAM NAME URL makes one.")
     )
-    said = _troubles([view.destination_id for view in views if _is_in_trouble(view)])
+    said = _troubles([view.destination_id for view in views if is_in_trouble(view.verdict)])
     lead = tag("p", said, " ", listed.said, class_="lead")
     new = tag("p", tag("a", "New destination …", href=NEW)) if may_change else NOTHING
     return Page(
@@ -136,11 +136,6 @@ def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_cha
             Region("more", listed.more),
         ),
     )
-
-
-def _is_in_trouble(view: DestinationView) -> bool:
-    """A pause is somebody's will."""
-    return view.verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
 
 
 def _troubles(names: Sequence[str]) -> str:
