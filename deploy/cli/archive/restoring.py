@@ -20,7 +20,8 @@ from shared.event.topics import RESTORES, restore_group, restore_writer, stream_
 from shared.proof.archived import Archived, ArchiveId, Laid, laid
 from shared.proof.restored import Restored
 from shared.runtime.archive.files import read_object, rows_of
-from shared.runtime.archive.reading import Damage, fetched, listed
+from shared.runtime.archive.kept_log import DamagedObjectError, sound_bytes
+from shared.runtime.archive.reading import Damage, listed
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import AWAY
@@ -79,7 +80,8 @@ def found(bucket: OpenStore, wanted: Restore) -> Found:
     """Counts first; StoreError if something of it is not as it was written."""
     try:
         there = listed(bucket, wanted.archive, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
-        _refuse(*there.damage)
+        if there.damage:
+            raise _refusal(there.damage[0])
         objects = [each for each in laid(there.objects) if wanted.has_some(each.archived)]
         # Of one partition after the other nothing is needed, and by time none is far behind.
         objects.sort(key=lambda each: (each.archived.from_ms, each.archived.path))
@@ -93,22 +95,23 @@ def _count(bucket: OpenStore, each: Laid, wanted: Restore) -> int:
     said, from_offset = each
     if wanted.has_all(said) and from_offset == said.first:
         return said.count
-    ((_, data),) = fetched(bucket, [said])
-    if isinstance(data, Damage):
-        _refuse(data)
-    assert isinstance(data, bytes), "it is not damaged"
-    columns = read_object(data, ("offset", "time_ms"))
+    columns = read_object(_sound_bytes(bucket, said), ("offset", "time_ms"))
     pairs = zip(*(columns[name].to_pylist() for name in ("offset", "time_ms")), strict=True)
     return sum(offset >= from_offset and wanted.takes(time_ms) for offset, time_ms in pairs)
 
 
-def _refuse(*damage: Damage) -> None:
-    if damage:
-        first = damage[0]
-        raise StoreError(
-            f"{first.path} is {first.kind}: nothing more is restored; `hifi archive verify` names"
-            " all that is wrong."
-        )
+def _sound_bytes(bucket: OpenStore, said: Archived) -> bytes:
+    try:
+        return sound_bytes(bucket, said)
+    except DamagedObjectError as error:
+        raise _refusal(error.damage) from None
+
+
+def _refusal(damage: Damage) -> StoreError:
+    return StoreError(
+        f"{damage.path} is {damage.kind}: nothing more is restored; `hifi archive verify` names"
+        " all that is wrong."
+    )
 
 
 @dataclass
@@ -212,11 +215,7 @@ class Restoring:
             if at >= said.end and self.wanted.has_all(said) and from_offset == said.first:
                 self.done += said.count
                 continue
-            ((_, data),) = fetched(self.bucket, [said])
-            if isinstance(data, Damage):
-                _refuse(data)
-            assert isinstance(data, bytes), "it is not damaged"
-            for event in rows_of(data):
+            for event in rows_of(_sound_bytes(self.bucket, said)):
                 if event["offset"] < from_offset:
                     continue
                 if not self.wanted.takes(event["time_ms"]):

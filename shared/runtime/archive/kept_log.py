@@ -37,6 +37,7 @@ class DamagedObjectError(Exception):
         super().__init__(
             f"{damage.path} is {damage.kind}: `hifi archive verify` names all that is wrong"
         )
+        self.damage = damage
 
 
 @dataclass(frozen=True, slots=True)
