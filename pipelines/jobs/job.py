@@ -44,8 +44,9 @@ from shared.proof.intervals import Offsets
 from shared.proof.receipt import PASSED
 from shared.runtime.kafka.spark_options import range_options, sink_options
 
-# Events that a pipeline has made come thousands at a time.
-_LARGE_BATCHES = {"kafka.batch.size": str(128 * 1024)}
+# Events that a pipeline has made come thousands at a time: a request waits until it is full. What a
+# task has last waits for nothing, as it flushes.
+_LARGE_BATCHES = {"kafka.batch.size": str(128 * 1024), "kafka.linger.ms": "20"}
 # Said in a header of what may have been written before.
 MAYBE_DUPLICATE = "maybe-duplicate"
 _READERS = "hifi-pipelines"

@@ -10,6 +10,9 @@ from shared.runtime.kafka.connection import spark_connection
 # broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
 # pass for eight before anybody hears why (ADR 0027).
 _OUTCOME_TIMEOUT_MS = 45_000
+# As many events as a broker gives at once, which is a megabyte. Between two polls Spark's source
+# looks where the log begins and ends, and what its consumer has fetched beyond a poll is lost.
+_POLL_EVENTS_MAX = 10_000
 
 
 def range_options(bootstrap_servers: str, ranges: Ranges) -> dict[str, str]:
@@ -19,6 +22,7 @@ def range_options(bootstrap_servers: str, ranges: Ranges) -> dict[str, str]:
         **spark_connection(bootstrap_servers),
         # A re-drive that broke off has never been.
         "kafka.isolation.level": "read_committed",
+        "kafka.max.poll.records": str(_POLL_EVENTS_MAX),
         "assign": json.dumps(
             {topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}
         ),
