@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from shared.event.record import Headers, KafkaPartition, RecordOut
-from shared.runtime.kafka.clients import FENCED, new_producer, running
+from shared.runtime.kafka.clients import FENCED, KafkaProducer, new_producer, running
 from shared.runtime.setup_error import OperatorError
 
 # While a transaction is open, who reads its topics waits. One that was left open by a crash must
@@ -30,7 +30,10 @@ _PAUSE_MS = 20
 
 
 class Write(Protocol):
-    """Stores rows and positions, all or none; gives Kafka's report on each row."""
+    """Stores rows and positions, all or none; gives Kafka's report on each row.
+
+    On rows that name their Kafka partition it is one for many.
+    """
 
     async def __call__(self, rows: Iterable[Row], told: Told = ...) -> list[Any]: ...
 
@@ -46,7 +49,7 @@ class OvertakenError(OperatorError):
 
 @asynccontextmanager
 async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> AsyncIterator[Write]:
-    """Stores rows in their order and then positions, in one transaction; reports on each row.
+    """Stores rows in their order and then positions, in one transaction.
 
     Once this has begun, nothing more can be written by whoever began under the name before.
     """
@@ -63,16 +66,7 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
             async with producer.transaction():
                 sent: list[Awaitable[Any]] = []
                 try:
-                    # One after the other, so that they stand in this order.
-                    for topic, key, value, headers, *place in rows:
-                        report = await producer.send(
-                            topic,
-                            value,
-                            key=key,
-                            headers=list(headers),
-                            partition=place[0] if place else None,
-                        )
-                        sent.append(report)
+                    await _send(producer, rows, sent)
                 finally:
                     # Whatever goes wrong, each report is looked at.
                     reports = await asyncio.gather(*sent, return_exceptions=True)
@@ -91,3 +85,26 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
 
     async with running(producer, bootstrap_servers):
         yield write
+
+
+async def _send(producer: KafkaProducer, rows: Iterable[Row], sent: list[Awaitable[Any]]) -> None:
+    """One after the other, so that they stand in this order.
+
+    Those that name their Kafka partition are put together here: one by one they take the client
+    three times as long.
+    """
+    batches: dict[tuple[str, int], Any] = {}
+    for topic, key, value, headers, *place in rows:
+        if not place:
+            sent.append(await producer.send(topic, value, key=key, headers=list(headers)))
+            continue
+        where = (topic, place[0])
+        record = {"timestamp": None, "key": key, "value": value, "headers": list(headers)}
+        batch = batches.get(where)
+        if batch is None or batch.append(**record) is None:
+            if batch is not None:
+                sent.append(await producer.send_batch(batch, topic, partition=place[0]))
+            batches[where] = producer.create_batch()
+            batches[where].append(**record)
+    for (topic, partition), batch in batches.items():
+        sent.append(await producer.send_batch(batch, topic, partition=partition))

@@ -1,7 +1,9 @@
 """A pipeline that begins earlier than Kafka does is fed from the archive, and then by Kafka."""
 
 import asyncio
+import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,11 +12,12 @@ from pipelines.jobs.job import MAYBE_DUPLICATE
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState, with_state
 from shared.event.derived import ORIGIN, derived_id
-from shared.event.record import KafkaPartition, Origin
-from shared.event.topics import PIPELINES, lane_group
+from shared.event.record import KafkaPartition, Origin, Position
+from shared.event.topics import PIPELINES, lane_group, table_topic
 from shared.proof.archived import ArchiveId
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from tests.support.archive_runs import bucket_of, folder_of, objects_of, wait_until_kept
+from tests.support.database_runs import counted_table, put_document, to_database
 from tests.support.kafka_log import read_all
 from tests.support.pipeline_runs import (
     START_S,
@@ -25,17 +28,21 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
+from tests.support.postgres_process import PostgresProcess
 from tests.support.stack_fixtures import RunningHifi, wait_until
 from tests.support.topics_anew import ends_of, forget
+from tests.support.window_runs import put_table
 
 pytestmark = pytest.mark.integration
 
-SOURCE, KEPT = "aged", 3_000
+KEPT = 3_000
 TOTAL = KEPT + 500
+SCHEMA = "n BIGINT"
+ROW = {"select": {"id": "'s-' || n", "n": "n", "note": "'x'"}}
 
 
-def from_the_first(name: str, to: list[dict[str, Any]], **fields: Any) -> Pipeline:
-    return document(name, SOURCE, to=to, **fields, **{"from": {"stream": SOURCE, "start": 0}})
+def from_the_first(source: str) -> dict[str, Any]:
+    return {"from": {"stream": source, "start": 0}, "schema": SCHEMA}
 
 
 def reaches(kafka: str, pipeline: Pipeline) -> dict[KafkaPartition, Reach]:
@@ -56,47 +63,107 @@ def notes(kafka: str, pipeline: Pipeline) -> list[str]:
     return [state.note for state in said if state is not None and state.note]
 
 
+@pytest.mark.timeout(2_400)
+@pytest.mark.parametrize("rounds", [1, pytest.param(7, marks=pytest.mark.long)])
 def test_what_kafka_has_no_more_comes_from_the_archive_once_and_killed_as_well(
-    hifi: RunningHifi,
+    hifi: RunningHifi, postgres: PostgresProcess, database: str, rounds: int
 ) -> None:
-    archive, bucket = ArchiveId("default", SOURCE, f"{SOURCE}-archive"), bucket_of(folder_of(hifi))
-    put(hifi.kafka, document(archive.name, SOURCE, to=[{"archive": "archive"}]))
+    source = f"aged-{rounds}"
+    archive, borders = _aged(hifi, source)
+    for nth in range(rounds):
+        name = f"{source}-{nth}"
+        counted_table(postgres, database, f"kept_{nth}")
+        put_table(hifi.kafka, f"{name}-table", written_by=f"{name}-table")
+        to_stream, to_table = (
+            document(
+                f"{name}-{kind}",
+                source,
+                steps=[ROW, *more],
+                to=[{kind: f"{name}-{kind}"}],
+                **from_the_first(source),
+            )
+            for kind, more in (("stream", []), ("table", [{"key": "id"}]))
+        )
+        put(hifi.kafka, to_stream, to_table)
+        to_rows = put_document(
+            hifi,
+            f"{name}-rows",
+            source,
+            steps=[ROW],
+            to=[to_database(postgres, database, f"kept_{nth}")],
+            **from_the_first(source),
+        )
+        pipelines = [to_stream, to_table, to_rows]
+        _kill_while_it_reads(hifi, pipelines, borders)
+        for each in pipelines:
+            wait_until_all_is_done(hifi, each, TOTAL)
+            balance = hifi.balance(each.lane_id)
+            assert (balance.delivered, balance.dead, balance.unaccounted) == (TOTAL, 0, 0)
+            told = notes(hifi.kafka, each)
+            assert any(it.startswith(f"reads from the archive {archive.name} since") for it in told)
+            assert states(hifi.kafka)[each.name].note == ""
+        _check_stream(hifi, to_stream)
+        rows = {it.key: json.loads(it.value) for it in hifi.records(table_topic(to_table.name))}
+        assert {(key.decode(), row["n"]) for key, row in rows.items()} == {
+            (f"s-{n}", n) for n in range(TOTAL)
+        }
+        for table in (f"kept_{nth}", f"kept_{nth}_writes"):
+            counts = postgres.rows(f"SELECT count(*), count(DISTINCT id) FROM {table}", database)
+            assert counts == [(TOTAL, TOTAL)], "a row was lost, or written twice"
+    _what_is_missing_is_named_and_may_be_given_up(hifi, archive, to_stream)
+
+
+def _aged(hifi: RunningHifi, source: str) -> tuple[ArchiveId, dict[KafkaPartition, int]]:
+    """Its archive, and where its logs begin: all but the last events is only in the archive."""
+    archive, bucket = ArchiveId("default", source, f"{source}-archive"), bucket_of(folder_of(hifi))
+    put(hifi.kafka, document(archive.name, source, to=[{"archive": "archive"}]))
     for half in (range(KEPT // 2), range(KEPT // 2, KEPT)):
         # So that there is more than one object of a Kafka partition.
         for first in half[::100]:
-            post_all(hifi, SOURCE, [{"n": n} for n in range(first, first + 100)])
+            post_all(hifi, source, [{"n": n} for n in range(first, first + 100)])
         wait_until_kept(bucket, archive, half.stop)
-    ends = asyncio.run(ends_of(hifi.kafka, SOURCE))
+    ends = asyncio.run(ends_of(hifi.kafka, source))
     # In the middle of objects; of one Kafka partition nothing is left.
     borders = {it: end - nth * 40 for nth, (it, end) in enumerate(sorted(ends.items()))}
     asyncio.run(forget(hifi.kafka, borders))
-    post_all(hifi, SOURCE, [{"n": n} for n in range(KEPT, TOTAL)])
-    pipeline = from_the_first(
-        f"{SOURCE}-doubled",
-        [{"stream": f"{SOURCE}-again"}],
-        schema="n BIGINT",
-        steps=[{"select": {"n": "n", "twice": "2 * n"}}],
-    )
-    put(hifi.kafka, pipeline)
-    wait_until(
-        lambda: any(it.until > it.at for it in reaches(hifi.kafka, pipeline).values()),
-        what="it has begun to read",
-        timeout_s=START_S,
-        look_s=0.01,
-    )
-    hifi.stack.children["pipelines"].kill()
-    cut = reaches(hifi.kafka, pipeline)
-    under_way = [
-        where for where, reach in cut.items() if reach.at < min(reach.until, borders[where])
-    ]
-    assert under_way, f"it was killed while it read the archive: {cut}, {borders}"
-    hifi.revive("pipelines")
-    wait_until_all_is_done(hifi, pipeline, TOTAL)
-    balance = hifi.balance(pipeline.lane_id)
-    assert (balance.delivered, balance.dead, balance.unaccounted) == (TOTAL, 0, 0)
-    rows = written(hifi.kafka, f"{SOURCE}-again")
-    assert {(row.value["n"], row.value["twice"]) for row in rows} == {
-        (n, 2 * n) for n in range(TOTAL)
+    post_all(hifi, source, [{"n": n} for n in range(KEPT, TOTAL)])
+    return archive, borders
+
+
+def _kill_while_it_reads(
+    hifi: RunningHifi, pipelines: Sequence[Pipeline], borders: Position
+) -> None:
+    """As often as it takes to cut each of them while it reads the archive."""
+    left = list(pipelines)
+
+    def reading() -> list[Pipeline]:
+        return [
+            each
+            for each in left
+            for where, reach in reaches(hifi.kafka, each).items()
+            if reach.at < min(reach.until, borders[where])
+        ]
+
+    while left:
+        wait_until(
+            lambda: bool(reading()),
+            what="one that was not cut yet reads the archive",
+            timeout_s=START_S,
+            look_s=0.01,
+        )
+        hifi.stack.children["pipelines"].kill()
+        cut = reading()
+        left = [each for each in left if each not in cut]
+        # What is not cut yet may not be through with it before it is looked at.
+        hifi.stack.restarts.forgive()
+        hifi.stack.look_after()
+
+
+def _check_stream(hifi: RunningHifi, pipeline: Pipeline) -> None:
+    """Each event is there, with the id that it would have had, and a repeat says what it is."""
+    rows = written(hifi.kafka, pipeline.name)
+    assert {(row.value["id"], row.value["n"]) for row in rows} == {
+        (f"s-{n}", n) for n in range(TOTAL)
     }
     plain: Counter[str] = Counter()
     places = set()
@@ -108,12 +175,8 @@ def test_what_kafka_has_no_more_comes_from_the_archive_once_and_killed_as_well(
         plain[row.event_id] += MAYBE_DUPLICATE not in row.headers
     assert len(plain) == TOTAL, "each event has one id, wherever it was read"
     assert max(plain.values()) == 1, "an event came twice and did not say that it may"
-    ends = asyncio.run(ends_of(hifi.kafka, SOURCE))
+    ends = asyncio.run(ends_of(hifi.kafka, pipeline.source.stream))
     assert places == {Origin(*where, at) for where, end in ends.items() for at in range(end)}
-    told = notes(hifi.kafka, pipeline)
-    assert any(it.startswith(f"reads from the archive {archive.name} since 20") for it in told)
-    assert states(hifi.kafka)[pipeline.name].note == ""
-    _what_is_missing_is_named_and_may_be_given_up(hifi, archive, pipeline)
 
 
 def _what_is_missing_is_named_and_may_be_given_up(
@@ -124,7 +187,12 @@ def _what_is_missing_is_named_and_may_be_given_up(
     # Of the one of which Kafka has nothing.
     gone = next(each for each in objects_of(bucket, archive) if each.first and not each.partition)
     (folder / gone.path).unlink()
-    again = from_the_first(f"{SOURCE}-archive-two", [{"archive": "archive"}])
+    again = document(
+        f"{archive.name}-two",
+        archive.stream,
+        to=[{"archive": "archive"}],
+        **{"from": {"stream": archive.stream, "start": 0}},
+    )
     put(hifi.kafka, again)
 
     def state() -> PipelineState:
@@ -135,7 +203,7 @@ def _what_is_missing_is_named_and_may_be_given_up(
         what=lambda: f"it says what is missing: {state()}",
         timeout_s=START_S,
     )
-    post_all(hifi, SOURCE, [{"n": TOTAL}])
+    post_all(hifi, archive.stream, [{"n": TOTAL}])
     wait_until_all_is_done(hifi, neighbour, TOTAL + 1)
     assert state().lost == 0, "nothing is passed by that is named"
     (folder / gone.manifest_path).unlink()

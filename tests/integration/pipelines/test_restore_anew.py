@@ -64,6 +64,10 @@ def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
         bucket = bucket_of(tmp_path / "kept")
         assert restored(servers, bucket, archive, archive.stream, restore_id="anew").done == _COUNT
         assert log_of(servers, archive.stream) == before
+        # Whoever gives the same name to a restore into another stream is at the beginning of that.
+        asyncio.run(_make_stream(servers, "beside"))
+        assert restored(servers, bucket, archive, "beside", restore_id="anew").done == _COUNT
+        assert log_of(servers, "beside") == before
 
 
 async def _make_stream(servers: str, name: str) -> None:
