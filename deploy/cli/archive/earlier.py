@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.cli.archive.places import StoreError
+from deploy.cli.archive.places import store_errors
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.proof.archived import Archived, ArchiveId, Laid, laid
 from shared.proof.intervals import Offsets
 from shared.runtime.archive.files import log_rows, read_object
-from shared.runtime.archive.reading import Damage, fetched, listed
-from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.archive.kept_log import sound_bytes, sound_list
+from shared.runtime.archive.stores import OpenStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +66,14 @@ class Earlier:
         )
 
     def _bytes(self, said: Archived) -> bytes:
-        try:
-            ((_, data),) = fetched(self.bucket, [said])
-        except StoreAwayError as error:
-            raise StoreError(f"{error}.") from error
-        if isinstance(data, Damage):
-            raise _error_of(data)
-        return data
+        with store_errors():
+            return sound_bytes(self.bucket, said)
 
 
 def earlier(
     bucket: OpenStore, archive: ArchiveId, topic: str, log_starts: Position, *, from_ms: int
 ) -> Earlier:
     """StoreError if what stands beside its objects is not as it was written."""
-    try:
-        there = listed(bucket, archive, from_ms=from_ms)
-    except StoreAwayError as error:
-        raise StoreError(f"{error}.") from error
-    for damage in there.damage:
-        raise _error_of(damage)
-    return Earlier(bucket, topic, log_starts, laid(there.objects))
-
-
-def _error_of(damage: Damage) -> StoreError:
-    return StoreError(
-        f"{damage.path} is {damage.kind}: `hifi archive verify` names all that is wrong."
-    )
+    with store_errors():
+        objects = sound_list(bucket, archive, from_ms=from_ms)
+    return Earlier(bucket, topic, log_starts, laid(objects))

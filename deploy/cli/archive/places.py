@@ -1,5 +1,7 @@
 """Finds an archive: by the file of stores, in a store, of a stream."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +13,8 @@ from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.stack_settings import FOLDERS, STORES
 from shared.config.access import DEFAULT_TENANT
 from shared.proof.archived import ArchiveId
+from shared.runtime.archive.files import UnreadableError
+from shared.runtime.archive.kept_log import DamagedObjectError
 from shared.runtime.archive.reading import archives_of, lives_of
 from shared.runtime.archive.stores import (
     FOLDERS_VARIABLE,
@@ -28,6 +32,15 @@ _UNNAMED = "unnamed"
 
 class StoreError(OperatorError):
     """A store does not answer, or not as it should."""
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn what is wrong with a store, or with what it keeps, into a sentence."""
+    try:
+        yield
+    except (StoreAwayError, DamagedObjectError, UnreadableError) as error:
+        raise StoreError(f"{error}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class ArchiveChoice:
             if stores[name].secret_key
             else ""
         )
-        try:
+        with store_errors():
             bucket = OpenStore(stores[name], box, folders=folders)
             names = archives_of(bucket, self.tenant, stream)
             chosen = self.archive or (names[0] if len(names) == 1 else None)
@@ -69,8 +82,6 @@ class ArchiveChoice:
                     f"Name one archive of {stream} with --archive; in {name} there are: {there}."
                 )
             lives = lives_of(bucket, ArchiveId(self.tenant, stream, chosen))
-        except StoreAwayError as error:
-            raise StoreError(f"{error}.") from error
         wanted = [each for each in lives if self.life in {None, life_name(each)}]
         if not wanted:
             there = ", ".join(map(life_name, lives))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name
+from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name, store_errors
 from deploy.cli.archive.restoring import Found, Restore, Restoring, default_id, found
 from deploy.cli.control.dead import time_ms
 from deploy.cli.printing import talk
@@ -53,7 +53,8 @@ def restore_(
     if not _ID.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
     wanted = Restore(name, archive_id, wanted.to_stream, from_ms, to_ms, rate)
-    there = found(bucket, wanted)
+    with store_errors():
+        there = found(bucket, wanted)
     talk.print(
         f"{wording.plural(there.count, 'event')} of {stream} in"
         f" {wording.plural(len(there.objects), 'object')}; {wanted.to_stream} gets them as restore"
@@ -70,7 +71,7 @@ def restore_(
 async def _carry_out(kafka: str, restoring: Restoring, there: Found) -> None:
     await _check_target(kafka, restoring.wanted.to_stream, there)
     stop: list[int] = []
-    with on_signals(lambda number, _: stop.append(number), signal.SIGINT):
+    with store_errors(), on_signals(lambda number, _: stop.append(number), signal.SIGINT):
         async for done in restoring.run():
             if stop:
                 talk.print(f"Stopped after {done:,}; --id {restoring.wanted.id} goes on from here.")

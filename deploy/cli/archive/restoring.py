@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.cli.archive.places import StoreError
 from deploy.cli.archive.put_back import PutBack, nothing_yet
 from shared.event.derived import RESTORED
 from shared.event.record import KafkaPartition
@@ -20,9 +19,8 @@ from shared.event.topics import RESTORES, restore_group, restore_writer, stream_
 from shared.proof.archived import Archived, ArchiveId, Laid, laid
 from shared.proof.restored import Restored
 from shared.runtime.archive.files import read_object, rows_of
-from shared.runtime.archive.kept_log import DamagedObjectError, sound_bytes
-from shared.runtime.archive.reading import Damage, listed
-from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.archive.kept_log import sound_bytes, sound_list
+from shared.runtime.archive.stores import OpenStore
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
@@ -80,41 +78,21 @@ class Found:
 
 
 def found(bucket: OpenStore, wanted: Restore) -> Found:
-    """Counts first; StoreError if something of it is not as it was written."""
-    try:
-        there = listed(bucket, wanted.archive, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
-        if there.damage:
-            raise _refusal(there.damage[0])
-        objects = [each for each in laid(there.objects) if wanted.has_some(each.archived)]
-        # Of one partition after the other nothing is needed, and by time none is far behind.
-        objects.sort(key=lambda each: (each.archived.from_ms, each.archived.path))
-        count = sum(_count(bucket, each, wanted) for each in objects)
-    except StoreAwayError as error:
-        raise StoreError(f"{error}.") from error
-    return Found(objects, count)
+    """Counts first; DamagedObjectError if something of it is not as it was written."""
+    there = sound_list(bucket, wanted.archive, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
+    objects = [each for each in laid(there) if wanted.has_some(each.archived)]
+    # Of one partition after the other nothing is needed, and by time none is far behind.
+    objects.sort(key=lambda each: (each.archived.from_ms, each.archived.path))
+    return Found(objects, sum(_count(bucket, each, wanted) for each in objects))
 
 
 def _count(bucket: OpenStore, each: Laid, wanted: Restore) -> int:
     said, from_offset = each
     if wanted.has_all(said) and from_offset == said.first:
         return said.count
-    columns = read_object(_sound_bytes(bucket, said), ("offset", "time_ms"))
+    columns = read_object(sound_bytes(bucket, said), ("offset", "time_ms"))
     pairs = zip(*(columns[name].to_pylist() for name in ("offset", "time_ms")), strict=True)
     return sum(offset >= from_offset and wanted.takes(time_ms) for offset, time_ms in pairs)
-
-
-def _sound_bytes(bucket: OpenStore, said: Archived) -> bytes:
-    try:
-        return sound_bytes(bucket, said)
-    except DamagedObjectError as error:
-        raise _refusal(error.damage) from None
-
-
-def _refusal(damage: Damage) -> StoreError:
-    return StoreError(
-        f"{damage.path} is {damage.kind}: nothing more is restored; `hifi archive verify` names"
-        " all that is wrong."
-    )
 
 
 @dataclass
@@ -224,7 +202,7 @@ class Restoring:
             if at >= said.end and self.wanted.has_all(said) and from_offset == said.first:
                 self.done += said.count
                 continue
-            for event in rows_of(_sound_bytes(self.bucket, said)):
+            for event in rows_of(sound_bytes(self.bucket, said)):
                 if event["offset"] < from_offset:
                     continue
                 if not self.wanted.takes(event["time_ms"]):

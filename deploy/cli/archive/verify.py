@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.archive.places import ArchiveChoice, StoreError, archive_choice, life_name
+from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name, store_errors
 from deploy.cli.control.dead import time_ms
 from deploy.cli.events.minute_ids import broken_link, minute_ids, statements_of
 from deploy.cli.events.verify import minute_text, read_public_key
@@ -23,7 +23,7 @@ from shared.proof.merkle import merkle_root
 from shared.proof.statement import SignedStatement, Statement
 from shared.runtime.archive.files import UnreadableError, read_object
 from shared.runtime.archive.reading import Damage, fetched, listed
-from shared.runtime.archive.stores import OpenStore, StoreAwayError
+from shared.runtime.archive.stores import OpenStore
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import UsageError
 
@@ -55,10 +55,8 @@ def verify(
     """
     bucket, lives = place.open(stream)
     from_ms, to_ms = time_ms("--from", since), time_ms("--to", to)
-    try:
+    with store_errors():
         kept = kept_in(bucket, lives, from_ms=from_ms, to_ms=to_ms)
-    except StoreAwayError as error:
-        raise StoreError(f"{error}.") from error
     for each in kept.damage:
         more = f" ({each.detail})" if each.detail else ""
         out.print(f"{each.kind}: {each.path}{more}")

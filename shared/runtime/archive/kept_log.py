@@ -22,7 +22,7 @@ from shared.proof.archived import (
     range_in,
 )
 from shared.runtime.archive.files import read_object
-from shared.runtime.archive.reading import Damage, fetched, said_at
+from shared.runtime.archive.reading import Damage, fetched, listed, said_at
 from shared.runtime.archive.stores import OpenStore
 
 # What is given at once: so many objects, and so many bytes as they lie there.
@@ -37,7 +37,6 @@ class DamagedObjectError(Exception):
         super().__init__(
             f"{damage.path} is {damage.kind}: `hifi archive verify` names all that is wrong"
         )
-        self.damage = damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,16 @@ def sound_bytes(bucket: OpenStore, said: Archived) -> bytes:
     if isinstance(data, Damage):
         raise DamagedObjectError(data)
     return data
+
+
+def sound_list(
+    bucket: OpenStore, archive: ArchiveId, *, from_ms: int | None = None, to_ms: int | None = None
+) -> tuple[Archived, ...]:
+    """What an archive says that it has; DamagedObjectError if some of that is not as it was."""
+    there = listed(bucket, archive, from_ms=from_ms, to_ms=to_ms)
+    for damage in there.damage:
+        raise DamagedObjectError(damage)
+    return there.objects
 
 
 @dataclass(slots=True)

@@ -127,7 +127,8 @@ def test_a_restore_counts_first_and_refuses_what_is_damaged(
     assert ended.exit_code == 0, ended.output
     assert "4 events of orders in 2 objects" in " ".join(ended.output.split())
     (tmp_path / "kept" / archive[0].manifest_path).write_text("{}")
-    assert "nothing more is restored" in str(hifi(tmp_path, "restore", "--dry-run").exception)
+    refused = str(hifi(tmp_path, "restore", "--dry-run").exception)
+    assert refused.startswith(f"{archive[0].manifest_path} is unreadable: `hifi archive verify`")
 
 
 def test_a_statement_of_somebody_else_is_not_trusted(

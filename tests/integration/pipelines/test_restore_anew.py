@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from deploy.cli.archive.places import StoreError
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from deploy.local.stack import Stack
@@ -68,6 +69,16 @@ def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
         asyncio.run(_make_stream(servers, "beside"))
         assert restored(servers, bucket, archive, "beside", restore_id="anew").done == _COUNT
         assert log_of(servers, "beside") == before
+        # What fails in the middle fails in a sentence.
+        objects = tmp_path / "kept" / archive.objects
+        shutil.rmtree(objects)
+        objects.touch()
+        (tmp_path / "stores.toml").write_text(f'[here]\nurl = "file://{tmp_path}/kept"\n')
+        (tmp_path / "store-folders").write_text(str(tmp_path))
+        told = ["restore", "--stream", archive.stream, "--data", str(tmp_path), "--kafka", servers]
+        ended = CliRunner().invoke(app, told)
+        assert isinstance(ended.exception, StoreError)
+        assert str(ended.exception).startswith("the store here: ")
 
 
 async def _make_stream(servers: str, name: str) -> None:
