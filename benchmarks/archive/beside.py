@@ -1,0 +1,82 @@
+"""What delivery keeps of its rate while a pipeline does something beside it.
+
+A backlog of 600,000 events of 500 bytes in 4 Kafka partitions is delivered to a local sink in
+batches of 500: alone, and again and again while the pipeline is at work. Interleaved, three rounds.
+Kafka, Spark, sink and store share the machine.
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from benchmarks.delivery_driver import Driver, running_driver
+from benchmarks.delivery_rates import delivered_per_s
+from benchmarks.lag_sink import LagSink, running_lag_sink
+from benchmarks.paced import write_all
+from benchmarks.pipelines.bench import Bench, Runner, make_streams
+from shared.config.destination import Destination
+from shared.config.pipeline import Pipeline
+
+STREAM, EVENTS = "both", 600_000
+_ROUNDS = 3
+_WARM_UP_ROUNDS = 1
+
+
+class Beside(NamedTuple):
+    """Medians of the rounds; the share is that of each round by itself."""
+
+    share: float
+    alone_per_s: int
+    beside_per_s: int
+    pipeline_per_s: int
+
+
+def beside_delivery(bench: Bench, pipeline_of: Callable[[int], Pipeline], events: int) -> Beside:
+    """Of a new pipeline in each round, which is over when it has read so many events."""
+    backlog = bench.count(EVENTS)
+    make_streams(bench.servers, [STREAM])
+    write_all(bench.servers, STREAM, count=backlog)
+    with (
+        running_lag_sink() as sink,
+        running_driver(bench.servers, bench.folder / "delivery") as driver,
+        bench.running(ARCHIVE_EVERY_S="0") as runner,
+    ):
+        deliveries = _Deliveries(sink, driver, backlog)
+        rounds = [
+            _round(deliveries, runner, pipeline_of(nth), events)
+            for nth in range(_WARM_UP_ROUNDS + _ROUNDS)
+        ][_WARM_UP_ROUNDS:]
+    share = statistics.median(beside / alone for alone, beside, _ in rounds)
+    return Beside(
+        round(share, 2), *(round(statistics.median(it)) for it in zip(*rounds, strict=True))
+    )
+
+
+@dataclass
+class _Deliveries:
+    """Each to a destination that is new, and so begins with the first event."""
+
+    sink: LagSink
+    driver: Driver
+    events: int
+    _numbers: "count[int]" = field(default_factory=count)
+
+    def run(self) -> float:
+        name = f"sink-{next(self._numbers)}"
+        to = Destination(stream=STREAM, name=name, url=self.sink.url("counting"))
+        return delivered_per_s(self.sink, self.driver, to, self.events)
+
+
+def _round(
+    deliveries: _Deliveries, runner: Runner, pipeline: Pipeline, events: int
+) -> tuple[float, float, float]:
+    """Of delivery alone, of delivery beside the pipeline, of the pipeline: events per second."""
+    alone = deliveries.run()
+    beside: list[float] = []
+    with runner.draining(pipeline, events) as draining:
+        while not draining.is_over:
+            beside.append(deliveries.run())
+    # The last one had the machine to itself for a part of its time.
+    return alone, statistics.mean(beside[:-1] or beside), draining.per_s
