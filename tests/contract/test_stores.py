@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -61,14 +62,23 @@ def test_a_wrong_key_is_told_without_the_key(object_server: ObjectServer) -> Non
     box = SecretBox.of(object_server.secret_keys)
     store = object_server.store()
     wrong = replace(store, secret_key=box.seal("another-secret", owner=store.owner))
-    with pytest.raises(StoreAwayError, match="the store backup") as told:
-        object_server.bucket(wrong).put_new("a", b"1")
-    assert "another-secret" not in str(told.value)
+    bucket = object_server.bucket(wrong)
+    for ask in (partial(bucket.put_new, "a", b"1"), partial(bucket.folders, "a")):
+        with pytest.raises(StoreAwayError, match=r"^the store backup: .*SignatureDoesNot") as told:
+            ask()
+        assert "another-secret" not in str(told.value)
+
+
+def test_a_bucket_that_is_not_there_is_told(object_server: ObjectServer) -> None:
+    wrong = replace(object_server.store(), url="s3://no-such/a")
+    with pytest.raises(StoreAwayError, match="NoSuchBucket: ") as told:
+        object_server.bucket(wrong).folders("a")
+    assert object_server.endpoint not in str(told.value), "where it is, is not for everybody"
 
 
 def test_nobody_at_the_address_is_told(object_server: ObjectServer) -> None:
     store = replace(object_server.store(), endpoint="http://127.0.0.1:9")
-    with pytest.raises(StoreAwayError, match="the store backup"):
+    with pytest.raises(StoreAwayError, match=r"^the store backup: .* error sending request$"):
         object_server.bucket(store).put_new("a", b"1")
 
 

@@ -5,6 +5,7 @@ it is there. What goes wrong is said in words for people, without secrets.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -26,6 +27,9 @@ FOLDERS_VARIABLE = "HIFI_STORE_FOLDERS"
 _REQUEST_S, _CONNECT_S = 60, 5
 _TRIES = 2
 _WORDS_MAX = 200
+# Where it asked: no tenant is to see that. And what a server says of it, as XML.
+_ASKED = re.compile(r"(?:Error performing [a-z ]+: )?Error performing [A-Z]+ \S+ in .*? - ")
+_SAID = re.compile(r"<(?:Code|Message)>([^<]*)")
 
 T = TypeVar("T")
 
@@ -165,9 +169,11 @@ def _keep(path: Path) -> None:
 
 
 def _words(error: Exception) -> str:
-    """Its first line: what follows are the client's own structures."""
-    line = str(error).strip().split("\n", 1)[0]
-    return line[:_WORDS_MAX] or type(error).__name__
+    """Why, and no more: the client says first where it asked, and last how it is built inside."""
+    told = _ASKED.sub("", str(error).partition("\n\nDebug source:")[0].strip())
+    told, _, page = told.partition("<")
+    told += ": ".join(_SAID.findall(page))
+    return told.split("\n", 1)[0][:_WORDS_MAX] or type(error).__name__
 
 
 def read_stores(path: Path | None) -> dict[str, Store]:
