@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -25,8 +24,6 @@ from shared.runtime.hosts import may_post
 
 COOKIE = "hifi-console"
 _SECRET_BYTES, _NONCE_BYTES = 32, 16
-# No form of ours is longer; a key has 160 characters at most.
-_FORM_BYTES_MAX = 16_384
 
 
 class SignedOut(Exception):  # noqa: N818 - a state, no error
@@ -130,19 +127,6 @@ class Authentication:
 
 def _new_session(api_key: str = "") -> Session:
     return Session(secrets.token_hex(_NONCE_BYTES), now_ms() + SESSION_MS, api_key)
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form; HTTPException when it is none of ours."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _FORM_BYTES_MAX:
-            raise HTTPException(413, "This form is too long.")
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50))
-    except ValueError as error:
-        raise HTTPException(400, "This is no form of ours.") from error
 
 
 def local_path(path: str) -> str:

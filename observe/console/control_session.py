@@ -136,10 +136,12 @@ class ControlSession:
         _, version = await self.seen(*path)
         return version
 
-    async def change(self, method: str, *path: str, version: str, action: str = "") -> None:
+    async def change(
+        self, method: str, *path: str, version: str, action: str = ""
+    ) -> dict[str, Any]:
         """Change an object if it still is as it was seen; RefusedError says what has changed."""
         self._client.expect(version, *path)
-        await self._call(method, *path, *([action] if action else []))
+        return await self._call(method, *path, *([action] if action else []))
 
     async def seen(self, *path: str) -> tuple[dict[str, Any], str]:
         """An object as the gateway shows it, and its ETag; a secret is a mark of it."""
@@ -151,10 +153,13 @@ class ControlSession:
         before, _ = await self.seen(*path)
         await self.put(*path, version=version, body=before | fields)
 
-    async def put(self, *path: str, version: str, body: dict[str, Any]) -> None:
-        """Write an object whole, if it still is as it was seen; without a version it is new."""
-        self._client.expect(version, *path)
-        await self._call("PUT", *path, body=body)
+    async def put(self, *path: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Write an object whole, if it still is as it was seen; without a version, a new one."""
+        if version:
+            self._client.expect(version, *path)
+        else:
+            self._client.expect_none(*path)
+        return await self._call("PUT", *path, body=body)
 
     async def _call(self, method: str, *path: str, **more: Any) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.call, method, *path, **more)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from starlette.exceptions import HTTPException
@@ -10,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from observe.console.authentication import Authentication, form_of
+from observe.console.authentication import Authentication, Identity
 from observe.console.control_session import FILTERS, ControlSession, Letters
+from observe.console.forms import BYTES_MAX, LongForms, form_of
 from observe.console.page_context import PageContext
 from observe.console.parts.layout import Around, Page, render
 from observe.console.viewers import Viewer
-from shared.config.access import ApiKey
+from shared.config.access import DEFAULT_TENANT, ApiKey
 from shared.config.destination import Destination
 from shared.event.topics import destination_id
 from shared.retry.schedule import RetrySchedule
@@ -67,8 +69,11 @@ class PageRequest:
 
     @property
     def keys(self) -> list[ApiKey]:
-        tenant = self.viewer.tenant
-        keys = self.context.configuration.keys.values()
+        """Those of the viewer's tenant; of every tenant for who is in charge of all."""
+        tenant, keys = self.viewer.tenant, self.context.configuration.keys.values()
+        if tenant == DEFAULT_TENANT and self.viewer.may_change:
+            # As the gateway has it.
+            tenant = None
         return [key for key in keys if tenant in {None, key.tenant}]
 
     @property
@@ -127,19 +132,39 @@ class Sources:
     # Where the gateway answers.
     gateway: str
     schedule: RetrySchedule
+    long_forms: LongForms = field(default_factory=LongForms)
 
-    def route(self, method: str, path: str, answer: Answer, *, for_admins: bool = False) -> Route:
+    def route(
+        self,
+        method: str,
+        path: str,
+        answer: Answer,
+        *,
+        for_admins: bool = False,
+        form_bytes_max: int = BYTES_MAX,
+    ) -> Route:
         """Who asks is known, and may ask this; a form is from their own session."""
 
         async def serve(request: Request) -> Response:
             identity = self.authentication.identify(request)
-            fields: Mapping[str, str] = request.query_params
-            if method == "POST":
-                fields = await form_of(request)
-                self.authentication.check_post(request, identity.session, fields)
-            viewer, around = identity.viewer, identity.around
-            if for_admins and not viewer.may_change:
+            if for_admins and not identity.viewer.may_change:
                 raise HTTPException(403, "This needs a key with the scope admin.")
+            if method != "POST":
+                return await respond(request, identity, request.query_params)
+            with ExitStack() as held:
+                turn = self.long_forms.turn(identity.viewer.tenant or "")
+                fields = await form_of(
+                    request,
+                    bytes_max=form_bytes_max,
+                    on_long=lambda: held.enter_context(turn),
+                )
+                self.authentication.check_post(request, identity.session, fields)
+                return await respond(request, identity, fields)
+
+        async def respond(
+            request: Request, identity: Identity, fields: Mapping[str, str]
+        ) -> Response:
+            viewer, around = identity.viewer, identity.around
             control = ControlSession(self.gateway, identity.session.api_key)
             here, context = request.url.path, self.context()
             made = await answer(PageRequest(viewer, around, here, fields, self, context, control))

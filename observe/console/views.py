@@ -3,7 +3,7 @@
 What changes or reveals something is written down with the key of whoever asks before it is done.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.exceptions import HTTPException
@@ -17,18 +17,21 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from observe.console.authentication import COOKIE, SignedOut, form_of, local_path
+from observe.console.authentication import COOKIE, SignedOut, local_path
+from observe.console.forms import form_of
 from observe.console.live import STREAMS_MAX, Live
 from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest, Sources
 from observe.console.pages.alerts_page import PATH as ALERTS
 from observe.console.pages.alerts_page import alerts_page, runbooks_page
+from observe.console.pages.changes.key_changes import CHANGES as KEY_CHANGES
+from observe.console.pages.changes.key_changes import KEYS
 from observe.console.pages.dead_page import confirm_page, dead_page, redrive
-from observe.console.pages.destinations.destination_changes import CHANGES
+from observe.console.pages.destinations.destination_changes import CHANGES as DESTINATION_CHANGES
 from observe.console.pages.destinations.destination_pages import PATH as DESTINATIONS
 from observe.console.pages.destinations.destination_pages import destination_page, destinations_page
 from observe.console.pages.event_page import event_page, show_payload
-from observe.console.pages.keys_page import keys_page, revoke, revoke_page
+from observe.console.pages.keys_page import keys_page
 from observe.console.pages.newest_page import newest_page
 from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
@@ -87,15 +90,25 @@ class Views:
             route("GET", "/words", words_page),
             route("GET", RUNBOOKS, runbooks_page),
             route("GET", f"{RUNBOOKS}/{{name}}", runbooks_page),
-            route("GET", "/keys", keys_page),
-            route("GET", "/keys/revoke", revoke_page, for_admins=True),
-            route("POST", "/keys/revoke", revoke, for_admins=True),
-            *(route("GET", path, ask, for_admins=True) for path, (ask, _) in CHANGES.items()),
-            *(route("POST", path, do, for_admins=True) for path, (_, do) in CHANGES.items()),
+            route("GET", KEYS, keys_page),
+            *self._changes(),
             Route("/sign-in", self.sign_in_form, methods=["GET"]),
             Route("/sign-in", self.sign_in, methods=["POST"]),
             route("POST", "/sign-out", self.sign_out),
         ]
+
+    def _changes(self) -> Iterator[Route]:
+        """What admins make, change and remove by forms."""
+        route = self._sources.route
+        for path, change in {**DESTINATION_CHANGES, **KEY_CHANGES}.items():
+            yield route("GET", path, change.ask, for_admins=True)
+            yield route(
+                "POST",
+                path,
+                change.make,
+                for_admins=True,
+                form_bytes_max=change.form_bytes_max,
+            )
 
     async def made_page(self, asked: PageRequest) -> Page:
         """A page that is made of the page context alone."""

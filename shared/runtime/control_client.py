@@ -49,6 +49,7 @@ class ControlClient:
         self._gateway = gateway.rstrip("/")
         self._headers = {} if not api_key else {"authorization": f"Bearer {api_key}"}
         self._etags: dict[tuple[str, ...], str] = {}
+        self._new: set[tuple[str, ...]] = set()
 
     def call(
         self,
@@ -76,6 +77,8 @@ class ControlClient:
         changed = path[:-1] if method == "POST" else path
         if method != "GET" and (etag := self._etags.get(changed)):
             headers["if-match"] = etag
+        if method != "GET" and changed in self._new:
+            headers["if-none-match"] = "*"
         try:
             response = httpx.request(
                 method, url, json=body, params=query, headers=headers, timeout=_TIMEOUT_S
@@ -98,3 +101,7 @@ class ControlClient:
     def expect(self, etag: str, *path: str) -> None:
         """Change the object at a path only if it still has this ETag."""
         self._etags[path] = etag
+
+    def expect_none(self, *path: str) -> None:
+        """Write the object at a path only if there is none."""
+        self._new.add(path)

@@ -1,18 +1,15 @@
-"""The page of API keys: whose they are, what they allow, and revoking one."""
-
-import structlog
-from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response
+"""The page of API keys: whose they are, what they allow, and the ways to make and change them."""
 
 from observe.console.page_request import PageRequest
+from observe.console.pages.changes.key_changes import KEYS, NEW, key_links
 from observe.console.parts import wording
-from observe.console.parts.layout import Page, confirm_form, still_page
-from observe.console.parts.markup import Child, Safe, tag
+from observe.console.parts.layout import Page, still_page
+from observe.console.parts.markup import NOTHING, Child, Safe, tag
 from observe.console.parts.pieces import code, done_note, table
 from shared.config.access import ApiKey
 from shared.runtime.clock import now_ms
 
-log = structlog.get_logger()
+_DONE = {"revoked": "The key is revoked.", "ended": "Only its newest secret is good now."}
 
 
 async def keys_page(asked: PageRequest) -> Page:
@@ -21,40 +18,11 @@ async def keys_page(asked: PageRequest) -> Page:
         tag("p", "Only hashes are kept, so no key can be shown again. ",
             code("hifi keys create NAME"), " makes a new one, ", code("hifi keys rotate NAME"),
             " a second secret for one that there is.", class_="lead"),
-        done_note("The key is revoked." if asked.field("done") == "revoked" else ""),
+        done_note(_DONE.get(asked.field("done"), "")),
+        tag("p", tag("a", "New key …", href=NEW)) if asked.viewer.may_change else NOTHING,
         _rows(asked),
     ]  # fmt: skip
-    return still_page("Keys", "/keys", "keys", content)
-
-
-async def revoke_page(asked: PageRequest) -> Page:
-    key = asked.key
-    return still_page(
-        "Revoke a key",
-        "/keys",
-        "confirm",
-        tag("h1", "Revoke ", code(key.id), "?"),
-        tag("p", "Whoever uses it is refused within two seconds, for good."),
-        confirm_form(
-            "/keys/revoke",
-            asked.around,
-            yes="Revoke it",
-            no="Cancel",
-            back="/keys",
-            id=key.id,
-            version=await asked.control.version("keys", key.id),
-        ),
-    )
-
-
-async def revoke(asked: PageRequest) -> Response:
-    key = asked.key
-    if key.id == asked.viewer.key_id:
-        raise HTTPException(403, "A key cannot revoke itself: sign in with another.")
-    log.info("key.revoked", key_id=asked.viewer.key_id, revoked=key.id)
-    await asked.control.change("DELETE", "keys", key.id, version=asked.field("version"))
-    await asked.wait_until(lambda now: key.id not in now.configuration.keys)
-    return RedirectResponse("/keys?done=revoked", status_code=303)
+    return still_page("Keys", KEYS, "keys", content)
 
 
 def _rows(asked: PageRequest) -> Safe:
@@ -71,9 +39,7 @@ def _rows(asked: PageRequest) -> Safe:
             ", ".join(sorted(key.streams)) or "all",
             str(len(key.secrets)),
             _expiry(key),
-            tag("a", "Revoke …", href=f"/keys/revoke?id={key.id}")
-            if asked.viewer.may_change and key.id != asked.viewer.key_id
-            else "",
+            key_links(asked, key),
         ]
         for key in sorted(asked.keys, key=lambda key: key.id)
     ]

@@ -21,7 +21,7 @@ class Gateway(BaseHTTPRequestHandler):
         self._answer(200, {"url": "https://a.example/"})
 
     def do_PUT(self) -> None:
-        expected = self.headers["if-match"]
+        expected = self.headers["if-match"] or self.headers["if-none-match"]
         self.asked.append((self.command, self.path, expected))
         self.rfile.read(int(self.headers.get("content-length", 0)))
         if expected not in {None, self.etag}:
@@ -79,3 +79,10 @@ def test_a_version_that_somebody_was_shown_counts(client: ControlClient) -> None
     with pytest.raises(RefusedError) as refused:
         client.call("PUT", *PATH, body={})
     assert (refused.value.status, refused.value.code) == (412, "changed_meanwhile")
+
+
+def test_what_is_new_overwrites_nothing(client: ControlClient) -> None:
+    client.expect_none(*PATH)
+    with pytest.raises(RefusedError, match="changed_meanwhile"):
+        client.call("PUT", *PATH, body={})
+    assert Gateway.asked == [("PUT", "/v1/streams/orders/destinations/lake", "*")]

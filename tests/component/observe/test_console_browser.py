@@ -35,6 +35,7 @@ PAGES = [
     "/events?stream=orders&id=e-1",
     "/events/newest",
     "/keys",
+    "/keys/new",
     "/words",
     "/alerts",
     "/runbooks",
@@ -48,6 +49,7 @@ FURTHER_PAGES = [
     "/destinations/new?stream=orders",
     "/destinations/settings?stream=orders&destination=lake",
     "/destinations/pause?stream=orders&destination=lake",
+    "/keys/rotate?id=shop",
     "/sign-in",
     "/no",
 ]
@@ -63,6 +65,7 @@ def tab(browser: Browser) -> Iterator[Tab]:
 
 
 def fill(console: RunningConsole) -> None:
+    configure(console, make_key("shop", "write")[0])
     console.dead.letters = [letter("e-1"), letter("e-2")]
     console.events.found["orders", "e-1"] = found_event("e-1")
 
@@ -123,6 +126,14 @@ def test_axe_finds_nothing_on_any_page(
             tab.run(f"{axe}; 0")
             assert tab.run(_AXE_FINDS) == [], path
             assert (tab.text("h1") == "Not here") is (path == "/no"), path
+        for name, heading in (("Not a name", "New key"), ("page", "page is made")):
+            tab.open(f"{console.url}/keys/new")
+            tab.run(f"document.querySelector('input[name=name]').value = {name!r}")
+            tab.click_and_load("form[action='/keys/new'] button")
+            assert tab.text("h1") == heading
+            tab.run(f"{axe}; 0")
+            assert tab.run(_AXE_FINDS) == [], heading
+            assert tab.run("document.documentElement.scrollWidth") <= width, heading
 
 
 def test_what_changes_is_seen_without_a_reload(console: RunningConsole, tab: Tab) -> None:

@@ -3,6 +3,8 @@
 import html
 import json
 import re
+import socket
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +24,7 @@ from tests.support.console_fixtures import (
     running_console,
 )
 from tests.support.samples import NOW_MS
+from tests.support.stack_fixtures import wait_until
 from tests.unit.flow.test_flow import AWAY, told
 
 
@@ -159,6 +162,66 @@ def test_one_is_made_by_a_form_and_none_is_overwritten(
     assert (again.status_code, "orders has a destination barn already." in again.text) == (
         409,
         True,
+    )
+
+
+def test_what_is_new_overwrites_nothing_that_the_console_has_not_heard_of(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    one = Destination("orders", "lake", "https://lake.example/", rate_per_s=7)
+    change(console, one)
+    asked = client.get("/destinations/settings?stream=orders&destination=lake").text
+    # As a new one is written: without a version that anybody has seen.
+    fields = fields_of(asked) | {"version": "", "settings": '{"url": "https://new.example/"}'}
+    answer = client.post("/destinations/settings", data=fields)
+    assert (answer.status_code, "There is such an object already." in answer.text) == (412, True)
+    assert console.config.configuration.destinations["orders/lake"] == one
+
+
+def test_a_form_is_as_long_as_what_the_gateway_takes(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    change(console, Destination("orders", "lake", "https://lake.example/"))
+    asked = client.get("/destinations/settings?stream=orders&destination=lake").text
+    fields, before = fields_of(asked), settings_of(asked)
+    long = [f"/{'member-' * 4}{number}" for number in range(1_000)]
+    wanted = fields | {"settings": json.dumps(before | {"fields": long})}
+    after = client.post("/destinations/settings", data=wanted, follow_redirects=True)
+    assert after.url.path == "/streams/orders/lake"
+    assert list(console.config.configuration.destinations["orders/lake"].fields) == long
+    too_long = {**fields, "settings": json.dumps(before | {"url": "x" * 1_048_576})}
+    assert client.post("/destinations/settings", data=too_long).status_code == 413
+    too_long["settings"] = "x" * 4_000_000
+    assert client.post("/destinations/settings", data=too_long).status_code == 413
+    # Where there is no document, no form is long.
+    assert client.post("/destinations/pause", data=wanted).status_code == 413
+
+
+def test_few_long_forms_are_read_at_a_time(console: RunningConsole, client: httpx.Client) -> None:
+    asked = client.get("/destinations/new").text
+    long = {
+        "csrf": csrf_of(asked),
+        "stream": "orders",
+        "destination": "x",
+        "settings": "x" * 20_000,
+    }
+    cookie = f"hifi-console={client.cookies['hifi-console']}"
+    head = (
+        f"POST /destinations/new HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
+        f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 30000\r\n\r\n"
+    )
+    with ExitStack() as slow:
+        for _ in range(2):
+            wire = slow.enter_context(socket.create_connection(("127.0.0.1", console.port)))
+            wire.sendall(head.encode() + b"x" * 20_000)
+        wait_until(
+            lambda: client.post("/destinations/new", data=long).status_code == 503,
+            what="two are read",
+        )
+        short = {**long, "settings": "x"}
+        assert client.post("/destinations/new", data=short).status_code == 422
+    wait_until(
+        lambda: client.post("/destinations/new", data=long).status_code == 422, what="both are gone"
     )
 
 

@@ -1,12 +1,14 @@
 """Asks a person before a destination is tried now, paused or removed, and has it done."""
 
 from collections.abc import Awaitable
+from typing import Any
 
-import structlog
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from observe.console.control_session import control_path
+from observe.console.forms import DOCUMENT_BYTES_MAX
 from observe.console.page_request import PageRequest
+from observe.console.pages.changes.questions import ChangeByForm, ChangeQuestion, done, same
 from observe.console.pages.destinations.settings_form import (
     NEW,
     SETTINGS,
@@ -16,15 +18,13 @@ from observe.console.pages.destinations.settings_form import (
     settings_page,
 )
 from observe.console.parts import wording
-from observe.console.parts.layout import Page, confirm_form, still_page
+from observe.console.parts.layout import Page, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code
 from observe.lag.trouble import heard_of
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
-
-log = structlog.get_logger()
 
 RESUME = "/destinations/resume"
 PAUSE, REMOVE = "/destinations/pause", "/destinations/remove"
@@ -101,7 +101,7 @@ async def resume_page(asked: PageRequest) -> Page:
     halt = halt_of(destination, asked.context.flows.get(destination.id))
     if halt:
         asks, also = ("Try ", " now?", "Try it now"), wording.WHAT_FOLLOWS
-        return await _ask(asked, RESUME, asks, _SAYS[halt], also)
+        return await _ask(asked, asks, _SAYS[halt], also)
     content = (
         tag("h1", code(destination.id), " is resumed"),
         tag("p", "Nothing holds it back that a person could end."),
@@ -113,7 +113,6 @@ async def resume_page(asked: PageRequest) -> Page:
 async def pause_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
-        PAUSE,
         ("Pause ", "?", "Pause it"),
         "Nothing more is sent to it until somebody says to try it now. Its events wait in Kafka,"
         " for as long as the stream keeps them, and go out in their order then.",
@@ -124,7 +123,6 @@ async def pause_page(asked: PageRequest) -> Page:
 async def remove_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
-        REMOVE,
         ("Remove ", "?", "Remove it"),
         "Nothing more is sent to it, and what waits to be tried again becomes dead letters. Made"
         " again under this name within 37 days, it goes on where it was.",
@@ -132,36 +130,25 @@ async def remove_page(asked: PageRequest) -> Page:
     )
 
 
-async def _ask(
-    asked: PageRequest, path: str, asks: tuple[str, str, str], says: str, also: Child
-) -> Page:
-    """What it would be, in words before and behind its name, and on the button."""
-    destination, (before, behind, yes) = asked.destination, asks
+async def _ask(asked: PageRequest, asks: tuple[str, str, str], says: str, also: Child) -> Page:
+    destination = asked.destination
     view = asked.context.destination(destination.id)
     backlog = wording.plural(view.backlog_events if view else 0, "event")
-    # Asked for in any case: the gateway may refuse whoever looks.
-    version = await asked.control.version(*control_path(destination))
-    content = (
-        tag("h1", before, code(destination.id), behind),
-        tag("p", says),
-        tag("p", f"{backlog} queued or waiting for it. ", also, class_="quiet"),
-        confirm_form(
-            path,
-            asked.around,
-            yes=yes,
-            no="Cancel",
-            back=f"/streams/{destination.id}",
-            stream=destination.stream,
-            destination=destination.name,
-            version=version,
-        ),
+    question = ChangeQuestion(
+        name=destination.id,
+        words=asks,
+        says=says,
+        also=fragment(f"{backlog} queued or waiting for it. ", also),
+        here="/destinations",
+        back=f"/streams/{destination.id}",
+        at=control_path(destination),
+        fields={"stream": destination.stream, "destination": destination.name},
     )
-    return still_page(f"{before}{destination.id}{behind}", "/destinations", "confirm", content)
+    return await question.page(asked)
 
 
 def _same(command: str, destination: Destination) -> Safe:
-    words = f"hifi destinations {command} {destination.stream} {destination.name}"
-    return fragment("The same: ", code(words), ".")
+    return same(f"hifi destinations {command} {destination.stream} {destination.name}")
 
 
 async def resume(asked: PageRequest) -> Response:
@@ -188,20 +175,24 @@ async def remove(asked: PageRequest) -> Response:
 
 
 async def _done(
-    asked: PageRequest, what: str, change: Awaitable[None], *, back: str = ""
+    asked: PageRequest, what: str, change: Awaitable[Any], *, back: str = ""
 ) -> Response:
     destination = asked.destination
-    log.info(what, key_id=asked.viewer.key_id, destination=destination.id)
-    await change
-    await asked.wait_until(lambda now: now.configured(destination.id) != destination)
-    return RedirectResponse(back or f"/streams/{destination.id}", status_code=303)
+    return await done(
+        asked,
+        what,
+        change,
+        seen=lambda now: now.configured(destination.id) != destination,
+        back=back or f"/streams/{destination.id}",
+        destination=destination.id,
+    )
 
 
 # What asks, and what does it, by path.
 CHANGES = {
-    RESUME: (resume_page, resume),
-    PAUSE: (pause_page, pause),
-    REMOVE: (remove_page, remove),
-    SETTINGS: (settings_page, change_settings),
-    NEW: (new_page, make),
+    RESUME: ChangeByForm(resume_page, resume),
+    PAUSE: ChangeByForm(pause_page, pause),
+    REMOVE: ChangeByForm(remove_page, remove),
+    SETTINGS: ChangeByForm(settings_page, change_settings, DOCUMENT_BYTES_MAX),
+    NEW: ChangeByForm(new_page, make, DOCUMENT_BYTES_MAX),
 }

@@ -1,0 +1,1 @@
+"""What somebody who may makes, changes and removes by forms: the parts of all of them, and more."""

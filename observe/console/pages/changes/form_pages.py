@@ -1,0 +1,105 @@
+"""Shows a form on a page of its own, again with what was wrong, and the command beside it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.responses import HTMLResponse, Response
+
+from observe.console.page_request import PageRequest
+from observe.console.pages.changes.questions import same
+from observe.console.parts.layout import Page, form, render, still_page
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+
+# A document is shown in so many lines; the rest of it is scrolled.
+_LINES_MIN, _LINES_MAX = 6, 40
+
+
+class NotReadError(Exception):
+    """What somebody has typed is nothing that could be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormPage:
+    """A form of what is typed, and what is around it."""
+
+    title: str
+    heading: Child
+    here: str
+    content: Sequence[Child]
+    yes: str
+    back: str
+    # The command that does the same, and what else there is to know.
+    command: str
+    note: str = ""
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+    def page(self, asked: PageRequest, wrong: str = "") -> Page:
+        return still_page(
+            self.title,
+            self.here,
+            "form",
+            tag("h1", self.heading),
+            tag("p", wrong, class_="lead bad", role="alert") if wrong else NOTHING,
+            form(
+                "post",
+                asked.path,
+                {"csrf": asked.around.csrf, **self.hidden},
+                *(tag("div", each, class_="field") for each in self.content),
+                tag("button", self.yes, type="submit", class_="act"),
+                " ",
+                tag("a", "Cancel", href=self.back),
+            ),
+            tag("p", same(self.command), self.note, class_="quiet"),
+            status=wrong,
+        )
+
+    def again(self, asked: PageRequest, wrong: str, status: int) -> Response:
+        """With what was typed, and what is wrong with it."""
+        return HTMLResponse(render(self.page(asked, wrong), asked.around), status_code=status)
+
+
+def text_field(
+    label: str, name: str, value: str, *, hint: str = "", required: bool = False, size: int = 32
+) -> Safe:
+    typed = tag(
+        "input",
+        name=name,
+        value=value,
+        required=required,
+        autocomplete="off",
+        spellcheck="false",
+        size=size,
+        aria_describedby=f"{name}-hint" if hint else None,
+    )
+    said = tag("p", hint, id=f"{name}-hint", class_="note") if hint else NOTHING
+    return fragment(tag("label", label, " ", typed), said)
+
+
+def check_field(label: Child, name: str, *, is_checked: bool) -> Safe:
+    box = tag("input", type="checkbox", name=name, value="yes", checked=is_checked)
+    return tag("label", box, tag("span", label), class_="check")
+
+
+def document_field(label: str, name: str, text: str) -> Safe:
+    """A document of several lines."""
+    rows = min(_LINES_MAX, max(_LINES_MIN, text.count("\n") + 2))
+    # The first line end in it is not of the text.
+    area = tag("textarea", "\n", text, name=name, rows=rows, cols=80, spellcheck="false")
+    return tag("label", label, area)
+
+
+def json_text(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, indent=2, ensure_ascii=False)
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """The JSON object that somebody has typed."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotReadError(f"This is no JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise NotReadError("It must be a JSON object: {...}.")
+    return found
