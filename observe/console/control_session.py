@@ -19,6 +19,8 @@ LOOKED_AT_MAX = 200
 OUTCOMES = ("delivered", "waiting", "dead", "pending")
 # Of a table: of a page of them a browser shows the beginnings.
 _TABLE_ROWS_MAX = 50
+# As long as `hifi pipelines put` waits.
+_JUDGED_LOOKS_MAX, _JUDGED_LOOK_S = 10, 0.5
 # By what they can be picked, and how that is called.
 FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
 
@@ -160,6 +162,21 @@ class ControlSession:
         else:
             self._client.expect_none(*path)
         return await self._call("PUT", *path, body=body)
+
+    async def judged(self, pipeline: str) -> tuple[dict[str, Any], str]:
+        """A pipeline once it has been judged, or after some seconds without that; its ETag."""
+        for _ in range(_JUDGED_LOOKS_MAX):
+            shown, version = await self.seen("pipelines", pipeline)
+            if shown["state"]["standing"] != "checking":
+                break
+            # No thread waits for it: there are few.
+            await asyncio.sleep(_JUDGED_LOOK_S)
+        return shown, version
+
+    async def build(self, pipeline: str, *, begin: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Have a pipeline built anew, which begins to read so long ago, to take its place."""
+        path = ("pipelines", pipeline, "replacement")
+        return await self._call("PUT", *path, body=body, query={"from": begin})
 
     async def _call(self, method: str, *path: str, **more: Any) -> dict[str, Any]:
         return await asyncio.to_thread(self._client.call, method, *path, **more)

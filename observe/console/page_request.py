@@ -18,7 +18,9 @@ from observe.console.page_context import PageContext
 from observe.console.parts.layout import Around, Page, render
 from observe.console.viewers import Viewer
 from shared.config.access import DEFAULT_TENANT, ApiKey
+from shared.config.configuration import Stream
 from shared.config.destination import Destination
+from shared.config.pipeline import Pipeline
 from shared.event.topics import destination_id
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import SearchResult
@@ -92,6 +94,36 @@ class PageRequest:
         if named is None or stream not in self.streams:
             raise HTTPException(404, "There is no such destination, or it is not yours.")
         return named
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that is named, if it is one of the viewer's."""
+        named = self.context.configuration.streams.get(self.field("stream"))
+        if named is None or named.name not in self.streams:
+            raise HTTPException(404, "There is no such stream, or it is not yours.")
+        return named
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that is named, if all of its streams are the viewer's."""
+        named = self.context.configuration.pipelines.get(self.field("pipeline"))
+        if named is None or not named.streams <= set(self.streams):
+            raise HTTPException(404, "There is no such pipeline, or it is not yours.")
+        return named
+
+    @property
+    def is_set(self) -> bool:
+        """Whether what the path names is set, and the viewer's, whatever is shown of it yet."""
+        known = self.context.configuration
+        match self.path.strip("/").split("/"):
+            case ["streams", stream]:
+                return stream in known.streams and stream in self.streams
+            case ["streams", stream, name]:
+                return f"{stream}/{name}" in known.destinations and stream in self.streams
+            case ["pipelines", name] if name in known.pipelines:
+                return known.pipelines[name].streams <= set(self.streams)
+            case _:
+                return False
 
     @property
     def filters(self) -> dict[str, str]:

@@ -26,6 +26,8 @@ from observe.console.pages.alerts_page import PATH as ALERTS
 from observe.console.pages.alerts_page import alerts_page, runbooks_page
 from observe.console.pages.changes.key_changes import CHANGES as KEY_CHANGES
 from observe.console.pages.changes.key_changes import KEYS
+from observe.console.pages.changes.pipeline_changes import CHANGES as PIPELINE_CHANGES
+from observe.console.pages.changes.stream_changes import CHANGES as STREAM_CHANGES
 from observe.console.pages.dead_page import confirm_page, dead_page, redrive
 from observe.console.pages.destinations.destination_changes import CHANGES as DESTINATION_CHANGES
 from observe.console.pages.destinations.destination_pages import PATH as DESTINATIONS
@@ -35,7 +37,7 @@ from observe.console.pages.keys_page import keys_page
 from observe.console.pages.newest_page import newest_page
 from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
-from observe.console.pages.plain_pages import sign_in_page, words_page
+from observe.console.pages.plain_pages import sign_in_page, soon_page, words_page
 from observe.console.pages.resend_form import PATH as RESEND
 from observe.console.pages.resend_form import resend
 from observe.console.pages.stream_pages import PATH as STREAMS
@@ -50,6 +52,7 @@ from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.proof.overview import Overview
 
+_CHANGES = {**DESTINATION_CHANGES, **STREAM_CHANGES, **PIPELINE_CHANGES, **KEY_CHANGES}
 # Different pages that are looked at within a second; what somebody makes up is not kept for long.
 _MADE_MAX = 100
 # Path, what is asked there, and tenant, streams and rights of whoever looks; and of what which
@@ -100,7 +103,7 @@ class Views:
     def _changes(self) -> Iterator[Route]:
         """What admins make, change and remove by forms."""
         route = self._sources.route
-        for path, change in {**DESTINATION_CHANGES, **KEY_CHANGES}.items():
+        for path, change in _CHANGES.items():
             yield route("GET", path, change.ask, for_admins=True)
             yield route(
                 "POST",
@@ -113,6 +116,8 @@ class Views:
     async def made_page(self, asked: PageRequest) -> Page:
         """A page that is made of the page context alone."""
         page = self._page_at(asked.path, asked.fields, asked.viewer)
+        if page is None and asked.is_set:
+            return soon_page(asked.path)
         if page is None:
             what = "stream, destination or pipeline"
             raise HTTPException(404, f"There is no such {what}, or it is not yours.")
@@ -193,17 +198,17 @@ class Views:
             case [""]:
                 page = overview_page(context, asked)
             case ["streams"]:
-                page = streams_page(context, asked)
+                page = streams_page(context, asked, may_change=may_change)
             case ["destinations"]:
                 page = destinations_page(context, asked, may_change=may_change)
             case ["alerts"]:
                 page = alerts_page(context)
             case ["pipelines"]:
-                page = pipelines_page(context)
+                page = pipelines_page(context, may_change=may_change)
             case ["pipelines", pipeline]:
-                page = pipeline_page(pipeline, context, asked)
+                page = pipeline_page(pipeline, context, asked, may_change=may_change)
             case ["streams", stream]:
-                page = stream_page(stream, context, asked)
+                page = stream_page(stream, context, asked, may_change=may_change)
             case ["streams", stream, destination]:
                 name = f"{stream}/{destination}"
                 page = destination_page(name, context, asked, may_change=may_change)

@@ -26,10 +26,12 @@ class RefusedError(UsageError):
         try:
             problem = response.json()
             self.code, self.detail = str(problem["code"]), str(problem["detail"])
+            # Where in what was sent it is wrong, if it is there.
+            self.pointer = str(problem.get("pointer") or "")
             says += f" {self.code}: {self.detail}"
         except (ValueError, KeyError, TypeError):
             says += ", and not as Hifi does: is this the address of a gateway of Hifi?"
-            self.code, self.detail = "", says
+            self.code, self.detail, self.pointer = "", says, ""
         if self.code and self.status in {401, 403}:
             says += (
                 " Name a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."

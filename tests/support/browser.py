@@ -220,6 +220,15 @@ class Tab:
         self.send("Input.dispatchKeyEvent", **down)
         self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
+    def come_to(self, wanted: str, *, steps_max: int = 60) -> None:
+        """Press Tab until a field of that name has the focus, or what says that."""
+        for _ in range(steps_max):
+            self.key("Tab")
+            here = "document.activeElement.name || document.activeElement.innerText"
+            if self.run(here) == wanted:
+                return
+        raise AssertionError(f"no way to {wanted!r} with the Tab key")
+
     def type(self, text: str) -> None:
         self.send("Input.insertText", text=text)
 

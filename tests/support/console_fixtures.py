@@ -49,6 +49,7 @@ from tests.support.browser import MISSING, Browser, chromium
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
+    FakeStore,
     FixedConfig,
     a_dead_letter,
     running_gateway,
@@ -90,6 +91,7 @@ class RunningConsole:
     events: GivenEvents
     dead: FakeDeadLetters
     flows: dict[str, FlowRecord]
+    store: FakeStore
     port: int = 0
     overview: Overview = field(default_factory=lambda: Overview(0, (), AuditHealth()))
     series: Series = field(default_factory=no_past)
@@ -120,13 +122,14 @@ def running_console(
     behind = Settings(auth=gateway_auth or auth)
     with running_gateway(FakePublisher([]), config, behind, dead_letters=dead) as running:
         settings = ConsoleSettings(port=0, auth=auth, gateway=gateway or running.url)
-        yield from _running_console(settings, config, dead)
+        yield from _running_console(
+            settings, RunningConsole(config, GivenEvents(), dead, {}, running.store)
+        )
 
 
 def _running_console(
-    settings: ConsoleSettings, config: FixedConfig, dead: FakeDeadLetters
+    settings: ConsoleSettings, running: RunningConsole
 ) -> Iterator[RunningConsole]:
-    running = RunningConsole(config, GivenEvents(), dead, {})
     started = threading.Event()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
@@ -141,7 +144,7 @@ def _running_console(
                 serve_console(
                     settings,
                     overview=lambda: running.overview,
-                    configuration=lambda: config.configuration,
+                    configuration=lambda: running.config.configuration,
                     flows=lambda: running.flows,
                     events=running.events,
                     series=running,
@@ -179,6 +182,7 @@ def console(open_console: RunningConsole) -> RunningConsole:
     open_console.dead.error = None
     open_console.dead.is_whole = True
     open_console.flows.clear()
+    open_console.store.states.clear()
     open_console.series.close()
     open_console.series = no_past()
     configure(open_console)

@@ -1,89 +1,13 @@
-"""Reads a pipeline's document from a file, YAML or JSON, and knows which line says what.
-
-Of YAML what JSON has, and nothing more: `no` is a text and not false, 12:30 is no number of
-seconds, a date is a text, and nothing is defined in one place and meant in another.
-"""
+"""Reads a pipeline's document from a file, and its passwords from the environment."""
 
 import os
-import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from shared.config.model import ConfigError
 from shared.config.outside.database import change_passwords
-from shared.config.pipeline import DOCUMENT_BYTES_MAX, Pipeline
-from shared.config.values import SEALED_PREFIX
+from shared.runtime.files.document_text import Document, document_of
 from shared.runtime.setup_error import UsageError
-
-# Deeper than any document's own parts; the events of tests may have a few levels.
-_DEPTH_MAX = 50
-_KINDS = frozenset({"map", "seq", "str", "bool", "null", "int", "float"})
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Takes plain words as JSON does (YAML 1.2, core schema, without its octals)."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - so it is called there
-
-
-for _tag, _pattern, _first in (
-    ("bool", r"true|false", "tf"),
-    ("null", r"null|~|", ["n", "~", ""]),
-    ("int", r"-?(?:0|[1-9][0-9]*)", "-0123456789"),
-    ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", "-0123456789"),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What a file says, and in which line (from 1) it says each part, by the part's pointer."""
-
-    name: str
-    fields: dict[str, Any]
-    lines: dict[str, int]
-
-    def pipeline(self) -> Pipeline:
-        """UsageError with the line, if the file cannot be a pipeline."""
-        try:
-            # Whatever a password is: nobody needs it to judge the rest.
-            pipeline = Pipeline.of(change_passwords(self.fields, lambda *_: SEALED_PREFIX))
-        except ConfigError as error:
-            pointer = "/" + error.setting.replace(".", "/") if error.setting else ""
-            raise UsageError(f"{self.place(pointer)}: {error.wrong}.") from error
-        for name in pipeline.others:
-            raise UsageError(f"{self.place(f'/{name}')}: there is no such field.")
-        return pipeline
-
-    def to_put(self) -> dict[str, Any]:
-        """The fields with their passwords; UsageError if one is not in the environment."""
-
-        def password(path: str, _: str, given: Any) -> Any:
-            if not isinstance(given, dict) or set(given) != {"env"}:
-                return given
-            found = os.environ.get(str(given["env"]))
-            if found is None:
-                place = self.place("/" + path.replace(".", "/"))
-                raise UsageError(f"{place}: the variable {given['env']} is not set.")
-            return found
-
-        return change_passwords(self.fields, password)
-
-    def place(self, pointer: str) -> str:
-        """Where in the file a part is, for people: its line, and how it is reached."""
-        at = pointer
-        while at and at not in self.lines:
-            at = at.rpartition("/")[0]
-        said = ".".join(pointer.split("/")[1:])
-        line = f"{self.name}:{self.lines[at]}" if at in self.lines else self.name
-        return f"{line}: {said}" if said else line
 
 
 def read_document(path: Path) -> Document:
@@ -91,57 +15,21 @@ def read_document(path: Path) -> Document:
     name = "standard input" if path == Path("-") else str(path)
     try:
         raw = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
-        text = raw.decode()
     except OSError as error:
         raise UsageError(f"{name} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is no text: byte {error.start} is not UTF-8.") from error
-    if len(raw) > DOCUMENT_BYTES_MAX:
-        raise UsageError(f"{name} has {len(raw):,} bytes; {DOCUMENT_BYTES_MAX:,} are the most.")
-    try:
-        for event in yaml.parse(text, Loader=_Loader):
-            if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
-                raise UsageError(f"{name}:{line}: *{event.anchor} is nothing that JSON has.")
-        root = yaml.compose(text, Loader=_Loader)
-        if not isinstance(root, yaml.MappingNode):
-            raise UsageError(f"{name} does not hold an object: begin with `name: ...`.")
-        lines = dict(_lines(root, name, "", 0))
-        fields = _Loader("").construct_document(root)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}" if mark else name
-        raise UsageError(f"{where}: this is neither YAML nor JSON: {error.problem}.") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is neither YAML nor JSON: {_first_line(error)}.") from error
-    return Document(name, fields, lines)
+    return document_of(raw, name)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def to_put(document: Document) -> dict[str, Any]:
+    """Its fields with their passwords; UsageError if one is not in the environment."""
 
+    def password(path: str, _: str, given: Any) -> Any:
+        if not isinstance(given, dict) or set(given) != {"env"}:
+            return given
+        found = os.environ.get(str(given["env"]))
+        if found is None:
+            place = document.place("/" + path.replace(".", "/"))
+            raise UsageError(f"{place}: the variable {given['env']} is not set.")
+        return found
 
-def _lines(node: yaml.Node, file: str, pointer: str, depth: int) -> Iterator[tuple[str, int]]:
-    """Where each part is; UsageError for what JSON has not."""
-    line = node.start_mark.line + 1
-    if depth > _DEPTH_MAX:
-        raise UsageError(f"{file}:{line}: it is nested deeper than {_DEPTH_MAX} levels.")
-    if node.tag.removeprefix("tag:yaml.org,2002:") not in _KINDS:
-        raise UsageError(f"{file}:{line}: {node.tag} is nothing that JSON has.")
-    if isinstance(node, yaml.MappingNode):
-        names: set[str] = set()
-        for key, value in node.value:
-            name, at = str(key.value), key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                raise UsageError(f"{file}:{at}: a member's name is a text.")
-            if name in names:
-                raise UsageError(f"{file}:{at}: {name!r} is here twice.")
-            names.add(name)
-            # Whatever it looks like: the country NO, the number 1.
-            key.tag = "tag:yaml.org,2002:str"
-            yield f"{pointer}/{name}", at
-            yield from _lines(value, file, f"{pointer}/{name}", depth + 1)
-    elif isinstance(node, yaml.SequenceNode):
-        for nth, value in enumerate(node.value):
-            yield f"{pointer}/{nth}", value.start_mark.line + 1
-            yield from _lines(value, file, f"{pointer}/{nth}", depth + 1)
+    return change_passwords(document.fields, password)

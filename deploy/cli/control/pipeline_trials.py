@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.cli.control.pipeline_files import Document
 from deploy.cli.printing import harmless, out, talk
 from pipelines.functions.installed import installed
 from pipelines.judging.judge import Typed, UnfitError, tried, typed
@@ -34,6 +33,7 @@ from shared.config.steps.window import Dedupe, WindowStep
 from shared.config.table import Table
 from shared.event.record import RecordIn
 from shared.event.topics import stream_topic
+from shared.runtime.files.document_text import Document
 from shared.runtime.kafka.config_topic import ConfigFeed, read_config
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import NotFoundError, SetupError, UsageError

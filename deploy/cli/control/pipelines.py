@@ -10,7 +10,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.control import removal
-from deploy.cli.control.pipeline_files import read_document
+from deploy.cli.control.pipeline_files import read_document, to_put
 from deploy.cli.printing import harmless, out, print_json, print_table, talk
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import UsageError
@@ -76,7 +76,7 @@ def put(file: File, client: ControlClient) -> None:
     """
     document = read_document(file)
     path = ("pipelines", document.pipeline().name)
-    _print_note(client.call("PUT", *path, body=document.to_put()))
+    _print_note(client.call("PUT", *path, body=to_put(document)))
     state = client.call("GET", *path, query={"wait": _WAIT_S})["state"]
     if state["standing"] == "refused":
         why, *more = state["why"].split("\n")
@@ -109,7 +109,7 @@ def replace(
     """
     document = read_document(file)
     path = ("pipelines", document.pipeline().name)
-    answer = client.call("PUT", *path, "replacement", body=document.to_put(), query={"from": begin})
+    answer = client.call("PUT", *path, "replacement", body=to_put(document), query={"from": begin})
     built = answer["document"]
     _print_note(answer)
     talk.print(f"Generation {built['generation']} of {path[1]} is being built.")

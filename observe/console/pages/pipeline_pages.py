@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from observe.console.page_context import PageContext
+from observe.console.pages.changes.pipeline_changes import NEW, pipeline_links
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
@@ -22,6 +23,7 @@ from observe.console.parts.pieces import (
     p95,
     section,
     table,
+    ways,
 )
 from observe.console.parts.pipeline_graph import pipeline_graph
 from shared.config.pipeline import Pipeline
@@ -32,7 +34,7 @@ from shared.proof.receipt import PASSED
 _OUTCOMES = (PASSED, "filtered", "late", "dead")
 
 
-def pipelines_page(context: PageContext) -> Page:
+def pipelines_page(context: PageContext, *, may_change: bool) -> Page:
     """All that somebody sees, the worst first."""
     views = _worst_first(context.overview.pipelines)
     listed = (
@@ -42,9 +44,9 @@ def pipelines_page(context: PageContext) -> Page:
     )
     bad = [view.name for view in views if view.lane and view.lane.verdict is not StreamVerdict.OK]
     said = f"In trouble: {', '.join(bad)}." if bad else "All pipelines are well."
-    top = fragment(
-        tag("h1", "Pipelines"), tag("p", said, class_="lead") if views else NOTHING, listed
-    )
+    new = tag("p", ways([("New pipeline …", NEW)])) if may_change else NOTHING
+    lead = tag("p", said, class_="lead") if views else NOTHING
+    top = fragment(tag("h1", "Pipelines"), lead, new, listed)
     return Page(
         title="Pipelines",
         here="/pipelines",
@@ -78,13 +80,16 @@ def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, capt
     return table(heads, rows, caption=caption, numbers_from=5)
 
 
-def pipeline_page(name: str, context: PageContext, asked: Mapping[str, str]) -> Page | None:
+def pipeline_page(
+    name: str, context: PageContext, asked: Mapping[str, str], *, may_change: bool
+) -> Page | None:
     """One pipeline; None when there is none of that name that the viewer sees."""
     view = next((each for each in context.overview.pipelines if each.name == name), None)
     pipeline = context.configuration.pipelines.get(name)
     if view is None or pipeline is None or view.lane is None:
         return None
     lane = view.lane
+    links = pipeline_links(pipeline, context) if may_change else NOTHING
     return Page(
         title=name,
         here="/pipelines",
@@ -92,7 +97,7 @@ def pipeline_page(name: str, context: PageContext, asked: Mapping[str, str]) -> 
         regions=(
             Region("top", _top(view, pipeline)),
             Region("graph", section("What it does", pipeline_graph(pipeline))),
-            Region("now", section("Now", facts_list(_facts(view, pipeline, context)))),
+            Region("now", section("Now", facts_list(_facts(view, pipeline, context)), links)),
             Region("pictures", pictures_section([lane], context, f"/pipelines/{name}", asked)),
             Region("lag", lag_section([lane])),
             Region("loss", loss_section([lane], now_ms=context.overview.at_ms)),

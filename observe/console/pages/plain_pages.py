@@ -3,6 +3,7 @@
 from observe.console.page_request import PageRequest
 from observe.console.parts.layout import Around, Page, form, render, render_bare, still_page
 from observe.console.parts.markup import NOTHING, tag
+from observe.console.parts.pieces import code
 from shared.glossary import WORDS, hint_of
 
 
@@ -45,6 +46,19 @@ def notice(title: str, says: str) -> bytes:
     back = tag("p", tag("a", "To the overview", href="/"))
     page = still_page(title, "", "notice", tag("h1", title), tag("p", says), back)
     return render(page, Around(csrf=""))
+
+
+def soon_page(path: str) -> Page:
+    """Of what has just been made: what there is to show of it comes with the next figures."""
+    kind, *name = path.strip("/").split("/")
+    return still_page(
+        "Made",
+        f"/{kind}",
+        "soon",
+        tag("h1", code("/".join(name)), " is there"),
+        tag("p", "Its first figures come within a second or two.", class_="lead"),
+        tag("p", tag("a", "Look again", href=path)),
+    )
 
 
 async def words_page(_: PageRequest) -> Page:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 from urllib.parse import urlencode
 
 from observe.console.page_context import PageContext, is_in_trouble, worst_first
+from observe.console.pages.changes.stream_changes import NEW, stream_links
 from observe.console.pages.overview_page import destinations_table
 from observe.console.pages.pipeline_pages import pipelines_table
 from observe.console.parts import wording
@@ -25,6 +26,7 @@ from observe.console.parts.pieces import (
     p95,
     section,
     table,
+    ways,
 )
 from observe.console.parts.search_list import ListQuery, SearchList
 from shared.config.configuration import Stream
@@ -39,7 +41,7 @@ _ONLY = {"": "all streams", "trouble": "those in trouble", "unwanted": "those th
 _Takers: TypeAlias = Mapping[str, Sequence[DestinationView]]
 
 
-def streams_page(context: PageContext, asked: Mapping[str, str]) -> Page:
+def streams_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
     """The streams that are asked for, the worst first, so many at a time."""
     query, takers = ListQuery.of(asked, _ONLY), _takers(context)
     found = [
@@ -50,13 +52,14 @@ def streams_page(context: PageContext, asked: Mapping[str, str]) -> Page:
     found.sort(key=lambda stream: (-SEVERITY.index(stream.verdict), stream.name))
     listed = SearchList(PATH, "stream", _ONLY, query, found)
     rows = _rows(listed.shown, context, takers)
+    new = tag("p", ways([("New stream …", NEW)])) if may_change else NOTHING
     return Page(
         title="Streams",
         here=PATH,
         status=listed.said,
         regions=(
             Region("search", fragment(tag("h1", "Streams"), listed.search), is_live=False),
-            Region("list", fragment(tag("p", listed.said, class_="lead"), rows)),
+            Region("list", fragment(tag("p", listed.said, class_="lead"), new, rows)),
             Region("more", listed.more),
         ),
     )
@@ -125,7 +128,9 @@ def _last_event(stream: StreamView, now_ms: int, path: str) -> Child:
     return figure(f"{wording.duration(ago_s) if ago_s else 'under 1 s'} ago", path)
 
 
-def stream_page(name: str, context: PageContext, asked: Mapping[str, str]) -> Page | None:
+def stream_page(
+    name: str, context: PageContext, asked: Mapping[str, str], *, may_change: bool
+) -> Page | None:
     """All destinations of one stream; None when there is no such stream."""
     stream = context.stream(name)
     if stream is None:
@@ -150,6 +155,7 @@ def stream_page(name: str, context: PageContext, asked: Mapping[str, str]) -> Pa
     if stream.restored.count:
         facts.append(("Put back by restores", _restored(stream.restored, context.overview.at_ms)))
     facts += _spread(stream.spread)
+    links = stream_links(name, context, may_change=may_change)
     listed = (
         destinations_table(
             views,
@@ -168,7 +174,7 @@ def stream_page(name: str, context: PageContext, asked: Mapping[str, str]) -> Pa
         status=f"{name}: {stream.verdict.value}",
         regions=(
             Region("top", top),
-            Region("now", section("Now", facts_list(facts))),
+            Region("now", section("Now", facts_list(facts), links)),
             Region("destinations", section("Destinations", listed)),
             Region("pipelines", _through(name, context)),
             Region(

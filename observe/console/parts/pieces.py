@@ -69,6 +69,12 @@ def links_to(names: Iterable[str], below: str) -> Safe:
     return fragment([[", " if nth else NOTHING, link] for nth, link in enumerate(links)])
 
 
+def ways(links: Iterable[tuple[str, str]]) -> Safe:
+    """What may be done, each with its path, in a line."""
+    said = [tag("a", says, href=path) for says, path in links]
+    return fragment([[" · " if nth else NOTHING, link] for nth, link in enumerate(said)])
+
+
 def dead_path(**filters: str) -> str:
     """Where some dead letters are."""
     return f"/dead?{urlencode(filters, safe=':')}" if filters else "/dead"

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from deploy.cli.control.pipeline_files import read_document
+from deploy.cli.control.pipeline_files import read_document, to_put
 from shared.event.envelope import LAST_DETAIL, REASON
 from shared.event.record import RecordOut
 from shared.event.topics import stream_topic
@@ -118,9 +118,9 @@ def test_the_docs_bring_a_table_in_step_from_nothing(
     file.write_text(re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
     monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
     document = read_document(file)
-    (output,) = document.to_put()["to"]
+    (output,) = to_put(document)["to"]
     assert output["database"]["password"] == PASSWORD
-    fields = {name: it for name, it in document.to_put().items() if name not in {"name", "from"}}
+    fields = {name: it for name, it in to_put(document).items() if name not in {"name", "from"}}
     assert "hifi streams put shoporders --key-pointer /id\n" in page
     pipeline = put_document(hifi, "sales-to-shop", "shoporders", key_pointer="/id", **fields)
     (events,) = re.findall(r"-d '(\[.*?\])'", page, re.DOTALL)

@@ -1,16 +1,18 @@
 """Shows a form on a page of its own, again with what was wrong, and the command beside it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
+from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest
-from observe.console.pages.changes.questions import same
+from observe.console.pages.changes.questions import done, same
 from observe.console.parts.layout import Page, form, render, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from shared.runtime.control_client import RefusedError
 
 # A document is shown in so many lines; the rest of it is scrolled.
 _LINES_MIN, _LINES_MAX = 6, 40
@@ -32,19 +34,22 @@ class FormPage:
     back: str
     # The command that does the same, and what else there is to know.
     command: str
-    note: str = ""
+    note: Child = ""
     hidden: Mapping[str, str] = field(default_factory=dict)
+    # Where it is sent; empty for where it was asked for.
+    path: str = ""
 
-    def page(self, asked: PageRequest, wrong: str = "") -> Page:
+    def page(self, asked: PageRequest, wrong: str = "", beside: Child = None) -> Page:
         return still_page(
             self.title,
             self.here,
             "form",
             tag("h1", self.heading),
             tag("p", wrong, class_="lead bad", role="alert") if wrong else NOTHING,
+            beside,
             form(
                 "post",
-                asked.path,
+                self.path or asked.path,
                 {"csrf": asked.around.csrf, **self.hidden},
                 *(tag("div", each, class_="field") for each in self.content),
                 tag("button", self.yes, type="submit", class_="act"),
@@ -55,9 +60,10 @@ class FormPage:
             status=wrong,
         )
 
-    def again(self, asked: PageRequest, wrong: str, status: int) -> Response:
-        """With what was typed, and what is wrong with it."""
-        return HTMLResponse(render(self.page(asked, wrong), asked.around), status_code=status)
+    def again(self, asked: PageRequest, wrong: str, status: int, beside: Child = None) -> Response:
+        """With what was typed, what is wrong with it, and what there is to see beside that."""
+        page = self.page(asked, wrong, beside)
+        return HTMLResponse(render(page, asked.around), status_code=status)
 
 
 def text_field(
@@ -103,3 +109,24 @@ def object_of(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise NotReadError("It must be a JSON object: {...}.")
     return found
+
+
+async def write_settings(
+    asked: PageRequest,
+    shown: FormPage,
+    what: str,
+    *path: str,
+    version: str,
+    seen: Callable[[PageContext], bool],
+    back: str,
+    **said: str,
+) -> Response:
+    """Put the settings that were typed, or show the form again with what was wrong."""
+    try:
+        settings = object_of(asked.field("settings"))
+        change = asked.control.put(*path, version=version, body=settings)
+        return await done(asked, what, change, seen=seen, back=back, **said)
+    except NotReadError as error:
+        return shown.again(asked, str(error), 422)
+    except RefusedError as refusal:
+        return shown.again(asked, refusal.detail, refusal.status)

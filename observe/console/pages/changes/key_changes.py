@@ -19,8 +19,8 @@ from observe.console.pages.changes.form_pages import (
 )
 from observe.console.pages.changes.questions import ChangeByForm, ChangeQuestion, done, same
 from observe.console.parts.layout import Page, render, still_page
-from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code
+from observe.console.parts.markup import Child, Safe, fragment, tag
+from observe.console.parts.pieces import code, ways
 from shared.config.access import DEFAULT_TENANT, ApiKey, read_text
 from shared.event.times import DAY_MS
 from shared.runtime.clock import now_ms
@@ -42,8 +42,7 @@ def key_links(asked: PageRequest, key: ApiKey) -> Child:
     links = [("Rotate …", ROTATE)]
     links += [("End rotation …", RETIRE)] if len(key.secrets) > 1 else []
     links += [("Revoke …", REVOKE)] if key.id != asked.viewer.key_id else []
-    said = [tag("a", says, href=f"{path}?id={key.id}") for says, path in links]
-    return [[" · " if nth else NOTHING, link] for nth, link in enumerate(said)]
+    return ways((says, f"{path}?id={key.id}") for says, path in links)
 
 
 async def new_page(asked: PageRequest) -> Page:

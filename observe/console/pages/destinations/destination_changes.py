@@ -20,7 +20,7 @@ from observe.console.pages.destinations.settings_form import (
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code
+from observe.console.parts.pieces import code, ways
 from observe.lag.trouble import heard_of
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
@@ -89,11 +89,9 @@ def changes_note(destination: Destination, *, may_change: bool) -> Safe:
     """Links to what may be done with it."""
     if not may_change:
         return NOTHING
-    links: list[Child] = [tag("a", "Change settings …", href=path_for(SETTINGS, destination))]
-    if not destination.is_paused:
-        links += [" · ", tag("a", "Pause …", href=path_for(PAUSE, destination))]
-    links += [" · ", tag("a", "Remove …", href=path_for(REMOVE, destination))]
-    return tag("p", *links)
+    links = [("Change settings …", SETTINGS), ("Pause …", PAUSE), ("Remove …", REMOVE)]
+    wanted = [link for link in links if link[1] != PAUSE or not destination.is_paused]
+    return tag("p", ways((says, path_for(path, destination)) for says, path in wanted))
 
 
 async def resume_page(asked: PageRequest) -> Page:

@@ -6,18 +6,15 @@ from observe.console.control_session import control_path
 from observe.console.page_request import PageRequest
 from observe.console.pages.changes.form_pages import (
     FormPage,
-    NotReadError,
     document_field,
     json_text,
-    object_of,
     text_field,
+    write_settings,
 )
-from observe.console.pages.changes.questions import done
 from observe.console.parts.layout import Page
 from observe.console.parts.markup import fragment
 from observe.console.parts.pieces import code
 from shared.event.topics import destination_id
-from shared.runtime.control_client import RefusedError
 
 SETTINGS, NEW = "/destinations/settings", "/destinations/new"
 # What a page has of its own, or the gateway tells beside the settings.
@@ -59,20 +56,16 @@ async def _write(asked: PageRequest, shown: FormPage, *path: str, version: str) 
     _, stream, _, name = path
     known = destination_id(stream, name)
     before = asked.context.configured(known)
-    try:
-        settings = object_of(asked.field("settings"))
-        return await done(
-            asked,
-            "destination.written",
-            asked.control.put(*path, version=version, body=settings),
-            seen=lambda now: now.configured(known) != before,
-            back=f"/streams/{known}",
-            destination=known,
-        )
-    except NotReadError as error:
-        return shown.again(asked, str(error), 422)
-    except RefusedError as refusal:
-        return shown.again(asked, refusal.detail, refusal.status)
+    return await write_settings(
+        asked,
+        shown,
+        "destination.written",
+        *path,
+        version=version,
+        seen=lambda now: now.configured(known) != before,
+        back=f"/streams/{known}",
+        destination=known,
+    )
 
 
 def _new_form(asked: PageRequest, text: str) -> FormPage:
