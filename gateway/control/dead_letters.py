@@ -59,6 +59,7 @@ class _Filter(BaseModel):
     from_ms: TimeMs | None = Field(default=None, alias="from")
     to_ms: TimeMs | None = Field(default=None, alias="to")
     event_id: str | None = Field(default=None, alias="id")
+    answer: str | None = None
 
     def wanted(
         self, stream: str | None = None, *, sees: Callable[[str], bool] | None = None

@@ -154,18 +154,21 @@ class DeadLetters:
     async def _ranges(
         self, wanted: DeadLetterFilter, after: Place | None
     ) -> list[tuple[KafkaPartition, tuple[int, int]]]:
-        """What is to be read, in order: Kafka finds the time from which on letters are wanted."""
-        since = {partition: start for partition, (start, _) in self._spans.items()}
+        """What is to be read, in order: Kafka finds from when and until when letters are wanted."""
+        ends = {partition: end for partition, (_, end) in self._spans.items()}
+        since, until = {partition: start for partition, (start, _) in self._spans.items()}, ends
         if wanted.from_ms is not None:
-            since = {partition: end for partition, (_, end) in self._spans.items()}
-            since |= await self._reader.offsets_at(dict.fromkeys(since, wanted.from_ms))
+            since = ends | await self._reader.offsets_at(dict.fromkeys(ends, wanted.from_ms))
+        if wanted.to_ms is not None:
+            until = ends | await self._reader.offsets_at(dict.fromkeys(ends, wanted.to_ms))
         ranges = []
         for partition, (start, end) in sorted(self._spans.items()):
             _, number = partition
             if after is not None and number < after.partition:
                 continue
             read_on = after.offset if after and number == after.partition else start
-            ranges.append((partition, (max(since[partition], read_on), end)))
+            begin = max(since[partition], read_on)
+            ranges.append((partition, (begin, min(until[partition], end))))
         return ranges
 
 

@@ -10,8 +10,11 @@ from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
 
 _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
-# Dead letters: as many as somebody reads at a time.
-ROWS_MAX = 100
+# Dead letters: as many as somebody reads at a time, and as a phone has room for.
+ROWS_MAX = 20
+# Into a file of dead letters; as many as the gateway gives at a time, and no more bytes than that.
+EXPORTED_MAX = 1_000
+_NDJSON = "application/x-ndjson"
 # Events: each comes with all that it says.
 NEWEST_MAX = 50
 # Of so many it is asked what has become of them.
@@ -22,7 +25,15 @@ _TABLE_ROWS_MAX = 50
 # As long as `hifi pipelines put` waits.
 _JUDGED_LOOKS_MAX, _JUDGED_LOOK_S = 10, 0.5
 # By what they can be picked, and how that is called.
-FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
+FILTERS = {
+    "stream": "Stream",
+    "destination": "Destination",
+    "reason": "Reason",
+    "answer": "Answer",
+    "id": "Event id",
+    "from": "Died since",
+    "to": "Died before",
+}
 
 
 class Letters(
@@ -88,6 +99,16 @@ class ControlSession:
         asked |= {"before": before} if before else {}
         page = await self._call("GET", "dead-letters:newest", query=asked)
         return msgspec.convert(page, Letters)
+
+    async def export_letters(
+        self, filters: Mapping[str, str], *, streams: Collection[str]
+    ) -> bytes:
+        """The oldest of each Kafka partition first, with what they say."""
+        asked = {**filters, "stream": list(streams), "limit": str(EXPORTED_MAX)}
+        page = await asyncio.to_thread(
+            self._client.send, "GET", "dead-letters", query=asked, accept=_NDJSON
+        )
+        return page.content
 
     async def redrive(self, filters: Mapping[str, str], *, streams: Collection[str]) -> int:
         """Send again what matches, stream by stream, as one re-drive is of one stream."""

@@ -132,15 +132,26 @@ class PageRequest:
 
     async def letters(self) -> Letters:
         """What the viewer may see of the dead letters that are asked for."""
-        stream = self.field("stream")
-        streams = [name for name in self.streams if stream in {"", name}]
-        if not streams:
+        if (streams := self._letter_streams) is None:
             return Letters()
-        if self.viewer.tenant is None and not stream:
-            # Nobody has signed in: the gateway says which streams are everybody's.
-            streams = []
         before = self.field("before")
         return await self.control.letters(self.filters, streams=streams, before=before)
+
+    async def export(self) -> bytes:
+        """The oldest of them as NDJSON."""
+        if (streams := self._letter_streams) is None:
+            return b""
+        return await self.control.export_letters(self.filters, streams=streams)
+
+    @property
+    def _letter_streams(self) -> list[str] | None:
+        """Of which streams the gateway is asked; of none named it is all that the key may see."""
+        stream = self.field("stream")
+        streams = [name for name in self.streams if stream in {"", name}]
+        if self.viewer.tenant is None and not stream:
+            # Nobody has signed in: the gateway says which streams are everybody's.
+            return [] if streams else None
+        return streams or None
 
     async def wait_until(self, is_seen: Callable[[PageContext], bool]) -> None:
         """Wait for our own feed, so that the next page shows a change."""

@@ -28,7 +28,15 @@ from observe.console.pages.changes.key_changes import CHANGES as KEY_CHANGES
 from observe.console.pages.changes.key_changes import KEYS
 from observe.console.pages.changes.pipeline_changes import CHANGES as PIPELINE_CHANGES
 from observe.console.pages.changes.stream_changes import CHANGES as STREAM_CHANGES
-from observe.console.pages.dead_page import confirm_page, dead_page, redrive
+from observe.console.pages.dead_groups_page import DEAD_ASKED, dead_groups_page
+from observe.console.pages.dead_groups_page import PATH as DEAD
+from observe.console.pages.dead_page import (
+    LETTERS,
+    confirm_page,
+    export,
+    letters_page,
+    redrive,
+)
 from observe.console.pages.destinations.destination_changes import CHANGES as DESTINATION_CHANGES
 from observe.console.pages.destinations.destination_pages import PATH as DESTINATIONS
 from observe.console.pages.destinations.destination_pages import destination_page, destinations_page
@@ -87,7 +95,9 @@ class Views:
             route("GET", "/events/newest", newest_page),
             route("POST", "/events/payload", show_payload, for_admins=True),
             route("POST", RESEND, resend, for_admins=True),
-            route("GET", "/dead", dead_page),
+            route("GET", DEAD, self.made_page),
+            route("GET", LETTERS, letters_page),
+            route("POST", "/dead/export", export, for_admins=True),
             route("GET", "/dead/redrive", confirm_page, for_admins=True),
             route("POST", "/dead/redrive", redrive, for_admins=True),
             route("GET", "/words", words_page),
@@ -178,7 +188,8 @@ class Views:
         """The page as it is now; made once for all who look at the same."""
         context = self._sources.context()
         # What else a query says is nothing to these pages.
-        names = ASKED if path in {STREAMS, DESTINATIONS} else PICTURES_ASKED
+        others = {STREAMS: ASKED, DESTINATIONS: ASKED, DEAD: DEAD_ASKED}
+        names = others.get(path, PICTURES_ASKED)
         asked = {name: fields[name] for name in names if name in fields}
         key = (path, tuple(asked.items()), viewer.tenant, viewer.streams, viewer.may_change)
         made = self._made.get(key)
@@ -201,6 +212,8 @@ class Views:
                 page = streams_page(context, asked, may_change=may_change)
             case ["destinations"]:
                 page = destinations_page(context, asked, may_change=may_change)
+            case ["dead"]:
+                page = dead_groups_page(context, asked, may_change=may_change)
             case ["alerts"]:
                 page = alerts_page(context)
             case ["pipelines"]:

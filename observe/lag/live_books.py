@@ -74,7 +74,8 @@ class LiveBooks:
     def left_of(self, gone: RemovedDestination) -> RemovedView:
         """The books of one that was removed."""
         balance = self.balance(gone.id).come_to
-        return RemovedView(gone.stream, gone.name, gone.removed_at_ms, balance)
+        groups = self.of(gone.id).dead_groups()
+        return RemovedView(gone.stream, gone.name, gone.removed_at_ms, balance, groups)
 
     def of_pipelines(self, configuration: Configuration) -> Iterator[PipelineView]:
         """The books of each pipeline that there is, by stream and name."""

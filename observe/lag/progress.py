@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from observe.lag.answers import RecentAnswers
+from observe.lag.dead_groups import DeadGroups
 from observe.lag.step_counts import StepCounts, StepLags
 from observe.series.steps import STEP_MS, Taken, statuses
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
@@ -17,6 +18,7 @@ from shared.event.times import MINUTE_MS
 from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
 from shared.proof.balance import Balance, balanced, with_archives
 from shared.proof.intervals import Offsets
+from shared.proof.last_answer import DeadGroup
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.outcome_sets import OutcomeSets
 from shared.proof.overview import Lately
@@ -189,6 +191,9 @@ class Progress:
     # Of which the lane's first receipt has come.
     _told: set[KafkaPartition] = field(default_factory=set)
     _unconfirmed: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
+    _died_of: DeadGroups = field(default_factory=DeadGroups)
+    # As they were told last; None once a receipt has come since.
+    _told_groups: tuple[DeadGroup, ...] | None = None
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
         """Enter one receipt; what it says of events is counted once, however often it comes."""
@@ -265,6 +270,9 @@ class Progress:
     def _count(self, receipt: Receipt) -> None:
         is_waiting = receipt.outcome is ReceiptOutcome.WAITING
         cause = cause_of(receipt.reason) if is_waiting else ""
+        if receipt.outcome is ReceiptOutcome.DEAD:
+            cause = self._died_of.enter(receipt)
+        self._told_groups = None
         for topic, partition, first, end in receipt.covered:
             _, outcomes = self._outcomes_of(KafkaPartition(topic, partition))
             outcomes.take(
@@ -302,9 +310,20 @@ class Progress:
 
     def waiting_by_cause(self) -> dict[str, int]:
         """How many wait for which reason."""
+        return self._by_cause(ReceiptOutcome.WAITING)
+
+    def dead_groups(self) -> tuple[DeadGroup, ...]:
+        """What was given up and not sent again since, by reason and answer."""
+        if not self._died_of:
+            return ()
+        if self._told_groups is None:
+            self._told_groups = self._died_of.read(self._by_cause(ReceiptOutcome.DEAD))
+        return self._told_groups
+
+    def _by_cause(self, outcome: ReceiptOutcome) -> dict[str, int]:
         counts: Counter[str] = Counter()
         for _, outcomes in self._outcomes.values():
-            for cause, count in outcomes.waiting_by_cause():
+            for cause, count in outcomes.by_cause(outcome):
                 counts[cause] += count
         return {cause: count for cause, count in sorted(counts.items()) if count}
 

@@ -201,10 +201,8 @@ class Sampler:
         self._pulse.beat()
         at_ms = now_ms()
         configuration = self._configuration()
-        views: tuple[StreamView, ...] = ()
-        removed: tuple[RemovedView, ...] = ()
-        unknown: tuple[UnknownView, ...] = ()
-        pipelines: tuple[PipelineView, ...] = ()
+        views, removed = tuple[StreamView, ...](), tuple[RemovedView, ...]()
+        unknown, pipelines = tuple[UnknownView, ...](), tuple[PipelineView, ...]()
         if (books := self._books) is not None:
             there = configuration.destinations
             self._paces = {name: self._paces.get(name) or Pace() for name in there}
@@ -341,6 +339,7 @@ class Sampler:
             lately=progress.recent.read(now_ms=at_ms),
             delivered_per_s=progress.delivered_per_s(at_ms),
             answers=progress.answers.read(now_ms=at_ms, span_ms=WINDOW_MS),
+            dead_groups=progress.dead_groups(),
         )
 
     def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:

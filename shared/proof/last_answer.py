@@ -4,11 +4,16 @@ Whoever runs a destination chooses the text, so it is bounded and holds nothing 
 terminal's cursor or turn a line around. Whoever shows it still escapes it for where it stands.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.event.times import HOUR_MS
+
+# Of what was given up there are counts of 7 days.
+DEAD_STEP_MS, DEAD_STEPS = 6 * HOUR_MS, 28
 # An error page says what is wrong in its first lines; a record of each destination stays small.
 ANSWER_BYTES_MAX = 1_024
 # Of an answer on a page or in a line.
@@ -29,6 +34,12 @@ _HEADERS_PART = 4
 _FACTS_BYTES = 110
 # The quotes, colon and comma of one.
 _HEADER_BYTES = 6
+# By so much of an answer events are grouped, with each number or id in it left out.
+_GIST_CHARS_MAX = 120
+_WORD = re.compile(r"""[^\s"'(),:;<=>\[\]{}]+""")
+_LEFT_OUT = "#"
+# At the end of what was longer.
+CUT = "\u2026"
 
 
 class LastAnswer(Struct, frozen=True):
@@ -65,6 +76,48 @@ class FailedTry(Struct, frozen=True, omit_defaults=True):
         return replace(self, headers=headers, text=_cut(self.text, bytes_max - used))
 
 
+class DeadGroup(Struct, frozen=True):
+    """Events that a destination has given up for one reason, with one answer."""
+
+    # Empty for all that were too different to be groups of their own.
+    reason: str
+    # As `answer_of` tells it.
+    answer: str
+    # How many rest in dead letters now.
+    count: int
+    # When the first and the last of them were given up.
+    first_ms: int
+    last_ms: int
+    # How many were given up in each step of DEAD_STEP_MS, by its start, of the newest DEAD_STEPS.
+    given_up: Mapping[int, int]
+
+
+def answer_of(reason: str, cause: str, text: str) -> str:
+    """What was answered to events that were given up, by which they are grouped.
+
+    `cause` is what came of the last request, and is told where it is not the reason itself. What
+    has a digit in it is left out: a number, an id, a time. Of a text that was cut the answer is its
+    beginning, and a * stands for the rest.
+    """
+    was_cut = text.endswith(CUT)
+    shown = shown_text(text.removesuffix(CUT))
+    was_cut = was_cut and len(shown) < _GIST_CHARS_MAX
+    gist = _WORD.sub(_plain, shown[:_GIST_CHARS_MAX]) + ("*" if was_cut else "")
+    said = "" if cause == reason else cause.removeprefix("status_").replace("_", " ")
+    return " ".join(filter(None, (said, gist)))
+
+
+def is_answer(one: str, other: str) -> bool:
+    """Whether two answers are the same, as far as each is known: to its *."""
+    if one.endswith("*") and other.startswith(one[:-1]):
+        return True
+    return one.startswith(other[:-1]) if other.endswith("*") else one == other
+
+
+def _plain(word: re.Match[str]) -> str:
+    return _LEFT_OUT if any(map(str.isdigit, word[0])) else word[0]
+
+
 def share_room(tries: Sequence[FailedTry], *, receipt_count: int = 1) -> tuple[FailedTry, ...]:
     """What each of so many receipts of a batch tells of its tries: all have room for one answer.
 
@@ -98,6 +151,7 @@ def _written_bytes(text: str) -> int:
 def _cut(text: str, bytes_max: int) -> str:
     if _written_bytes(text) <= bytes_max:
         return text
-    kept = text.encode()[:bytes_max].decode(errors="ignore")
+    room = max(bytes_max - len(CUT.encode()), 0)
+    kept = text.encode()[:room].decode(errors="ignore")
     escapes = _written_bytes(kept) - len(kept.encode())
-    return kept.encode()[: bytes_max - escapes].decode(errors="ignore") if escapes else kept
+    return kept.encode()[: max(room - escapes, 0)].decode(errors="ignore") + CUT

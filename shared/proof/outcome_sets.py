@@ -27,7 +27,7 @@ class OutcomeSets:
     base: int = 0
     delivered: Offsets = field(default_factory=Offsets)
     # The dead and the waiting, by how often the events had been sent again out of dead letters,
-    # and by what they wait for. No event is in two sets.
+    # and by what they wait for or died of. No event is in two sets.
     _undelivered: dict[tuple[ReceiptOutcome, int, str], Offsets] = field(default_factory=dict)
     # One past the highest offset with any outcome.
     end: int = 0
@@ -80,10 +80,10 @@ class OutcomeSets:
     def waiting(self) -> Offsets:
         return Offsets().union(*self._of(ReceiptOutcome.WAITING))
 
-    def waiting_by_cause(self) -> Iterator[tuple[str, int]]:
-        """How many wait for what; a cause may come several times."""
+    def by_cause(self, wanted: ReceiptOutcome) -> Iterator[tuple[str, int]]:
+        """How many wait for what, or died of what; a cause may come several times."""
         for (outcome, _, cause), offsets in self._undelivered.items():
-            if outcome is ReceiptOutcome.WAITING:
+            if outcome is wanted:
                 yield cause, len(offsets)
 
     def _changeable(self, first: int, end: int) -> Offsets:

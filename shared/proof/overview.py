@@ -10,7 +10,7 @@ from enum import Enum
 
 from shared.event.spread import SpreadView
 from shared.proof.balance import Balance
-from shared.proof.last_answer import FailedTry, LastAnswer
+from shared.proof.last_answer import DeadGroup, FailedTry, LastAnswer
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.restored import NOT_RESTORED, RestoredView
 
@@ -77,13 +77,7 @@ class Quantiles:
     def of(cls, buckets: LogBuckets) -> "Quantiles | None":
         if not buckets.counts:
             return None
-        return cls(
-            count=buckets.count,
-            mean_ms=buckets.mean_ms,
-            p50_ms=buckets.quantile(0.50),
-            p95_ms=buckets.quantile(0.95),
-            p99_ms=buckets.quantile(0.99),
-        )
+        return cls(buckets.count, buckets.mean_ms, *map(buckets.quantile, (0.50, 0.95, 0.99)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +241,7 @@ class DestinationView:
     # Taken in the last minute.
     delivered_per_s: float = 0.0
     answers: Answers = Answers()
+    dead_groups: tuple[DeadGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +273,7 @@ class RemovedView:
     name: str
     removed_at_ms: int
     balance: Balance
+    dead_groups: tuple[DeadGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ from shared.event.envelope import (
 from shared.event.payload import payload_of
 from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import REDRIVEN, pipeline_of, stream_and_name
+from shared.proof.last_answer import CUT, answer_of, is_answer
 from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
-from shared.retry.decision import MALFORMED_RETRY_RECORD, Park
+from shared.retry.decision import DETAIL_CHARS_MAX, MALFORMED_RETRY_RECORD, Park
 from shared.retry.lifecycle import Move, State, next_state
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
@@ -102,6 +103,16 @@ class Letter:
         """To where it was to go; what a pipeline gave up is to go through that, not to a tier."""
         return isinstance(self.opened, Envelope) and pipeline_of(self.destination_id) is None
 
+    @property
+    def answer(self) -> str:
+        """What was answered last, by which dead letters are grouped."""
+        if isinstance(self.opened, Malformed):
+            return ""
+        _, history = self.opened.travel
+        was_cut = len(history.last_detail) == DETAIL_CHARS_MAX
+        text = history.last_detail + (CUT if was_cut else "")
+        return answer_of(self.reason, history.cause, text)
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
@@ -119,6 +130,8 @@ class DeadLetterFilter:
     # Up to, but not including.
     to_ms: int | None = None
     event_id: str | None = None
+    # As `answer_of` tells it; a trailing * stands for anything.
+    answer: str | None = None
 
     def takes(self, letter: Letter) -> bool:
         to = letter.destination_id
@@ -130,6 +143,7 @@ class DeadLetterFilter:
             and (self.from_ms is None or letter.dead_at_ms >= self.from_ms)
             and (self.to_ms is None or letter.dead_at_ms < self.to_ms)
             and self.event_id in {None, letter.event_id}
+            and (self.answer is None or is_answer(letter.answer, self.answer))
         )
 
     def _is_reason(self, reason: str) -> bool:

@@ -66,6 +66,7 @@ PAGES = {
     "pipeline": "/pipelines/large-orders",
     "pipeline-refused": "/pipelines/wrong",
     "dead": "/dead",
+    "dead-letters": "/dead/letters",
     "resume": "/destinations/resume?stream=orders&destination=crm",
     "redrive": "/dead/redrive?stream=orders",
     "event": "/events?stream=orders&id=late-3",

@@ -29,7 +29,7 @@ Stream = Annotated[str | None, typer.Option(help="Of this stream only.")]
 Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
 
 
-def _filters(
+def _filters(  # noqa: PLR0917 - typer gives each by its name
     destination: Annotated[str | None, typer.Option(help="Of this destination: its name.")] = None,
     reason: Annotated[
         str | None, typer.Option(help="For this reason; status_4* for all such.")
@@ -40,11 +40,14 @@ def _filters(
     ] = None,
     to: Annotated[str | None, typer.Option("--to", help="Dead before: as --from.")] = None,
     event_id: Annotated[str | None, typer.Option("--id", help="The event of this id.")] = None,
+    answer: Annotated[
+        str | None, typer.Option(help="Answered so, as the console groups them.")
+    ] = None,
 ) -> dict[str, str]:
     """What the options ask for, as the gateway reads it."""
     times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
     written = {name: rfc3339(at_ms) for name, at_ms in times.items() if at_ms is not None}
-    return _given(destination=destination, reason=reason, id=event_id) | written
+    return _given(destination=destination, reason=reason, id=event_id, answer=answer) | written
 
 
 @options.control_command(app, "list", filters=_filters)

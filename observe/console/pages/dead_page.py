@@ -1,15 +1,15 @@
-"""The page of dead letters: filters, what was given up and why, and re-drive, counted first."""
+"""Dead letters one by one: filters, what was given up and why, and re-drive, counted first."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from shlex import quote
 from typing import Any
-from urllib.parse import urlencode
 
 import structlog
 from starlette.responses import RedirectResponse, Response
 
-from observe.console.control_session import FILTERS, ROWS_MAX, Letters
+from observe.console.control_session import EXPORTED_MAX, ROWS_MAX, Letters
 from observe.console.page_request import PageRequest
+from observe.console.pages.dead_groups_page import CHOSEN, filter_form, given_up
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, confirm_form, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
@@ -19,26 +19,33 @@ from observe.console.parts.pieces import (
     done_note,
     event_path,
     facts_list,
+    letters_path,
     pager,
-    stream_choice,
     table,
 )
+from shared.event.times import rfc3339
+from shared.event.topics import is_pipelines, stream_and_name
 
 log = structlog.get_logger()
 
-# As many as somebody looks through to choose one.
-_KNOWN_MAX = 200
+LETTERS = "/dead/letters"
 
 
-async def dead_page(asked: PageRequest) -> Page:
+async def letters_page(asked: PageRequest) -> Page:
     filters, letters = asked.filters, await asked.letters()
     said = wording.plural(letters.matching, "dead letter")
     sent = asked.number("sent")
+    chosen = {name: filters[name] for name in CHOSEN if name in filters}
     content: list[Child] = [
-        tag("h1", "Dead letters"),
-        tag("p", "What was given up, and why. Nothing is thrown away for 30 days.", class_="lead"),
+        tag(
+            "p",
+            tag("a", "Dead letters", href=dead_path(**chosen)),
+            " / one by one",
+            class_="crumbs",
+        ),
+        tag("h1", "Dead letters, one by one"),
         done_note("" if sent is None else f"{wording.count(sent)} sent again."),
-        _filters(filters, asked.streams, _known(asked, letters)),
+        filter_form(LETTERS, given_up(asked.context), filters, _further_fields(filters)),
         tag(
             "p",
             tag("strong", said),
@@ -51,8 +58,11 @@ async def dead_page(asked: PageRequest) -> Page:
         content.append(_redrive_button(filters, letters))
     elif letters.redrivable:
         content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
-    content += [_rows(letters), _pager(filters, letters, is_first=not asked.field("before"))]
-    content += [_export_note(filters)] if letters.newest else []
+    content += [
+        _rows(letters, may_change=asked.viewer.may_change),
+        _pager(filters, letters, is_first=not asked.field("before")),
+        _export(asked, letters),
+    ]
     return still_page("Dead letters", "/dead", "dead", content, status=said)
 
 
@@ -79,7 +89,7 @@ async def confirm_page(asked: PageRequest) -> Page:
             asked.around,
             yes=f"Send {said} again",
             no="Cancel",
-            back=dead_path(**filters),
+            back=letters_path(**filters),
             **filters,
             confirmed=letters.redrivable,
         )
@@ -99,7 +109,7 @@ async def redrive(asked: PageRequest) -> Response:
     filters, letters = asked.filters, await asked.letters()
     if asked.field("confirmed") != str(letters.redrivable) or not letters.is_whole:
         # More have died since, or somebody else was faster: nobody re-drives the unseen.
-        return RedirectResponse(f"/dead/redrive?{urlencode(filters)}", status_code=303)
+        return RedirectResponse(dead_path("/dead/redrive", **filters), status_code=303)
     log.info(
         "dead_letters.redriven",
         key_id=asked.viewer.key_id,
@@ -107,7 +117,14 @@ async def redrive(asked: PageRequest) -> Response:
         count=letters.redrivable,
     )
     sent = await asked.control.redrive(filters, streams=letters.redrivable_streams)
-    return RedirectResponse(f"/dead?{urlencode({**filters, 'sent': sent})}", status_code=303)
+    return RedirectResponse(letters_path(**filters, sent=str(sent)), status_code=303)
+
+
+async def export(asked: PageRequest) -> Response:
+    """The oldest that match, with what they say, in a file."""
+    log.info("dead_letters.exported", key_id=asked.viewer.key_id, filters=asked.filters)
+    headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
+    return Response(await asked.export(), media_type="application/x-ndjson", headers=headers)
 
 
 def _which(letters: Letters, *, is_first: bool) -> str:
@@ -118,54 +135,43 @@ def _which(letters: Letters, *, is_first: bool) -> str:
 
 def _pager(filters: Mapping[str, str], letters: Letters, *, is_first: bool) -> Safe:
     """Links to the newest and to those that died before the ones that are shown."""
-    older = dead_path(**filters, before=letters.next) if letters.next else ""
-    links = [("Newest", "" if is_first else dead_path(**filters)), ("Older", older)]
+    older = letters_path(**filters, before=letters.next) if letters.next else ""
+    links = [("Newest", "" if is_first else letters_path(**filters)), ("Older", older)]
     return pager(links, "More dead letters")
 
 
-def _filters(
-    filters: Mapping[str, str], streams: Sequence[str], known: Mapping[str, Collection[str]]
-) -> Safe:
-    everything = tag("option", "all", value="")
-    return form(
-        "get",
-        "/dead",
-        {},
-        stream_choice(streams, filters.get("stream", ""), first=everything),
-        [
-            _field(FILTERS[name], name, filters.get(name, ""), known.get(name, ()))
-            for name in list(FILTERS)[1:]
-        ],
-        tag("button", "Filter", type="submit"),
-        tag("a", "Clear", href="/dead") if filters else NOTHING,
-        class_="row card pad",
-    )
+def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
+    """What nobody chooses from a list: one event, an answer, a time."""
+    kept = [
+        tag("input", type="hidden", name=name, value=filters[name])
+        for name in ("answer", "from", "to")
+        if name in filters
+    ]
+    field = tag("input", name="id", value=filters.get("id", ""), size=16, autocomplete="off",
+                spellcheck="false")  # fmt: skip
+    says = {"answer": "answered", "from": "died since", "to": "died before"}
+    said = [
+        tag("span", f"{what} ", code(filters[name]))
+        for name, what in says.items()
+        if name in filters
+    ]
+    return [*kept, tag("label", "Event id ", field), *said]
 
 
-def _field(says: str, name: str, value: str, known: Collection[str]) -> Safe:
-    """A field for any text, with what there is to choose from."""
-    field = tag("input", name=name, value=value, size=16, autocomplete="off", spellcheck="false",
-                list=f"known-{name}" if known else None)  # fmt: skip
-    options = [tag("option", value=each) for each in sorted(known)[:_KNOWN_MAX]]
-    listed = tag("datalist", options, id=f"known-{name}") if known else NOTHING
-    return tag("label", f"{says} ", field, listed)
-
-
-def _known(asked: PageRequest, letters: Letters) -> dict[str, set[str]]:
-    """What is there to be chosen from: the viewer's destinations, and reasons of what is shown."""
-    there = asked.context.configuration.destinations.values()
-    return {
-        "destination": {each.name for each in there if each.stream in asked.streams},
-        "reason": {letter["reason"] for letter in letters.newest},
-    }
-
-
-def _export_note(filters: Mapping[str, str]) -> Safe:
-    """How to have what matches in a file."""
+def _export(asked: PageRequest, letters: Letters) -> Safe:
+    """How to have what matches in a file: the beginning here, all of it by a command."""
+    if not letters.newest:
+        return NOTHING
+    filters = asked.filters
     chosen = "".join(f" --{name} {quote(value)}" for name, value in filters.items())
     command = f"hifi dead export{chosen} > dead.ndjson"
     says = " has them in a file, with what they say."
-    return tag("p", code(command), says, class_="quiet")
+    note = tag("p", code(command), says, class_="quiet")
+    if not asked.viewer.may_change:
+        return note
+    button = tag("button", f"Download up to {EXPORTED_MAX:,}, the oldest first", type="submit")
+    hidden = {"csrf": asked.around.csrf, **filters}
+    return fragment(form("post", "/dead/export", hidden, button), note)
 
 
 def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
@@ -174,27 +180,46 @@ def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
     return form("get", "/dead/redrive", filters, button)
 
 
-def _rows(letters: Letters) -> Safe:
+def _rows(letters: Letters, *, may_change: bool) -> Safe:
     if not letters.newest:
         return tag("p", "Nothing here was given up.", class_="none")
-    heads = ("Event", "Destination", "Reason", "Last answer", "Attempts", "Died", "Since")
+    heads = ("Event", "Why", "Destination", "Died", "Attempts", "Send again")
     rows: list[list[Child]] = [
         [
             tag("a", letter["id"], href=event_path(letter["stream"], letter["id"])),
+            tag("span", code(letter["reason"]), " ", _last_answer(letter), class_="why"),
             letter["destination"],
-            code(letter["reason"]),
-            _last_answer(letter) or wording.NONE,
-            str(letter.get("attempts", "")),
             tag("time", wording.moment(letter["dead_at_ms"])),
-            "sent again" if letter["redriven"] else "",
+            str(letter.get("attempts", "")),
+            "sent again" if letter["redriven"] else _again(letter) if may_change else "",
         ]
         for letter in letters.newest
     ]
-    return table(heads, rows, caption="Dead letters, newest first")
+    return table(heads, rows, caption="Dead letters, newest first", numbers_from=4)
+
+
+def _again(letter: Mapping[str, Any]) -> Child:
+    """The way to the question whether this one goes again; it is found by its time at once."""
+    if "problem" in letter or not letter["id"]:
+        return ""
+    if is_pipelines(stream_and_name(letter["destination"])[1]):
+        return ""
+    at_ms = letter["dead_at_ms"]
+    filters = {
+        "stream": letter["stream"],
+        "destination": letter["destination"],
+        "reason": letter["reason"],
+        "id": letter["id"],
+        "from": rfc3339(at_ms),
+        "to": rfc3339(at_ms + 1),
+    }
+    return tag("a", "Send again …", href=dead_path("/dead/redrive", **filters))
 
 
 def _last_answer(letter: Mapping[str, Any]) -> str:
     """What the destination said last, or why nobody can open the record."""
     status = letter.get("last_status")
+    if letter["reason"] == f"status_{status}":
+        status = None
     detail = letter.get("last_detail") or letter.get("problem") or ""
     return " ".join(filter(None, ("" if status is None else str(status), detail[:200])))

@@ -75,9 +75,17 @@ def ways(links: Iterable[tuple[str, str]]) -> Safe:
     return fragment([[" · " if nth else NOTHING, link] for nth, link in enumerate(said)])
 
 
-def dead_path(**filters: str) -> str:
-    """Where some dead letters are."""
-    return f"/dead?{urlencode(filters, safe=':')}" if filters else "/dead"
+def dead_path(path: str = "/dead", /, **filters: str) -> str:
+    """Where some dead letters are, by why they were given up."""
+    asked = {name: value for name, value in filters.items() if value}
+    # What a destination answered may hold half of a character.
+    said = urlencode(asked, safe=":", errors="replace")
+    return f"{path}?{said}" if said else path
+
+
+def letters_path(**filters: str) -> str:
+    """Where some dead letters are one by one."""
+    return dead_path("/dead/letters", **filters)
 
 
 def figure(says: str, path: str, *, kind: str = "") -> Safe:
@@ -170,8 +178,15 @@ def done_note(says: str) -> Safe:
 
 def stream_choice(streams: Sequence[str], chosen: str, *, first: Child = None) -> Safe:
     """The field of a form that says which stream is meant."""
-    options = [tag("option", name, value=name, selected=name == chosen) for name in streams]
-    return tag("label", "Stream ", tag("select", first, options, name="stream"))
+    return choice("Stream", "stream", streams, chosen, first=first)
+
+
+def choice(
+    says: str, name: str, values: Sequence[str], chosen: str, *, first: Child = None
+) -> Safe:
+    """A field to choose one of several values with."""
+    options = [tag("option", each, value=each, selected=each == chosen) for each in values]
+    return tag("label", f"{says} ", tag("select", first, options, name=name))
 
 
 def pager(links: Sequence[tuple[str, str]], label: str) -> Safe:

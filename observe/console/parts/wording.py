@@ -72,6 +72,12 @@ def moment(at_ms: int) -> str:
     return f"{day}.{at_ms % 1000:03d}Z"
 
 
+def to_minute(at_ms: int) -> str:
+    """Month, day and time to the minute, UTC, of what is no month old."""
+    said = moment(at_ms)
+    return said[5:16] if said.endswith("Z") else said
+
+
 def sentence(text: str) -> str:
     """With a capital and a full stop, for reasons that were written to stand within others."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -17,7 +17,7 @@ PATHS = [
     "/streams/orders",
     "/streams/orders/billing",
     "/dead",
-    "/dead/redrive",
+    "/dead/letters",
     "/events?stream=orders&id=e-1",
     "/keys",
     "/words",
@@ -205,7 +205,7 @@ def test_a_reader_changes_nothing_and_reads_no_payload(
     locked_console.dead.letters = [letter("e-1")]
     locked_console.events.found["orders", "e-1"] = found_event("e-1")
     sign_in(visitor, text)
-    dead = visitor.get("/dead")
+    dead = visitor.get("/dead/letters")
     assert "needs a key with the scope admin" in dead.text
     assert visitor.get("/dead/redrive").status_code == 403
     assert visitor.get("/keys/revoke?id=admin").status_code == 403
@@ -377,7 +377,7 @@ def test_odd_requests_get_an_answer_and_no_story(client: httpx.Client) -> None:
     assert client.get("/static/app.py").status_code == 404
     assert client.get("/streams/nothing").status_code == 404
     assert client.get("/events?stream=orders&id=e&before=99999999999999999999").status_code == 200
-    assert client.get("/dead?sent=99999999999999999999").status_code == 200
+    assert client.get("/dead/letters?sent=99999999999999999999").status_code == 200
     assert client.delete("/").status_code == 405
     assert now_ms() > 0
 
@@ -387,7 +387,7 @@ def test_a_kafka_that_is_away_is_one_sentence(
 ) -> None:
     problem = "Kafka at broker:9092 cannot be read now: try again when it is well."
     console.dead.error = KafkaUnavailableError(problem)
-    answer = client.get("/dead")
+    answer = client.get("/dead/letters")
     assert answer.status_code == 503
     assert problem in answer.text
     # What is in memory is still shown.

@@ -27,7 +27,7 @@ def test_a_gateway_that_is_away_is_one_sentence() -> None:
             running.events.found["orders", "e-1"] = found_event("e-1")
             csrf = csrf_of(client.get("/events?stream=orders&id=e-1").text)
             form = {"csrf": csrf, "stream": "orders", "destination": "lake"}
-            answers = [client.get("/dead"), client.post("/destinations/resume", data=form)]
+            answers = [client.get("/dead/letters"), client.post("/destinations/resume", data=form)]
             for answer in answers:
                 assert answer.status_code == 503
                 assert "No gateway answers at http://127.0.0.1:9" in answer.text
@@ -72,18 +72,18 @@ def test_every_dead_letter_can_be_seen_page_by_page(
 ) -> None:
     console.dead.letters = [letter(f"e-{number}") for number in range(289)]
     seen: list[str] = []
-    page = client.get("/dead?reason=status_4*").text
-    assert "289 dead letters</strong> match, the newest 100 are shown." in page
-    for count, more in ((100, True), (100, True), (89, False)):
+    page = client.get("/dead/letters?reason=status_4*").text
+    assert "289 dead letters</strong> match, the newest 20 are shown." in page
+    for count, more in (*((20, True),) * 14, (9, False)):
         ids = re.findall(r"stream=orders&amp;id=(e-[0-9]+)", page)
         assert len(ids) == count
         seen += ids
-        older = re.search(r'href="(/dead\?[^"]*before=[^"]*)"', page)
+        older = re.search(r'href="(/dead/letters\?[^"]*before=[^"]*)"', page)
         assert bool(older) is more
         if older:
             assert "reason=status_4" in older[1]
             page = client.get(html.unescape(older[1])).text
-    assert "289 dead letters</strong> match; 89 older ones are shown." in page
+    assert "289 dead letters</strong> match; 9 older ones are shown." in page
     assert ">Newest</a>" in page
     assert sorted(seen) == sorted(f"e-{number}" for number in range(289))
 
@@ -92,7 +92,7 @@ def test_a_console_that_asks_nobody_cannot_pass_a_gateway_that_does() -> None:
     with running_console("off", gateway_auth="keys") as running:
         configure(running)
         running.show(overview())
-        answer = httpx.get(f"{running.url}/dead")
+        answer = httpx.get(f"{running.url}/dead/letters")
         assert answer.status_code == 401
         assert "HIFI_OBSERVE_CONSOLE_AUTH=keys" in answer.text
 

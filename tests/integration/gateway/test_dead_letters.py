@@ -116,6 +116,9 @@ def test_what_is_asked_for_is_found_page_by_page(
             monkeypatch.setattr(redrive, "SCAN_MAX", 3)
             looked = await letters.page(DeadLetterFilter(stream="nobodys"), count_max=5)
             assert (looked.letters, looked.next is not None) == ((), True)
+            # What came later than is asked for is not looked through.
+            early = DeadLetterFilter(stream="nobodys", to_ms=1)
+            assert (await letters.page(early, count_max=5)).next is None
         return found, pages, places
 
     found, pages, places = asyncio.run(read())
@@ -307,6 +310,8 @@ def test_the_command_lists_exports_asks_and_sends_again(
     assert "no dead letter at" in str(hifi("show", "0:999999").exception)
     exported = hifi("export", "--stream", "cli", "--reason", "status_4*", "--from", "1h").stdout
     assert {json.loads(line)["data"]["id"] for line in exported.splitlines()} == {"e0", "e1", "e2"}
+    others = hifi("list", "--stream", "cli", "--answer", "never said", "--json").stdout
+    assert json.loads(others)["dead_letters"] == []
     dry = hifi("redrive", "--stream", "cli", "--dry-run", "--json")
     assert json.loads(dry.stdout) == {
         "redrive_id": None,

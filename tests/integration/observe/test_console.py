@@ -114,6 +114,8 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         assert json.loads(tab.text("#payload code")) == {"number": 21}
 
         tab.open(f"{console}/dead?stream={STREAM}")
+        assert "1 dead letter in 1 group." in tab.text("main")
+        tab.click_and_load("#list tbody th a")
         assert "1 dead letter matches." in tab.text("main")
         tab.click_and_load("form[action='/dead/redrive'] button")
         assert tab.text("h1") == "Send 1 dead letter again?"

@@ -67,6 +67,9 @@ def stored(envelope: Envelope) -> RecordOut:
     return RecordOut(envelope.origin.topic, None, envelope.value, headers)
 
 
+_REASONS = {ReceiptOutcome.WAITING: "status_503", ReceiptOutcome.DEAD: "status_400"}
+
+
 def outcome(envelopes: Sequence[Envelope], what: ReceiptOutcome, *, attempt: int) -> RecordOut:
     # Earlier than Kafka stamps what is written with it, however quick that is.
     at_ms = now_ms() - 1_000 + 100 * attempt
@@ -75,7 +78,7 @@ def outcome(envelopes: Sequence[Envelope], what: ReceiptOutcome, *, attempt: int
             facts_of(envelopes),
             destination_id=f"{envelopes[0].stream}/to",
             outcome=what,
-            reason="" if what is ReceiptOutcome.DELIVERED else "status_503",
+            reason=_REASONS.get(what, ""),
             batch_id=f"b{attempt}",
             attempt=attempt,
             started_at_ms=at_ms,

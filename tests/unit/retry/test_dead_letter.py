@@ -47,7 +47,7 @@ def a_letter(
 ) -> Letter:
     dead = DeadLetter(
         reason,
-        replace(a_history(attempt_count=1), cause=reason, last_status=400, **history),
+        replace(a_history(attempt_count=1), **{"cause": reason, "last_status": 400, **history}),
     )
     envelope = replace(an_envelope(event_offset), value=value)
     written = route(dead, envelope, destination_id, now_ms=dead_at_ms)
@@ -166,12 +166,28 @@ WANTED = [
     (DeadLetterFilter(event_id="evt-3"), True),
     (DeadLetterFilter(event_id="evt-"), False),
     (DeadLetterFilter(stream="orders", reason="status_401"), False),
+    (DeadLetterFilter(answer="no such customer #"), True),
+    (DeadLetterFilter(answer="no such*"), True),
+    (DeadLetterFilter(answer="no such"), False),
+    (DeadLetterFilter(answer="no such order"), False),
+    (DeadLetterFilter(answer=""), False),
 ]
 
 
 @pytest.mark.parametrize(("wanted", "is_it"), WANTED, ids=[str(row[0]) for row in WANTED])
 def test_what_is_asked_for_is_the_table(wanted: DeadLetterFilter, is_it: bool) -> None:  # noqa: FBT001
-    assert wanted.takes(a_letter()) is is_it
+    assert wanted.takes(a_letter(last_detail="no such customer 4711")) is is_it
+
+
+def test_what_nobody_could_open_was_answered_nothing() -> None:
+    assert a_malformed_letter().answer == ""
+    died = a_letter(reason="retries_exhausted", cause="status_503", last_detail="busy")
+    assert died.answer == "503 busy"
+    # Of a letter only the beginning of an answer is kept, of an attempt more.
+    long = a_letter(last_detail=("\n" * 200 + "bad " * 20)[:256])
+    assert long.answer.startswith("bad bad ")
+    assert DeadLetterFilter(answer="bad " * 30).takes(long)
+    assert not DeadLetterFilter(answer="bad").takes(long)
 
 
 def test_an_exported_line_has_the_names_of_event_grid_and_the_very_bytes() -> None:
