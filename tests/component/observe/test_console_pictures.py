@@ -1,6 +1,7 @@
 """Pictures of the past in a real Chromium: ranges, axes, read-out, tables, sparklines, size."""
 
 import html
+import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +9,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from shared.proof.overview import Overview
+from shared.proof.last_answer import LastAnswer
+from shared.proof.overview import Lately, Overview
 from shared.runtime.clock import now_ms
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.support.browser import Browser, Tab
@@ -188,7 +190,7 @@ def test_pages_stay_small(console: RunningConsole, client: httpx.Client) -> None
     at_ms = now_ms()
     names = [f"shop-{number}" for number in range(199)]
     fill_many(console.series, [f"orders/{name}" for name in (*names, "lake")], now_ms=at_ms)
-    console.show(_many(names, at_ms))
+    console.show(_with_answers(_many(names, at_ms)))
     paths = ("/", "/destinations", "/streams/orders", "/streams/orders?range=6h&table=lag",
              "/streams/orders/lake?range=6h")  # fmt: skip
     answers = {path: client.get(path) for path in paths}
@@ -211,6 +213,22 @@ def _many(names: Sequence[str], at_ms: int) -> Overview:
         for name in names
     )
     return replace(shown, streams=(replace(shown.streams[0], destinations=(*views, lake)),))
+
+
+def _with_answers(shown: Overview) -> Overview:
+    """Each has its own success rate and last answer."""
+    (orders, *others), chance = shown.streams, random.Random(7)
+    views = tuple(
+        replace(
+            view,
+            lately=Lately(chance.randrange(9_000), failed=chance.randrange(90)),
+            last_ok_at_ms=shown.at_ms - chance.randrange(10**7),
+            last_refusal=LastAnswer(shown.at_ms - chance.randrange(10**7), "status_503",
+                                    f"no healthy upstream: request {chance.randbytes(16).hex()}"),
+        )
+        for view in orders.destinations
+    )  # fmt: skip
+    return replace(shown, streams=(replace(orders, destinations=views), *others))
 
 
 def test_of_many_those_that_lost_most_have_a_row_in_the_loss_by_minute(

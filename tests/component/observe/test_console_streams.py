@@ -9,7 +9,8 @@ import pytest
 
 from shared.config.configuration import Stream
 from shared.proof.balance import Balance
-from shared.proof.overview import StreamVerdict, StreamView
+from shared.proof.last_answer import LastAnswer
+from shared.proof.overview import Lately, StreamVerdict, StreamView
 from shared.proof.restored import RestoredView
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.support.browser import Browser
@@ -142,6 +143,33 @@ def test_ten_thousand_destinations_are_pages_and_each_is_found(
     stream = client.get("/streams/orders")
     assert len(stream.content) < 300_000
     assert '9,900 more: <a href="/destinations?q=orders%2F">' in stream.text
+
+
+def test_each_row_of_a_destination_says_how_it_goes_and_what_it_said_last(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    shown = overview()
+    orders, *others = shown.streams
+    billing, lake = orders.destinations
+    at_ms = 1_790_000_000_000
+    refusal = LastAnswer(at_ms, "status_503", "no healthy <upstream>")
+    views = (
+        # One of 3,000 is no 100 %.
+        replace(billing, lately=Lately(2_999, failed=1), last_ok_at_ms=at_ms + 1,
+                last_refusal=refusal),
+        replace(lake, lately=Lately(0, failed=7), last_ok_at_ms=at_ms - 1, last_refusal=refusal),
+    )  # fmt: skip
+    console.show(replace(shown, streams=(replace(orders, destinations=views), *others)))
+    rows = client.get("/destinations").text.split("<tr>")[2:]
+    of = {each.split("</a>", 1)[0].rpartition(">")[2]: each for each in rows}
+    assert '<span class="good">14:13 taken</span>' in of["orders/billing"]
+    way = '<a href="/streams/orders/billing#past-success" class="figure warn">99.9 %</a>'
+    assert way in of["orders/billing"]
+    said = '<span class="warn">14:13 503 no healthy &lt;upstream&gt;</span>'
+    assert said in of["orders/lake"]
+    assert ">0 %</a>" in of["orders/lake"]
+    # Nothing was sent to it yet.
+    assert "past-success" not in of["players/stats"]
 
 
 def test_nobody_sees_the_streams_of_others() -> None:

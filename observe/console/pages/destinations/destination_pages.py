@@ -11,7 +11,7 @@ from observe.console.pages.destinations.destination_changes import (
 from observe.console.pages.destinations.destination_parts import answers_section, settings_section
 from observe.console.pages.destinations.settings_form import NEW
 from observe.console.pages.stream_pages import find_section
-from observe.console.parts import wording
+from observe.console.parts import axes, wording
 from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section, minutes_table
@@ -32,6 +32,7 @@ from observe.console.parts.pieces import (
 )
 from observe.console.parts.runbooks import OF_VERDICT, runbook_link
 from observe.console.parts.search_list import ListQuery, SearchList
+from observe.lag.trouble import words_of
 from shared.config.destination import Destination
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
@@ -44,6 +45,8 @@ _SILENT_S = 4.0
 PATH = "/destinations"
 # What the list can be narrowed to, and how that is called.
 _ONLY = {"": "all destinations", "trouble": "those in trouble"}
+# Of an answer in a row; its own page has the rest.
+_TEXT_CHARS_MAX = 60
 # So many in trouble are named above the list.
 _NAMED_MAX = 5
 # A closed breaker is what electricians call it; to everybody else it says the opposite.
@@ -97,21 +100,24 @@ def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_cha
         "Destination",
         "Verdict",
         "Last 15 min",
+        "Last answer",
         "Sending",
-        "Address",
-        "At once",
+        "Taken, 5 min",
         "p95",
         "Backlog",
         "Waiting",
     )
     rows: list[list[Child]] = [
         [
-            tag("a", view.destination_id, href=f"/streams/{view.destination_id}"),
+            fragment(
+                tag("a", view.destination_id, href=f"/streams/{view.destination_id}"),
+                tag("span", code(_address(view, context)), class_="why under"),
+            ),
             badge(view.verdict),
             sparks(view, context),
+            _last_answer(view),
             _sending(view, context),
-            code(_address(view, context)),
-            _at_once(context.flows.get(view.destination_id)),
+            _success(view),
             p95(view.since_accepted),
             wording.size(view.backlog_bytes),
             wording.count(view.balance.waiting),
@@ -211,6 +217,27 @@ def _last_answers(view: DestinationView) -> Safe:
     answer = view.last_refusal
     text = tag("pre", answer.text) if answer and answer.text else NOTHING
     return section("Last answers", facts_list(facts), text)
+
+
+def _last_answer(view: DestinationView) -> Child:
+    """What it said last, in its own words if it has not taken what it was sent."""
+    refusal = view.last_refusal
+    if refusal is not None and refusal.at_ms > view.last_ok_at_ms:
+        text = " ".join(filter(None, (words_of(refusal.reason), refusal.text[:_TEXT_CHARS_MAX])))
+        return tag("span", f"{wording.minute(refusal.at_ms)} {text}", class_="warn")
+    # To the minute: a row that changes each second is sent to everybody who looks.
+    said = f"{wording.minute(view.last_ok_at_ms)} taken" if view.last_ok_at_ms else wording.NONE
+    return tag("span", said, class_="good" if view.last_ok_at_ms else "quiet")
+
+
+def _success(view: DestinationView) -> Child:
+    """The part of the last outcomes that was a delivery, with the way to how that went on."""
+    ended = view.lately.total
+    if not ended:
+        return wording.NONE
+    said = axes.PART.write(view.lately.delivered / ended)
+    path = f"/streams/{view.destination_id}#past-success"
+    return figure(said, path, kind="" if view.lately.delivered == ended else "warn")
 
 
 def _sending(view: DestinationView, context: PageContext) -> Safe:
