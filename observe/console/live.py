@@ -1,8 +1,12 @@
-"""Sends what has changed on a page while somebody looks at it, as server-sent events."""
+"""Sends what has changed on a page while somebody looks at it, as server-sent events.
+
+A region is sent piece by piece: a piece that was in it before is named by its place there.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
 from observe.console.parts.layout import Page
@@ -13,6 +17,8 @@ STEP_S = 1.0
 _QUIET_STEPS = 15
 # Each costs a page a second; more viewers than this look at Grafana.
 STREAMS_MAX = 40
+# What changes together: a cell, a fact, an entry of a list, a picture.
+_PIECES = re.compile(r"(?=<(?:t[dhr]|d[dlt]|li|div|p|figure|section)\b)")
 
 
 class Live:
@@ -33,15 +39,23 @@ class Live:
         """
         self.count += 1
         try:
-            sent: dict[str, str] = {}
+            sent: dict[str, list[str]] = {}
             quiet = 0
             while not self._stopping.is_set():
                 page = make()
                 if page is None:
                     yield "event: gone\ndata: {}\n\n"
                     return
-                now = {region.id: str(region.content) for region in page.regions if region.is_live}
-                changed = {name: text for name, text in now.items() if sent.get(name) != text}
+                now = {
+                    region.id: _PIECES.split(region.content)
+                    for region in page.regions
+                    if region.is_live
+                }
+                changed = {
+                    name: changes(sent.get(name, ()), pieces)
+                    for name, pieces in now.items()
+                    if sent.get(name) != pieces
+                }
                 if changed:
                     news = {"regions": changed, "status": page.status}
                     yield f"event: news\ndata: {json.dumps(news)}\n\n"
@@ -59,3 +73,17 @@ class Live:
     async def _step(self) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), STEP_S)
+
+
+def changes(before: Sequence[str], now: Sequence[str]) -> list[str | tuple[int, int]]:
+    """What is there now: new text, or from where on how many pieces that were there before."""
+    places = {piece: place for place, piece in enumerate(before)}
+    made: list[str | tuple[int, int]] = []
+    for piece in now:
+        place, last = places.get(piece), made[-1] if made else None
+        if isinstance(last, tuple) and sum(last) < len(before) and before[sum(last)] == piece:
+            # The same piece may be in several places.
+            made[-1] = last[0], last[1] + 1
+        else:
+            made.append(piece if place is None else (place, 1))
+    return made

@@ -9,6 +9,8 @@
   const text = button.querySelector(".live-text");
   let source = null;
   let isPaused = false;
+  // The pieces of each region as they came last.
+  const held = {};
 
   // Makes `now` what `next` is, touching only what differs.
   const patch = (now, next) => {
@@ -52,10 +54,14 @@
 
   const take = (event) => {
     const { regions, status: said } = JSON.parse(event.data);
-    for (const [id, html] of Object.entries(regions)) {
+    for (const [id, pieces] of Object.entries(regions)) {
+      // What was there before is named by its place, and by how many pieces follow it.
+      held[id] = pieces.flatMap((piece) =>
+        typeof piece === "string" ? [piece] : held[id].slice(piece[0], piece[0] + piece[1]),
+      );
       const region = document.getElementById(id);
       if (!region) continue;
-      const parsed = new DOMParser().parseFromString(html, "text/html");
+      const parsed = new DOMParser().parseFromString(held[id].join(""), "text/html");
       patchChildren(region, parsed.body);
     }
     if (status.textContent !== said) status.textContent = said;
