@@ -30,6 +30,7 @@ from shared.retry.dead_letter import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.lookup.letter_blocks import BlockReader, LetterBlocks
 from shared.runtime.kafka.only_writer import only_writer, rows_of
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -88,9 +89,15 @@ class Survey:
 class DeadLetters:
     """The dead letters there are at one moment. Made by `open_dead_letters`."""
 
-    def __init__(self, reader: KafkaReader, spans: dict[KafkaPartition, tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        reader: KafkaReader,
+        spans: dict[KafkaPartition, tuple[int, int]],
+        blocks: LetterBlocks,
+    ) -> None:
         self._reader = reader
         self._spans = spans
+        self._blocks = blocks
 
     async def pages(
         self,
@@ -128,9 +135,11 @@ class DeadLetters:
         letters: list[Letter] = []
         looked = kept_bytes = 0
         for partition, span in await self._ranges(wanted, after):
+            seen = BlockReader(self._blocks, partition, span[0])
             async for records in self._reader.range({partition: span}):
                 for record in records:
                     letter = open_letter(record, keeps_value=keeps_values)
+                    seen.see(record.origin.offset, letter.stream)
                     looked += 1
                     if wanted.takes(letter):
                         kept_bytes += len(letter.value)
@@ -144,6 +153,7 @@ class DeadLetters:
                     ):
                         after_it = Place(record.origin.partition, record.origin.offset + 1)
                         return DeadLetterPage(tuple(letters), after_it)
+            seen.reach(span[1])
         return DeadLetterPage(tuple(letters), None)
 
     async def catch_up(self, marks: "RedrivenMarks", *, until_s: float) -> None:
@@ -167,8 +177,9 @@ class DeadLetters:
             if after is not None and number < after.partition:
                 continue
             read_on = after.offset if after and number == after.partition else start
-            begin = max(since[partition], read_on)
-            ranges.append((partition, (begin, min(until[partition], end))))
+            span = max(since[partition], read_on), min(until[partition], end)
+            parts = self._blocks.to_read(partition, span, wanted.takes_stream)
+            ranges += [(partition, part) for part in parts]
         return ranges
 
 
@@ -230,8 +241,10 @@ class RedrivenMarks:
 
 
 @asynccontextmanager
-async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters]:
-    """The dead letters as of now."""
+async def open_dead_letters(
+    bootstrap_servers: str, blocks: LetterBlocks | None = None
+) -> AsyncIterator[DeadLetters]:
+    """The dead letters as of now; `blocks`: what is known of where they lie."""
     async with topic_admin(bootstrap_servers) as admin:
         if missing := {DEAD, REDRIVEN} - await admin.names():
             raise KafkaUnavailableError(
@@ -239,7 +252,9 @@ async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters
                 " is it a Kafka of Hifi? `hifi doctor` lists all that there must be."
             )
     async with open_reader(bootstrap_servers, fetch_max_bytes=OUTCOME_BYTES_MAX * 8) as reader:
-        yield DeadLetters(reader, await reader.spans([DEAD]))
+        spans, blocks = await reader.spans([DEAD]), blocks or LetterBlocks()
+        blocks.keep(spans)
+        yield DeadLetters(reader, spans, blocks)
 
 
 class DeadLetterStore(Protocol):
@@ -275,6 +290,7 @@ class KafkaDeadLetters:
         self._bootstrap_servers = bootstrap_servers
         self._schedule = schedule
         self._marks = RedrivenMarks()
+        self._blocks = LetterBlocks()
 
     async def page(
         self,
@@ -286,7 +302,7 @@ class KafkaDeadLetters:
     ) -> tuple[DeadLetterPage, AbstractSet[Place]]:
         """Some of them, and which have been sent again."""
         until_s = time.monotonic() + _SURVEY_S_MAX
-        async with open_dead_letters(self._bootstrap_servers) as letters:
+        async with open_dead_letters(self._bootstrap_servers, self._blocks) as letters:
             page = await letters.page(
                 wanted, after=after, count_max=count_max, keeps_values=keeps_values, until_s=until_s
             )
@@ -307,7 +323,7 @@ class KafkaDeadLetters:
         """
         until_s = time.monotonic() + _SURVEY_S_MAX
         counts, newest, streams = Redriven(), list[Letter](), Counter[str]()
-        async with open_dead_letters(self._bootstrap_servers) as letters:
+        async with open_dead_letters(self._bootstrap_servers, self._blocks) as letters:
             await letters.catch_up(self._marks, until_s=until_s)
             async for page in letters.pages(wanted, until_s=until_s):
                 for letter in page.letters:
@@ -346,7 +362,7 @@ class KafkaDeadLetters:
                 max_request_size=OUTCOME_BYTES_MAX,
                 compression_type="lz4",
             ) as write,
-            open_dead_letters(self._bootstrap_servers) as letters,
+            open_dead_letters(self._bootstrap_servers, self._blocks) as letters,
         ):
             until_s = time.monotonic() + REDRIVE_S_MAX
             await letters.catch_up(self._marks, until_s=until_s)

@@ -136,8 +136,7 @@ class DeadLetterFilter:
     def takes(self, letter: Letter) -> bool:
         to = letter.destination_id
         return (
-            self.stream in {None, letter.stream}
-            and (self.sees is None or self.sees(letter.stream))
+            self.takes_stream(letter.stream)
             and self.destination in {None, to, stream_and_name(to)[1]}
             and self._is_reason(letter.reason)
             and (self.from_ms is None or letter.dead_at_ms >= self.from_ms)
@@ -145,6 +144,9 @@ class DeadLetterFilter:
             and self.event_id in {None, letter.event_id}
             and (self.answer is None or is_answer(letter.answer, self.answer))
         )
+
+    def takes_stream(self, stream: str) -> bool:
+        return self.stream in {None, stream} and (self.sees is None or self.sees(stream))
 
     def _is_reason(self, reason: str) -> bool:
         if self.reason is not None and self.reason.endswith("*"):

@@ -25,11 +25,13 @@ from gateway.control.redrive import (
 from shared.event.envelope import Envelope, History, Malformed
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RECEIPTS, fixed_specs, retry_topic, stream_topic
-from shared.retry.dead_letter import DeadLetterFilter, Place
+from shared.retry import dead_letter
+from shared.retry.dead_letter import DeadLetterFilter, Letter, Place
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_malformed
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.lookup import letter_blocks
 from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.fake_publisher import FakePublisher
@@ -289,6 +291,36 @@ def gateway(kafka: Cluster) -> Iterator[RunningGateway]:
     config = config_with("cli")
     with running_gateway(FakePublisher([]), config, dead_letters=letters) as running:
         yield running
+
+
+def test_the_many_letters_of_another_stream_are_read_past_once(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letter_blocks, "BLOCK", 20)
+    monkeypatch.setattr(letter_blocks, "SKIPPED_MIN", 2)
+    many = [a_dead_letter("many", n) for n in range(1_000)]
+    write(kafka, [a_dead_letter("few", 1), *many, a_dead_letter("few", 2)])
+    opened: list[str] = []
+
+    def open_letter(record: RecordIn, *, keeps_value: bool = True) -> Letter:
+        letter = dead_letter.open_letter(record, keeps_value=keeps_value)
+        opened.append(letter.stream)
+        return letter
+
+    monkeypatch.setattr(redrive, "open_letter", open_letter)
+    letters = letters_of(kafka)
+
+    def look(stream: str) -> tuple[int, int]:
+        opened.clear()
+        surveyed = asyncio.run(letters.survey(DeadLetterFilter(stream=stream), newest_max=5))
+        return surveyed.counts.count, opened.count("many")
+
+    assert look("few") == (2, 1_000)
+    count, of_others = look("few")
+    assert (count, of_others < 100) == (2, True)
+    assert look("many")[0] == 1_000
+    write(kafka, [a_dead_letter("few", 3)])
+    assert look("few")[0] == 3
 
 
 def test_the_command_lists_exports_asks_and_sends_again(
