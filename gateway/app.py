@@ -14,6 +14,7 @@ from starlette.routing import Match
 
 from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
+from gateway.changes.log import ChangeLog, KafkaChanges
 from gateway.control import dead_letters as dead_letter_routes
 from gateway.control import destinations, keys, pipelines, streams, tables
 from gateway.control.receipt_store import EventPlaces, KafkaReceipts, ReceiptStore
@@ -28,6 +29,7 @@ from gateway.http.api_page import HEADERS, api_page
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
+from gateway.lookup import changes as change_routes
 from gateway.lookup import receipts as receipt_routes
 from gateway.lookup import resending, stream_events, stream_spread
 from gateway.problems import Problem, pointer_to
@@ -65,11 +67,11 @@ def create_app(
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
     receipts: ReceiptStore | None = None,
+    changes: ChangeLog | None = None,
 ) -> EventPaths:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, settings)
-    schedule = RetrySchedule().scaled(settings.time_scale)
-    servers = settings.bootstrap_servers
+    servers, schedule = settings.bootstrap_servers, RetrySchedule().scaled(settings.time_scale)
     letters = dead_letters or KafkaDeadLetters(servers, schedule=schedule)
     plane = ControlPlane(
         settings=settings,
@@ -85,6 +87,7 @@ def create_app(
         resends=Resends(servers, letters, schedule=schedule),
         charge_resend=ResendRate().charge,
         places=EventPlaces(settings.observe),
+        changes=changes or KafkaChanges(servers),
     )
     ingest = Ingest(
         settings=settings,
@@ -129,7 +132,7 @@ async def show_api(request: Request) -> Response:
 
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, keys),
-    *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending),
+    *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending, change_routes),
 )
 _ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from gateway.changes.record import Author, AuthorKind
 from gateway.jwt import TokenReader
 from gateway.problems import Problem, bad_credential
 from gateway.settings import Settings
@@ -61,6 +62,14 @@ class Caller:
     expires_at_ms: int | None = None
     # What a signature of the body must be made with; empty when none is asked for.
     signing_key: str = ""
+    # By what we know them, and what that is called.
+    kind: AuthorKind = "anybody"
+    name: str = ""
+
+    @property
+    def author(self) -> Author:
+        """As whom they change something."""
+        return Author(self.tenant, self.kind, self.name)
 
     def check(self, scope: Scope, *, origin: str | None = None) -> None:
         """Refuse what the caller may not do."""
@@ -203,8 +212,8 @@ class Callers:
         if scheme.lower() != "bearer":
             raise bad_credential("Authorization must be: Bearer KEY.")
         if self._tokens is not None and credential.count(".") == 2:  # noqa: PLR2004 - a JWT's dots
-            tenant, scopes = self._tokens.read(credential.strip())
-            return Caller(tenant, scopes)
+            tenant, scopes, subject = self._tokens.read(credential.strip())
+            return Caller(tenant, scopes, kind="token", name=subject)
         return self.of_key(credential.strip(), now_ms=now_ms)
 
     def writer(
@@ -260,6 +269,8 @@ class Callers:
             origins=key.origins or None,
             expires_at_ms=key.expires_at_ms,
             signing_key=secret.signing_key if key.must_sign else "",
+            kind="key",
+            name=key.id,
         )
 
     def allowed_origin(self, origin: str, stream: str) -> bool:
@@ -320,4 +331,5 @@ def _of_certificate(certificate: Mapping[str, Any]) -> Caller:
         raise bad_credential(
             "The common name of the client certificate is not the name of a tenant."
         )
-    return Caller(tenant=names[0], scopes=frozenset({"write", "read"}))
+    scopes = frozenset({"write", "read"})
+    return Caller(tenant=names[0], scopes=scopes, kind="certificate", name=names[0])

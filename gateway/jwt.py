@@ -21,6 +21,8 @@ _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "ES256", "ES384", "E
 # What clocks differ by, at most, where they are looked after.
 _LEEWAY_S = 30
 TENANT_CLAIM = "tenant"
+# Of whom it is, as far as anybody reads.
+_SUBJECT_CHARS_MAX = 100
 # As long as a change of the configuration may take: who rotates keys changes the file alone.
 _LOOK_S = 2.0
 
@@ -33,8 +35,8 @@ class TokenReader:
         self._file = key_set
         self._read_keys()
 
-    def read(self, token: str) -> tuple[str, frozenset[str]]:
-        """Tenant and scopes; Problem when the token is not to be believed."""
+    def read(self, token: str) -> tuple[str, frozenset[str], str]:
+        """Tenant, scopes and subject; Problem when the token is not to be believed."""
         if monotonic() - self._looked_s >= _LOOK_S:
             self._look()
         try:
@@ -58,7 +60,9 @@ class TokenReader:
             raise bad_credential(f"The token's claim {TENANT_CLAIM} is not the name of a tenant.")
         scope = claims.get("scope", "")
         granted = frozenset(scope.split()) if isinstance(scope, str) else frozenset()
-        return tenant, granted & SCOPES
+        subject = claims.get("sub")
+        name = subject[:_SUBJECT_CHARS_MAX] if isinstance(subject, str) else ""
+        return tenant, granted & SCOPES, name
 
     def _look(self) -> None:
         """Take the keys of a file that was changed; one that is none leaves those that we have."""

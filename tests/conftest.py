@@ -10,6 +10,7 @@ import structlog
 pytest_plugins = [
     "tests.support.cluster_fixtures",
     "tests.support.console_fixtures",
+    "tests.support.control_fixtures",
     "tests.support.object_server",
     "tests.support.halves",
     "tests.support.postgres_fixtures",

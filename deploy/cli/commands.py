@@ -114,6 +114,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Secrets: new-key, new-signing-secret, rotate.",
         ),
         "tenants": ("deploy.cli.control.tenants:app", "Quotas of tenants: put, show, delete."),
+        "changes": ("deploy.cli.control.changes:app", "Who has changed what: list."),
     },
     "How much it takes": {
         "rate": (

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.callers import Caller
+from gateway.changes.record import Deed
 from gateway.control.requests import (
     Admin,
     AgeText,
@@ -218,6 +219,11 @@ async def redrive_dead_letters(
     wanted, count_max = order.wanted(stream), order.limit
     turns = plane.letters_turns if order.dry_run else plane.redrive_turns
     async with turns.of(caller.tenant):
+        if redrive_id is not None:
+            # Before anything is sent: none that has sent something is not told of.
+            facts = {**given, "redrive_id": redrive_id}
+            deed = Deed(caller.tenant, "stream", stream, "redriven", facts)
+            await plane.store.tell(deed, by=caller.author)
         try:
             if redrive_id is None:
                 result = (await plane.dead_letters.survey(wanted, count_max=count_max)).counts

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from gateway.callers import Caller
+from gateway.changes.revision import Preconditions
 from gateway.control.requests import (
     Admin,
     ControlPlane,
@@ -28,7 +29,6 @@ from gateway.control.requests import (
     named,
     strictly,
 )
-from gateway.control.revision import Preconditions
 from gateway.control.sealing import destination_anew, pipeline_anew, sealed_fields, shown
 from gateway.control.streams import Removed, listed
 from gateway.problems import Problem, pointer_to
@@ -115,7 +115,7 @@ async def put_destination(
     when.check(before)
     warnings = await _check_targets(plane, await edit(before))
     key = config_key("destination", destination_id(stream, destination))
-    before, after = await plane.change(key, edit, when=when)
+    before, after = await plane.change(key, edit, by=caller.author, when=when)
     log.info("destination.written", destination=after.id, tenant=caller.tenant)
     warning = {"warning": warnings[-1]} if warnings else {}
     return as_json(shown(after) | warning, item=after, is_new=before is None)
@@ -132,7 +132,7 @@ async def resume_destination(
         newest = _known(stream, destination, caller, plane.configuration)
         return newest.resumed(at_ms=now_ms())
 
-    _, after = await plane.change(item.config_key, edit, when=when)
+    _, after = await plane.change(item.config_key, edit, by=caller.author, when=when)
     log.info("destination.written", destination=after.id, tenant=caller.tenant)
     return as_json(shown(after), item=after)
 
@@ -150,7 +150,7 @@ async def delete_destination(
             stream, destination, caller.tenant, now_ms(), starts_late=newest.starts_late
         )
 
-    await plane.change(item.config_key, edit, when=when)
+    await plane.change(item.config_key, edit, by=caller.author, when=when)
     log.info("destination.removed", destination=item.id, tenant=caller.tenant)
 
 
@@ -186,7 +186,13 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
         result.already_newest += len(secrets) - old_count
         try:
             if old_count:
-                await plane.change(item.config_key, edit, when=Preconditions())
+                await plane.change(
+                    item.config_key,
+                    edit,
+                    by=caller.author,
+                    when=Preconditions(),
+                    did="sealed anew",
+                )
                 result.sealed_anew += old_count
         except SecretUnavailableError:
             result.not_opened.append(item.config_key.decode().partition(":")[2])

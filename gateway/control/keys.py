@@ -12,6 +12,8 @@ import structlog
 from fastapi import APIRouter, Response
 
 from gateway.callers import Caller
+from gateway.changes.record import Author
+from gateway.changes.revision import Preconditions
 from gateway.control.bounds import bounds_of
 from gateway.control.requests import (
     Admin,
@@ -26,7 +28,6 @@ from gateway.control.requests import (
     named,
     strictly,
 )
-from gateway.control.revision import Preconditions
 from gateway.intake.admission import ACCEPT_POST
 from gateway.intake.encodings import ENCODINGS
 from gateway.problems import Problem
@@ -112,7 +113,7 @@ async def put_key(
         plane.check_bounds(item.tenant, {"keys": 1})
         return item
 
-    return await _store(plane, key, edit, when, check=check_new, text=text)
+    return await _store(plane, key, edit, when, by=caller.author, check=check_new, text=text)
 
 
 @router.post("/v1/keys/{key}/rotate", response_model=ApiKey)
@@ -126,7 +127,7 @@ async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
         caller.check_grant(before)
         return before.with_new(secret_from(text, signs=before.must_sign))
 
-    return await _store(plane, key, edit, when, check=check, text=text)
+    return await _store(plane, key, edit, when, by=caller.author, check=check, text=text)
 
 
 @router.post("/v1/keys/{key}/retire", response_model=ApiKey)
@@ -136,13 +137,14 @@ async def retire_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     async def edit(before: ApiKey) -> ApiKey:
         return before.with_newest_only()
 
-    return await _store(plane, key, edit, when, check=partial(_checked, caller=caller))
+    check = partial(_checked, caller=caller)
+    return await _store(plane, key, edit, when, by=caller.author, check=check)
 
 
 @router.delete("/v1/keys/{key}", status_code=204, response_class=Response)
 async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> None:
     check = partial(_checked, caller=caller)
-    await plane.change(config_key("key", key), None, when=when, check=check)
+    await plane.change(config_key("key", key), None, by=caller.author, when=when, check=check)
     log.info("key.removed", key=key, tenant=caller.tenant)
 
 
@@ -163,7 +165,9 @@ async def put_tenant(
     async def edit(before: Tenant | None) -> Tenant:
         return strictly(Tenant.of(named(given, name=tenant)), before)
 
-    before, after = await plane.change(config_key("tenant", tenant), edit, when=when)
+    before, after = await plane.change(
+        config_key("tenant", tenant), edit, by=caller.author, when=when
+    )
     return as_json(after.known_fields(), item=after, is_new=before is None)
 
 
@@ -175,7 +179,7 @@ async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: Whe
         if before is None:
             raise _unknown_tenant()
 
-    await plane.change(config_key("tenant", tenant), edit, when=when)
+    await plane.change(config_key("tenant", tenant), edit, by=caller.author, when=when)
 
 
 def shown(key: ApiKey) -> dict[str, Any]:
@@ -194,10 +198,12 @@ async def _store(
     edit: Callable[[Any], Awaitable[ApiKey]],
     when: Preconditions,
     *,
+    by: Author,
     check: Callable[[ApiKey | None], object],
     text: str | None = None,
 ) -> Response:
-    before, after = await plane.change(config_key("key", key_id), edit, when=when, check=check)
+    key = config_key("key", key_id)
+    before, after = await plane.change(key, edit, by=by, when=when, check=check)
     log.info("key.written", key=after.id, tenant=after.tenant)
     # A key's text is shown once, to whoever has it made.
     return as_json(

@@ -154,7 +154,7 @@ async def put_pipeline(
         when.check(known)
         await _check_hosts(await edit(known), plane)
     gone = plane.configuration.removed_pipelines.get(pipeline)
-    before, after = await plane.change(key, edit, when=when, check=check_owner)
+    before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
     log.info("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
     # Whoever runs it has not heard of it yet.
     told = shown(after, PipelineState(after.fingerprint, "checking"))
@@ -183,7 +183,7 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
             keeps=bool(newest.kept_shape),
         )
 
-    await plane.change(item.config_key, edit, when=when)
+    await plane.change(item.config_key, edit, by=caller.author, when=when)
     log.info("pipeline.removed", pipeline=pipeline, tenant=caller.tenant)
 
 

@@ -123,6 +123,6 @@ class SearchTurns:
                     await held.enter_async_context(self._turn)
             except TimeoutError as error:
                 soon = ((b"retry-after", b"1"),)
-                detail = "Others are searching; ask again."
+                detail = "There is too much of this at once; ask again."
                 raise Problem("overloaded", detail, headers=soon) from error
             yield

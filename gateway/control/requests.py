@@ -16,11 +16,13 @@ from fastapi import Depends, Header, Path, Request, Response
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gateway.callers import Caller, Callers, ConfigSource
+from gateway.changes.log import ChangeLog
+from gateway.changes.record import Author
+from gateway.changes.revision import Preconditions, etag_of
 from gateway.control.bounds import Bounded, check_bounds
 from gateway.control.receipt_store import EventPlaces, ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
 from gateway.control.resends import Resends
-from gateway.control.revision import Preconditions, etag_of
 from gateway.control.store import ControlStore
 from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
@@ -103,6 +105,7 @@ class ControlPlane:
     schemas: SchemaChecks
     stream_pages: StreamPages
     resends: Resends
+    changes: ChangeLog
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
     places: EventPlaces
@@ -110,6 +113,7 @@ class ControlPlane:
     search_turns: SearchTurns = field(default_factory=SearchTurns)
     letters_turns: SearchTurns = field(default_factory=SearchTurns)
     event_turns: SearchTurns = field(default_factory=SearchTurns)
+    changes_turns: SearchTurns = field(default_factory=SearchTurns)
     # Who waits for events that are still to come.
     waiting: Watchers = field(default_factory=partial(Watchers, _WAITING_OF_A_TENANT, _WAITING_MAX))
     redrive_turns: SearchTurns = field(
@@ -133,10 +137,14 @@ class ControlPlane:
         config_key: bytes,
         edit: Callable[[Any], Awaitable[ConfigObject | None]] | None,
         *,
+        by: Author,
         when: Preconditions,
         check: Callable[[Any], object] = lambda _: None,
+        did: str = "",
     ) -> tuple[Any, Any]:
         """Make one object anew, or None of it; the object before, and after.
+
+        Who has done it is stored with it, and what they did, if there is a better word for that.
 
         `edit` gets the newest object, None when there is none, and may be asked more than once.
         First of all `check` refuses what is not for the caller to change: of what is somebody
@@ -154,7 +162,7 @@ class ControlPlane:
             after = None if edit is None else await edit(before)
             return None if after is None else after.to_json()
 
-        await self.store.change(config_key, record)
+        await self.store.change(config_key, record, by=by, did=did)
         return before, after
 
 

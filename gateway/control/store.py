@@ -2,11 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import reduce
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
+from gateway.changes.record import Author, Changes, Deed, Recorded, with_deed, with_records
+from gateway.control.receipt_store import SearchTurns
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineStates, with_state
@@ -14,6 +16,7 @@ from shared.event.record import KafkaPartition
 from shared.event.topic_safety import Copies
 from shared.event.topics import (
     ACKED,
+    CHANGES,
     CONFIG,
     DEAD,
     PIPELINES,
@@ -27,7 +30,7 @@ from shared.event.topics import (
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.only_writer import OvertakenError, only_writer
+from shared.runtime.kafka.only_writer import OvertakenError, Row, only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.kafka.topic_feed import TopicFeed
@@ -35,9 +38,9 @@ from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 
 # Of the newest configuration: what to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
-# Keys, with what is stored under them.
-Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 JudgeAll = Callable[[Configuration], Awaitable[Changes]]
+# The same, with who has done it.
+Record = Callable[[Configuration], Awaitable[Recorded]]
 
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
@@ -45,6 +48,8 @@ _WRITER = "hifi-config"
 _DEADLINE_S = 10.0
 # A change takes some 0.1 s; who is outrun waits up to so long, and each time longer.
 _PAUSE_S = 0.2
+# Below what clients commonly wait for; more than a hundred changes of others.
+_TURN_S_MAX = 25.0
 # Kafka says in milliseconds how far its log goes; what is known is better than no answer.
 _CATCH_UP_S = 1.0
 
@@ -52,14 +57,18 @@ _CATCH_UP_S = 1.0
 class ControlStore(Protocol):
     """Where streams, destinations, keys and tenants are kept."""
 
-    async def change(self, key: bytes, judge: Judge) -> None:
+    async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:
         """Store what `judge` makes of the newest configuration, with no other change in between.
 
-        Problem when it is not stored. Returns when our own configuration has it.
+        With it is stored who has done what (ADR 0102); `did` is a better word for that than can
+        be found out. Problem when it is not stored. Returns when our own configuration has it.
         """
 
-    async def change_all(self, judge_all: JudgeAll) -> None:
+    async def change_all(self, judge_all: JudgeAll, *, by: Author, did: str = "") -> None:
         """The same of several objects, all or none; of none, if there is nothing to be done."""
+
+    async def tell(self, deed: Deed, *, by: Author) -> None:
+        """Store that something is going to be done that changes no object."""
 
     async def catch_up(self) -> None:
         """Learn what any gateway has answered for; not if Kafka is away."""
@@ -93,7 +102,8 @@ class KafkaControlStore:
         self._bootstrap_servers = bootstrap_servers
         self._copies = copies
         self._feed = feed
-        self._turn = asyncio.Lock()
+        # One change at a time; who has many to make lets others in between.
+        self._turns = SearchTurns(1, wait_s=_TURN_S_MAX)
         # Followed from when somebody first asks for it: who has no pipelines pays nothing.
         self._states: TopicFeed[PipelineStates] | None = None
         self._states_turn = asyncio.Lock()
@@ -102,26 +112,39 @@ class KafkaControlStore:
         if self._states is not None:
             await self._states.stop()
 
-    async def change(self, key: bytes, judge: Judge) -> None:
+    async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:
         async def judge_all(configuration: Configuration) -> Changes:
             return [(key, await judge(configuration))]
 
-        await self.change_all(judge_all)
+        await self.change_all(judge_all, by=by, did=did)
 
-    async def change_all(self, judge_all: JudgeAll) -> None:
-        async with self._turn, _in_time():
+    async def change_all(self, judge_all: JudgeAll, *, by: Author, did: str = "") -> None:
+        async def record(configuration: Configuration) -> Recorded:
+            changes = await judge_all(configuration)
+            return with_records(configuration, changes, by=by, did=did)
+
+        await self._store(record, by.tenant)
+
+    async def tell(self, deed: Deed, *, by: Author) -> None:
+        async def record(configuration: Configuration) -> Recorded:
+            return with_deed(configuration, deed, by=by)
+
+        await self._store(record, by.tenant)
+
+    async def _store(self, record: Record, tenant: str) -> None:
+        async with self._turns.of(tenant), _in_time():
             pause_s_max = _PAUSE_S
-            while not await self._changed(judge_all):
+            while not await self._changed(record):
                 # Of two that are as quick as each other, chance lets one end first.
                 await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
                 pause_s_max *= 2
 
-    async def _changed(self, judge_all: JudgeAll) -> bool:
+    async def _changed(self, record: Record) -> bool:
         """Try to; False when another gateway came in between, and nothing was stored."""
         # What is refused here disturbs nobody.
         configuration = await self._feed.newest()
-        wanted = await judge_all(configuration)
-        if not wanted:
+        wanted = await record(configuration)
+        if not wanted.changes:
             return True
         written: tuple[Configuration, Changes] | None = None
         try:
@@ -129,13 +152,15 @@ class KafkaControlStore:
                 # What others have written up to here is all that they can write before we do.
                 newest = await self._feed.newest()
                 if newest is not configuration:
-                    wanted = await judge_all(newest)
-                if not wanted:
+                    wanted = await record(newest)
+                if not wanted.changes:
                     return True
-                outlived = set(newest.outlived(now_ms=now_ms())) - {key for key, _ in wanted}
-                changes: Changes = [*wanted, *((key, None) for key in sorted(outlived))]
+                outlived = set(newest.outlived(now_ms=now_ms())) - dict(wanted.changes).keys()
+                changes: Changes = [*wanted.changes, *((key, None) for key in sorted(outlived))]
                 written = newest, changes
-                stored = (await write((CONFIG, *each, ()) for each in changes))[-1]
+                rows: list[Row] = [(CHANGES, *each, ()) for each in wanted.records]
+                rows += [(CONFIG, *each, ()) for each in changes]
+                stored = (await write(rows))[-1]
         except OvertakenError:
             return False
         except KafkaUnavailableError:

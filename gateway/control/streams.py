@@ -104,7 +104,7 @@ async def put_stream(
     # Judged beforehand as well: Kafka is asked about it, and no other change waits for that.
     await _check_free(plane.configuration.removed_streams.get(stream), caller, plane)
     key = config_key("stream", stream)
-    before, after = await plane.change(key, edit, when=when, check=check_owner)
+    before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
     log.info("stream.written", stream=stream, tenant=caller.tenant)
     return as_json(shown(after), item=after, is_new=before is None)
 
@@ -137,7 +137,7 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
             partitioning=known.partitioning,
         )
 
-    await plane.change(config_key("stream", stream), edit, when=when)
+    await plane.change(config_key("stream", stream), edit, by=caller.author, when=when)
     log.info("stream.removed", stream=stream, tenant=caller.tenant)
 
 

@@ -90,7 +90,7 @@ async def put_table(
         return wanted
 
     key = config_key("table", table)
-    before, after = await plane.change(key, edit, when=when, check=check_owner)
+    before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
     log.info("table.written", table=table, tenant=caller.tenant)
     return as_json(after.known_fields(), item=after, is_new=before is None)
 
@@ -108,7 +108,7 @@ async def delete_table(table: PathName, caller: Admin, plane: Plane, when: When)
         return RemovedTable(table, known.tenant, known.generation, now_ms())
 
     if isinstance(item, Table):
-        await plane.change(item.config_key, edit, when=when)
+        await plane.change(item.config_key, edit, by=caller.author, when=when)
         log.info("table.removed", table=table, tenant=caller.tenant)
     # If Kafka does not answer any more, whoever repeats the request deletes what is left.
     await plane.store.drop_own(table_topic(item.name, item.generation))

@@ -108,7 +108,7 @@ async def put_replacement(
         return after
 
     key = config_key("replacement", pipeline)
-    _, after = await plane.change(key, edit, when=when)
+    _, after = await plane.change(key, edit, by=caller.author, when=when)
     log.info("pipeline.replacing", pipeline=pipeline, generation=after.generation)
     state = PipelineState(after.document.fingerprint, "checking")
     told = _shown(after.document, state)
@@ -139,7 +139,7 @@ async def give_up_replacement(pipeline: PathName, caller: Admin, plane: Plane, w
         # What is built next must not find what is left of this.
         return replace(newest, document=None)
 
-    await plane.change(item.config_key, edit, when=when)
+    await plane.change(item.config_key, edit, by=caller.author, when=when)
     log.info("pipeline.replacing_given_up", pipeline=pipeline)
 
 

@@ -10,7 +10,8 @@ from functools import partial
 import structlog
 
 from gateway.callers import ConfigSource
-from gateway.control.store import Changes, ControlStore
+from gateway.changes.record import Author, Changes
+from gateway.control.store import ControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
@@ -51,7 +52,9 @@ class Switching:
             state = states.get(document.title)
             is_of_it = state is not None and state.fingerprint == document.fingerprint
             if state is not None and is_of_it and state.is_level:
-                await self._store.change_all(partial(_switched, document=document))
+                by = Author(document.tenant, "hifi")
+                switched = partial(_switched, document=document)
+                await self._store.change_all(switched, by=by, did="put in place")
                 log.info("pipeline.replaced", pipeline=name, generation=document.generation)
 
 

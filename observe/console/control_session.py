@@ -15,6 +15,8 @@ ROWS_MAX = 20
 # Into a file of dead letters; as many as the gateway gives at a time, and no more bytes than that.
 EXPORTED_MAX = 1_000
 _NDJSON = "application/x-ndjson"
+# Changes: a line each.
+_CHANGES_MAX = 100
 # Events: each comes with all that it says.
 NEWEST_MAX = 50
 # Of so many it is asked what has become of them.
@@ -130,6 +132,15 @@ class ControlSession:
             query["until"] += "Z"
         query |= {"before": before} if before else {}
         return await self._call("GET", "streams", stream, "events", query=query)
+
+    async def changes(
+        self, picked: Mapping[str, str], *, before: int | None = None, count: int = _CHANGES_MAX
+    ) -> dict[str, Any]:
+        """The newest changes, or those before a page of them."""
+        query = {"limit": str(count), **picked}
+        query |= {name: f"{query[name]}Z" for name in ("from", "to") if name in query}
+        query |= {} if before is None else {"before": str(before)}
+        return await self._call("GET", "changes", query=query)
 
     async def rows(self, table: str, *, prefix: str = "", after: str = "") -> TableRows:
         """Those whose keys begin so, after a key."""

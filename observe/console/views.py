@@ -28,6 +28,8 @@ from observe.console.pages.changes.key_changes import CHANGES as KEY_CHANGES
 from observe.console.pages.changes.key_changes import KEYS
 from observe.console.pages.changes.pipeline_changes import CHANGES as PIPELINE_CHANGES
 from observe.console.pages.changes.stream_changes import CHANGES as STREAM_CHANGES
+from observe.console.pages.changes_page import PATH as CHANGES_PATH
+from observe.console.pages.changes_page import changes_page, with_last_change
 from observe.console.pages.dead_groups_page import DEAD_ASKED, dead_groups_page
 from observe.console.pages.dead_groups_page import PATH as DEAD
 from observe.console.pages.dead_page import (
@@ -85,8 +87,9 @@ class Views:
             route("GET", ALERTS, self.made_page),
             route("GET", "/pipelines", self.made_page),
             route("GET", "/pipelines/{pipeline}", self.made_page),
-            route("GET", "/streams/{stream}", self.made_page),
-            route("GET", "/streams/{stream}/{destination}", self.made_page),
+            route("GET", "/streams/{stream}", self.object_page),
+            route("GET", "/streams/{stream}/{destination}", self.object_page),
+            route("GET", CHANGES_PATH, changes_page),
             route("GET", TABLES, tables_page),
             route("GET", f"{TABLES}/{{table}}", table_page),
             Route("/live", self.live),
@@ -132,6 +135,12 @@ class Views:
             what = "stream, destination or pipeline"
             raise HTTPException(404, f"There is no such {what}, or it is not yours.")
         return page
+
+    async def object_page(self, asked: PageRequest) -> Page:
+        """The same of a stream or a destination, with who has changed it last."""
+        page = await self.made_page(asked)
+        name = asked.path.removeprefix(f"{STREAMS}/")
+        return await with_last_change(page, asked, "destination" if "/" in name else "stream", name)
 
     async def live(self, request: Request) -> Response:
         """Changes of the page at `path`, for as long as the viewer may see it."""

@@ -189,6 +189,18 @@ class RemovedTable(ConfigObject):
         return config_key("table", self.name)
 
 
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class ChangeCount(ConfigObject):
+    """How many changes of a tenant's have been recorded: the number of its last one."""
+
+    tenant: Name
+    count: Annotated[int, Field(ge=1)]
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("changes", self.tenant)
+
+
 # How a record's key begins: where such objects are, and what they are.
 _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("streams", Stream),
@@ -198,6 +210,7 @@ _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "table": ("tables", Table),
     "key": ("keys", ApiKey),
     "tenant": ("tenants", Tenant),
+    "changes": ("change_counts", ChangeCount),
 }
 # The same for what was removed, which this member tells from what is there.
 _REMOVED: Mapping[str, tuple[str, type[ConfigObject]]] = {
@@ -220,6 +233,7 @@ class Configuration:
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     replacements: Mapping[str, Replacement] = field(default_factory=dict)
+    change_counts: Mapping[str, ChangeCount] = field(default_factory=dict)
     removed_streams: Mapping[str, RemovedStream] = field(default_factory=dict)
     removed_destinations: Mapping[str, RemovedDestination] = field(default_factory=dict)
     removed_pipelines: Mapping[str, RemovedPipeline] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from shared.event.topics import (
     ACKED,
     ARCHIVE,
     AUDIT,
+    CHANGES,
     CONFIG,
     DEAD,
     KEPT_PREFIX,
@@ -90,8 +91,9 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(KEPT_PREFIX, "Create"),
         # A dead letter that is sent again goes on where it would have gone.
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
-        # Keys that were used and shares of quotas are told to the other gateways.
-        *_both(CONFIG, REDRIVEN, REQUESTS, SHARES),
+        # A change is written with who has made it. Keys that were used and shares of quotas are
+        # told to the other gateways.
+        *_both(CONFIG, CHANGES, REDRIVEN, REQUESTS, SHARES),
         *_write(PROBE),
         # Whether a pipeline runs, as whoever runs it tells; and what was restored.
         *_read(PIPELINES, RESTORES),

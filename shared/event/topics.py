@@ -10,7 +10,9 @@ from typing import Literal
 
 from shared.event.times import DAY_MS, HOUR_MS
 
-ConfigKind = Literal["stream", "destination", "pipeline", "replacement", "table", "key", "tenant"]
+ConfigKind = Literal[
+    "stream", "destination", "pipeline", "replacement", "table", "key", "tenant", "changes"
+]
 
 # Everything of ours in a cluster begins so.
 OURS = "hifi."
@@ -45,6 +47,7 @@ PIPELINES_WRITER_PREFIX = "hifi-pipelines."
 RETRIER = "retrier"
 RETRIER_SLOW = "retrier-slow"
 CONFIG = "hifi.config"
+CHANGES = "hifi.changes"
 STATE = "hifi.state"
 LANES = "hifi.lanes"
 TERMS = "hifi.terms"
@@ -78,6 +81,8 @@ REDRIVEN_RETENTION_MS = DEAD_RETENTION_MS + SEGMENT_MS + DAY_MS
 ACKED_RETENTION_MS = STREAM_RETENTION_MS + DAY_MS
 # A year, as audits of people go; a statement has a few hundred bytes.
 STATEMENTS_RETENTION_MS = 365 * DAY_MS
+# As long: who asks who has changed something asks when it has come out.
+CHANGES_RETENTION_MS = STATEMENTS_RETENTION_MS
 
 # Kafka's word for it is -1, but people also write a number that no calendar has.
 _FOR_EVER_MS = 36_500 * DAY_MS
@@ -316,6 +321,7 @@ def fixed_specs(
         TopicSpec(AUDIT, 1, {**_COMPACTED, **_SEGMENTS, "compression.type": "zstd"}),
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
+        changes_spec(),
         TopicSpec(STATE, 1, _COMPACTED),
         # Of each pipeline what has been judged of it: who follows them follows this.
         TopicSpec(PIPELINES, 1, _COMPACTED),
@@ -366,6 +372,12 @@ def restores_spec() -> TopicSpec:
     """The newest word of each restore, for longer than there is anything of it to be seen."""
     kept = {**_log(RECEIPTS_RETENTION_MS), **_SEGMENTS, "segment.bytes": str(LANES_SEGMENT_BYTES)}
     return TopicSpec(RESTORES, 1, {**kept, "cleanup.policy": "compact,delete"})
+
+
+def changes_spec() -> TopicSpec:
+    """Who has changed what: of each tenant as many as it has keys here, and not for ever."""
+    kept = {**_log(CHANGES_RETENTION_MS), **_SEGMENTS, "segment.bytes": str(LANES_SEGMENT_BYTES)}
+    return TopicSpec(CHANGES, 1, {**kept, "cleanup.policy": "compact,delete"})
 
 
 def _log(retention_ms: int) -> Mapping[str, str]:

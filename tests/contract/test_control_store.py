@@ -2,16 +2,12 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from gateway.callers import ConfigSource
-from gateway.control.store import ControlStore, KafkaControlStore
-from gateway.intake.events import Event
+from gateway.control.store import KafkaControlStore
 from gateway.problems import Problem
 from shared.config.configuration import (
     REMOVED_KEPT_MS,
@@ -23,93 +19,17 @@ from shared.config.configuration import (
 from shared.config.destination import Destination
 from shared.config.pipeline_state import PipelineState
 from shared.config.table import Table
-from shared.event.record import RecordOut
 from shared.event.times import DAY_MS
 from shared.event.topic_safety import Copies
-from shared.event.topics import PIPELINES, fixed_specs, stream_topic
-from shared.retry.schedule import RetrySchedule
+from shared.event.topics import stream_topic
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FakeStore, FixedConfig
-from tests.support.kafka_log import write_rows
+from tests.support.control_fixtures import SOMEBODY, Ground, Opened, a_stream, on, store
 
-# The clusters of tests have one broker.
-ONE_COPY = Copies(1, 1)
 # A change is promised to be live within 2 s; the rest is for a busy machine.
 LIVE_S = 20.0
-
-
-@dataclass(frozen=True)
-class Ground:
-    """A store, and what a gateway that follows it sees."""
-
-    store: ControlStore
-    config: ConfigSource
-    # Says what has been judged of a pipeline, as whoever runs it does; None: it is gone.
-    tell: Callable[[str, PipelineState | None], Awaitable[None]]
-    # Puts an event into a stream.
-    add_event: Callable[[str], Awaitable[object]]
-
-
-Opened = Callable[[], AbstractAsyncContextManager[Ground]]
-
-
-@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
-def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
-    if request.param == "fake":
-        config = FixedConfig()
-
-        @asynccontextmanager
-        async def fake_ground() -> Any:
-            fake = FakeStore(config, FakePublisher([]))
-
-            async def tell(name: str, state: PipelineState | None) -> None:
-                fake.states = {name: state} if state else {}
-
-            async def add_event(stream: str) -> None:
-                event = Event.of(id="e", key=None, value=b"{}", headers=())
-                await fake.publisher.publish(stream_topic(stream), [event])
-
-            yield Ground(fake, config, tell, add_event)
-
-        yield fake_ground
-        return
-    servers = request.getfixturevalue("kafka").bootstrap_servers
-
-    @asynccontextmanager
-    async def real_ground() -> Any:
-        async with topic_admin(servers) as admin:
-            tiers = [tier.name for tier in RetrySchedule().tiers]
-            await admin.create_missing(fixed_specs(tiers))
-        feed = ConfigFeed(servers)
-        await feed.start()
-        real = KafkaControlStore(servers, feed, ONE_COPY)
-
-        async def tell(name: str, state: PipelineState | None) -> None:
-            value = state.to_json() if state else b""
-            await write_rows(servers, [RecordOut(PIPELINES, name.encode(), value)])
-
-        async def add_event(stream: str) -> None:
-            await write_rows(servers, [RecordOut(stream_topic(stream), None, b"{}")])
-
-        try:
-            yield Ground(real, feed, tell, add_event)
-        finally:
-            await real.stop()
-            await feed.stop()
-
-    yield real_ground
-
-
-def on(opened: Opened, test: Callable[[Ground], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with opened() as ground:
-            await test(ground)
-
-    asyncio.run(run())
 
 
 async def seen(ground: Ground, name: str, stream: Stream | None) -> None:
@@ -117,17 +37,6 @@ async def seen(ground: Ground, name: str, stream: Stream | None) -> None:
     async with asyncio.timeout(LIVE_S):
         while ground.config.configuration.streams.get(name) != stream:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
-
-
-async def store(ground: Ground, key: bytes, value: bytes | None) -> None:
-    async def judge(_: Configuration) -> bytes | None:
-        return value
-
-    await ground.store.change(key, judge)
-
-
-def a_stream(**settings: Any) -> Stream:
-    return Stream(f"control-{uuid.uuid4().hex}", **settings)
 
 
 def test_what_is_written_is_followed_and_the_last_word_counts(opened: Opened) -> None:
@@ -213,7 +122,9 @@ def test_a_change_is_judged_on_all_that_was_stored_before(opened: Opened) -> Non
             newest = configuration.streams.get(stream.name, stream)
             return Stream(stream.name, partition_count=newest.partition_count + 1).to_json()
 
-        await asyncio.gather(*(ground.store.change(stream.config_key, grow) for _ in range(5)))
+        await asyncio.gather(
+            *(ground.store.change(stream.config_key, grow, by=SOMEBODY) for _ in range(5))
+        )
         known = ground.config.configuration.streams[stream.name]
         assert known.partition_count == stream.partition_count + 5
 
@@ -233,7 +144,7 @@ def test_of_two_gateways_that_are_asked_for_a_free_name_at_once_one_gives_it(
             return wanted.to_json()
 
         try:
-            await ground.store.change(wanted.config_key, judge)
+            await ground.store.change(wanted.config_key, judge, by=SOMEBODY)
         except Problem:
             return False
         return True
@@ -298,7 +209,7 @@ def test_what_is_refused_is_not_stored(opened: Opened) -> None:
             raise Problem("changed_meanwhile", "No.")
 
         with pytest.raises(Problem):
-            await ground.store.change(stream.config_key, refuse)
+            await ground.store.change(stream.config_key, refuse, by=SOMEBODY)
         assert stream.name not in ground.config.configuration.streams
 
     on(opened, test)

@@ -47,10 +47,11 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 from tests.support.browser import MISSING, Browser, chromium
 from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_store import FakeStore
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
-    FakeStore,
     FixedConfig,
+    RunningGateway,
     a_dead_letter,
     running_gateway,
 )
@@ -91,10 +92,14 @@ class RunningConsole:
     events: GivenEvents
     dead: FakeDeadLetters
     flows: dict[str, FlowRecord]
-    store: FakeStore
+    gateway: RunningGateway
     port: int = 0
     overview: Overview = field(default_factory=lambda: Overview(0, (), AuditHealth()))
     series: Series = field(default_factory=no_past)
+
+    @property
+    def store(self) -> FakeStore:
+        return self.gateway.store
 
     @property
     def url(self) -> str:
@@ -123,7 +128,7 @@ def running_console(
     with running_gateway(FakePublisher([]), config, behind, dead_letters=dead) as running:
         settings = ConsoleSettings(port=0, auth=auth, gateway=gateway or running.url)
         yield from _running_console(
-            settings, RunningConsole(config, GivenEvents(), dead, {}, running.store)
+            settings, RunningConsole(config, GivenEvents(), dead, {}, running)
         )
 
 
@@ -183,6 +188,7 @@ def console(open_console: RunningConsole) -> RunningConsole:
     open_console.dead.is_whole = True
     open_console.flows.clear()
     open_console.store.states.clear()
+    open_console.store.recorded.clear()
     open_console.series.close()
     open_console.series = no_past()
     configure(open_console)

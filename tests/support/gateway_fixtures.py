@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 
@@ -22,22 +21,18 @@ from gateway.control.redrive import (
     Redriven,
     Survey,
 )
-from gateway.control.store import Changes, Judge, JudgeAll
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
 from gateway.intake.schemas import SchemaChecks
-from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
-from gateway.publish.publisher import PostingPublisher, Publisher
+from gateway.publish.publisher import PostingPublisher
 from gateway.publish.spool import Spool
 from gateway.server import api_config
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
-from shared.config.pipeline_state import PipelineState, PipelineStates
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
-from shared.event.times import DAY_MS
-from shared.event.topics import DEAD, REQUESTS, TopicSpec, stream_topic
+from shared.event.topics import DEAD, REQUESTS, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
 from shared.proof.restored import Restores
@@ -45,17 +40,14 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import Age, DeadLetterFilter, Letter, Place, open_letter
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
-from shared.runtime.clock import now_ms
 from shared.runtime.http_server import HttpServer
 from shared.runtime.kafka.lookup.event_search import MadeEvents
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from shared.runtime.tables.folders import TableCopies
-from tests.support.fake_publisher import PARTITION_COUNT, FakePublisher
+from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_store import FakeStore
 from tests.support.quick_server import LOOK_S, STOP_TIMEOUT_S, QuickServer
-
-if TYPE_CHECKING:
-    from gateway.intake.events import Event
 
 
 @dataclass
@@ -63,79 +55,6 @@ class FixedConfig:
     configuration: Configuration = field(default_factory=Configuration)
     problem: str | None = None
     age_s: float = 0.0
-
-
-@dataclass
-class FakeStore:
-    """A config topic in memory that everybody follows at once."""
-
-    config: FixedConfig
-    publisher: Publisher
-    problem: Problem | None = None
-    topics: dict[str, int] = field(default_factory=dict)
-    held: int | None = 48 * DAY_MS
-    states: dict[str, PipelineState] = field(default_factory=dict)
-    # When streams begin of which Kafka has deleted something.
-    begins: dict[str, list[int]] = field(default_factory=dict)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def change(self, key: bytes, judge: Judge) -> None:
-        async def judge_all(configuration: Configuration) -> Changes:
-            return [(key, await judge(configuration))]
-
-        await self.change_all(judge_all)
-
-    async def change_all(self, judge_all: JudgeAll) -> None:
-        if self.problem is not None:
-            raise self.problem
-        async with self.turn:
-            changes = await judge_all(self.config.configuration)
-            for outlived in [*self.config.configuration.outlived(now_ms=now_ms())] * bool(changes):
-                self.config.configuration = self.config.configuration.apply(outlived, None)
-            for change in changes:
-                self.config.configuration = self.config.configuration.apply(*change)
-
-    async def catch_up(self) -> None:
-        pass
-
-    async def make_topic(self, stream: Stream) -> None:
-        if self.problem is not None:
-            raise self.problem
-        if self.topics.get(stream.name, 0) > stream.partition_count:
-            raise Problem("bad_object", "there are more partitions")
-        self.topics[stream.name] = stream.partition_count
-        if isinstance(self.publisher, FakePublisher):
-            log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
-            self.publisher.logs.setdefault(stream_topic(stream.name), log)
-
-    async def make_own(self, spec: TopicSpec) -> None:
-        if self.problem is not None:
-            raise self.problem
-        self.topics.setdefault(spec.name, 1)
-        if isinstance(self.publisher, FakePublisher):
-            log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
-            self.publisher.logs.setdefault(spec.name, log)
-
-    async def drop_own(self, topic: str) -> None:
-        if self.problem is not None:
-            raise self.problem
-        self.topics.pop(topic, None)
-
-    async def is_empty(self, stream: str) -> bool:
-        logs = self.publisher.logs if isinstance(self.publisher, FakePublisher) else {}
-        return not any(logs.get(stream_topic(stream), ()))
-
-    async def begins_ms(self, stream: str) -> list[int]:
-        if self.problem is not None:
-            raise self.problem
-        return self.begins.get(stream, [])
-
-    async def pipeline_states(self) -> PipelineStates:
-        return self.states
-
-    async def held_ms(self, stream: str) -> int | None:
-        assert stream in self.config.configuration.removed_streams
-        return self.held
 
 
 def a_dead_letter(offset: int, *, reason: str = "status_400") -> Letter:
@@ -375,6 +294,7 @@ def running_gateway(
         spool=spool,
         ledger=ledger,
         copies=copies or TableCopies(Path("there-are-none")),
+        changes=store,
     )
     serving = api_config(app, settings)
     serving.loop = "uvloop"

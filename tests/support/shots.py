@@ -72,6 +72,7 @@ PAGES = {
     "event": "/events?stream=orders&id=late-3",
     "event-dead": "/events?stream=orders&id=bad-3",
     "keys": "/keys",
+    "changes": "/changes",
     "not-here": "/streams/nothing",
 }
 

@@ -15,6 +15,7 @@ _PAGES = (
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
     ("/keys", "Keys"),
+    ("/changes", "Changes"),
 )
 
 

@@ -126,6 +126,29 @@ def test_quotas_are_put_shown_and_deleted(gateway: RunningGateway) -> None:
         hifi(gateway, "tenants", "show", "acme")
 
 
+def test_changes_are_listed_the_newest_first(gateway: RunningGateway) -> None:
+    for rate in ("10", "20"):
+        hifi(gateway, "tenants", "put", "acme", "--events-per-s", rate)
+    hifi(gateway, "streams", "put", "bills")
+    code, out, _ = hifi(gateway, "changes", "list")
+    lines = out.splitlines()
+    assert code == 0
+    assert [line.split()[2:5] for line in lines[1:]] == [
+        ["default", "root", "made"],
+        ["acme", "root", "changed"],
+        ["acme", "root", "made"],
+    ]
+    assert lines[2].split()[4:] == ["changed", "tenant", "acme", "events_per_s", "10", ">", "20"]
+    chosen = ("--kind", "tenant", "--did", "changed", "--from", "1h", "--by", "root")
+    found = said(gateway, "changes", "list", "--json", *chosen)
+    assert (len(found["changes"]), found["is_all"]) == (1, True)
+    assert found["changes"][0]["before"] != found["changes"][0]["after"]
+    _, out, err = hifi(gateway, "changes", "list", "--limit", "2")
+    assert (len(out.splitlines()), "--limit 20 shows them" in err) == (3, True)
+    # As many as it takes, page by page.
+    assert said(gateway, "changes", "list", "--json", "--limit", "3")["is_all"]
+
+
 def test_what_is_refused_is_one_sentence_that_says_what_next(gateway: RunningGateway) -> None:
     with pytest.raises(UsageError, match=r"401 .*--api-key or HIFI_API_KEY"):
         hifi(gateway, "keys", "list", key=None)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.control.revision import changed_settings, etag_of
+from gateway.changes.revision import changed_settings, etag_of
 from gateway.settings import Settings
 from shared.config.access import ApiKey, Tenant, new_text, secret_from
 from shared.config.configuration import Configuration, Stream

@@ -19,8 +19,7 @@ PATHS = [
     "/dead",
     "/dead/letters",
     "/events?stream=orders&id=e-1",
-    "/keys",
-    "/words",
+    *("/keys", "/changes", "/words"),
 ]
 POSTS = [
     "/events/payload",

@@ -37,6 +37,7 @@ PAGES = [
     "/events/newest",
     "/keys",
     "/keys/new",
+    "/changes",
     "/words",
     "/alerts",
     "/runbooks",

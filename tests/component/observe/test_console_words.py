@@ -40,7 +40,8 @@ def test_no_page_says_what_the_words_have_replaced(
         r"\b(on the(ir)? way|lane|node|tier|parked|throttled|settled|live texts|retrier)\b",
         re.IGNORECASE,
     )
-    for path in (*PAGES, "/dead/letters", "/events?stream=orders&id=e-1", "/keys", "/words"):
+    more = ("/dead/letters", "/events?stream=orders&id=e-1", "/keys", "/changes", "/words")
+    for path in (*PAGES, *more):
         said = re.sub(r"<script.*?</script>|<[^>]+>", " ", client.get(path).text)
         if path == "/words":
             # There the names that programs have stand beside them.

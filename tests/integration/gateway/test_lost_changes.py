@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster import Cluster
+from gateway.changes.record import Author
 from gateway.control import store
 from gateway.control.store import KafkaControlStore
 from gateway.problems import Problem
@@ -66,7 +67,8 @@ def changed(
         await feed.start()
         try:
             monkeypatch.setattr(store, "only_writer", losing.writer)
-            await KafkaControlStore(servers, feed, Copies(1, 1)).change(wanted.config_key, judge)
+            known = KafkaControlStore(servers, feed, Copies(1, 1))
+            await known.change(wanted.config_key, judge, by=Author("default"))
             return feed.configuration.streams.get(wanted.name)
         finally:
             await feed.stop()

@@ -16,7 +16,7 @@ from shared.config.model import ConfigObject
 
 _NAME_BYTES, _VALUE_BYTES = 3, 6
 # How settings are called in the API, where it is not as they are stored.
-_SHOWN_AS = {"json_schema": "schema", "secrets": "live_texts"}
+SHOWN_AS = {"json_schema": "schema", "secrets": "live_texts"}
 
 
 def etag_of(item: ConfigObject) -> str:
@@ -34,7 +34,7 @@ def changed_settings(since: str, item: ConfigObject) -> list[str]:
     before, now = _hashes(since), _hashes(etag_of(item))
     names = {_hash(name, _NAME_BYTES): name for name in item.to_fields()}
     changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
-    return sorted(_SHOWN_AS.get(names[each], names[each]) for each in changed if each in names)
+    return sorted(SHOWN_AS.get(names[each], names[each]) for each in changed if each in names)
 
 
 class Preconditions(BaseModel):

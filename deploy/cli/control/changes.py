@@ -1,0 +1,104 @@
+"""`hifi changes`: who has changed what, as the gateway has kept it."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.control.dead import time_ms
+from deploy.cli.printing import harmless, print_json, print_table, talk, when
+from shared.event.times import rfc3339
+from shared.runtime.control_client import ControlClient
+
+app = typer.Typer(name="changes", no_args_is_help=True)
+
+# A screen of them; whoever wants more says so.
+_LIMIT_DEFAULT = 50
+# As many as the gateway shows at once.
+_PAGE = 1_000
+
+
+@app.callback()
+def _changes() -> None:
+    """Keeps `list` a word of its own: of one command alone typer would make none."""
+
+
+def _filters(
+    *,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Of such objects: stream, destination, pipeline, table, key, tenant."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the object of this name: STREAM/DESTINATION.")
+    ] = None,
+    contains: Annotated[
+        str | None, typer.Option(help="Of objects with this in their names.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Made with this key.")] = None,
+    did: Annotated[
+        str | None, typer.Option(help="What was done: made, changed, deleted, paused ...")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", help="Made since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Made before: as --from.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Of this tenant; for operators.")] = None,
+) -> dict[str, str]:
+    """What the options ask for, as the gateway reads it."""
+    times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
+    texts = {"kind": kind, "name": name, "contains": contains, "by": by, "did": did}
+    texts |= {each: None if at_ms is None else rfc3339(at_ms) for each, at_ms in times.items()}
+    return {each: text for each, text in {**texts, "tenant": tenant}.items() if text}
+
+
+@options.control_command(app, "list", filters=_filters)
+def list_(
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
+    as_json: options.AsJson = False,
+    filters: dict[str, str],
+    client: ControlClient,
+) -> None:
+    """List who has changed what, the newest first.
+
+    hifi changes list --kind destination --name demo/sample --from 7d
+    """
+    changes: list[dict[str, Any]] = []
+    page: dict[str, Any] = {"next": ""}
+    while page["next"] is not None and len(changes) < limit:
+        more = {"before": page["next"]} if page["next"] else {}
+        asked = {**filters, **more, "limit": str(min(limit - len(changes), _PAGE))}
+        page = client.call("GET", "changes", query=asked)
+        changes += page["changes"]
+    is_all = page["next"] is None
+    if as_json:
+        print_json({"changes": changes, "is_all": is_all})
+        return
+    print_table(("when", "tenant", "by", "did", "what", "settings"), [_row(it) for it in changes])
+    if not is_all:
+        talk.print(f"there are more: --limit {limit * 10} shows them", style="dim")
+
+
+def _row(change: dict[str, Any]) -> tuple[str, ...]:
+    by = change["by"]
+    return (
+        when(change["at_ms"]),
+        harmless(change["tenant"]),
+        harmless(by["name"] or by["kind"]),
+        harmless(change["did"]),
+        f"{change['kind']} {harmless(change['name'])}",
+        harmless(", ".join(map(_setting, change["settings"])))
+        + (f" and {change['left_out']} more" if change["left_out"] else ""),
+    )
+
+
+def _setting(setting: dict[str, Any]) -> str:
+    values = [
+        json.dumps(setting[side], ensure_ascii=False)
+        for side in ("before", "after")
+        if side in setting
+    ]
+    return f"{setting['name']} {' > '.join(values)}".rstrip()
