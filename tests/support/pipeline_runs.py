@@ -11,7 +11,14 @@ from shared.config.configuration import Stream
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState, with_state
 from shared.event.envelope import EVENT_ID
-from shared.event.topics import PIPELINES, RECEIPTS, TopicSpec, stream_spec, stream_topic
+from shared.event.topics import (
+    PIPELINES,
+    RECEIPTS,
+    STREAM_PARTITIONS,
+    TopicSpec,
+    stream_spec,
+    stream_topic,
+)
 from shared.proof.receipt import Receipt, receipts_of
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
@@ -36,17 +43,23 @@ def document(name: str, source: str, **fields: Any) -> Pipeline:
     return Pipeline.of({"name": name, "from": {"stream": source}, **fields})
 
 
-async def make_streams(kafka: str, names: Collection[str], *more: TopicSpec) -> None:
+async def make_streams(
+    kafka: str,
+    names: Collection[str],
+    *more: TopicSpec,
+    partition_count: int = STREAM_PARTITIONS,
+) -> None:
+    specs = [stream_spec(name, partition_count=partition_count) for name in names]
     async with topic_admin(kafka) as admin:
-        await admin.create_missing([*map(stream_spec, names), *more])
-    await write_config(kafka, map(Stream, names))
+        await admin.create_missing([*specs, *more])
+    await write_config(kafka, [Stream(name, partition_count) for name in names])
 
 
-def put(kafka: str, *pipelines: Pipeline) -> None:
+def put(kafka: str, *pipelines: Pipeline, partition_count: int = STREAM_PARTITIONS) -> None:
     """Configure them, with all the streams that they name, and where they keep what they keep."""
     names = sorted({stream for pipeline in pipelines for stream in pipeline.streams})
     kept = [spec for pipeline in pipelines if (spec := pipeline.kept_spec)]
-    asyncio.run(make_streams(kafka, names, *kept))
+    asyncio.run(make_streams(kafka, names, *kept, partition_count=partition_count))
     asyncio.run(write_config(kafka, pipelines))
 
 

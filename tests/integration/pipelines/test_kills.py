@@ -1,5 +1,6 @@
 """The pipelines process is killed again and again in mid-batch: nothing is lost, repeats say so."""
 
+import asyncio
 from collections import Counter, defaultdict
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from pipelines.jobs.job import MAYBE_DUPLICATE
 from shared.event.derived import ORIGIN, derived_id
 from shared.event.record import Origin
+from shared.event.topics import stream_topic
+from shared.runtime.kafka.reader import open_reader
 from tests.support.pipeline_runs import (
     START_S,
     document,
@@ -75,3 +78,49 @@ def test_kills_in_mid_batch_lose_nothing_and_repeats_have_the_same_ids(
     assert max(plain.values()) == 1, "an event came twice and did not say that it may"
     balance = hifi.balance(pipeline.lane_id)
     assert (balance.delivered, balance.dead, balance.unaccounted) == (total, 0, 0)
+
+
+@pytest.mark.timeout(2_400)
+@pytest.mark.parametrize(
+    ("kills", "count"), [(1, ROUND), pytest.param(10, 100_000, marks=pytest.mark.long)]
+)
+def test_kills_in_mid_batch_leave_one_kafka_partition_in_its_order(
+    hifi: RunningHifi, kills: int, count: int
+) -> None:
+    """With the repeats of each id taken away, its events come as they were posted."""
+    source = f"in-line{kills}"
+    pipeline = document(
+        f"{source}-keyed",
+        source,
+        schema="n BIGINT",
+        steps=[{"where": "n % 3 != 0"}, {"key": "n % 7"}],
+        to=[{"stream": f"{source}-out"}],
+    )
+    put(hifi.kafka, pipeline, partition_count=1)
+    wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
+    out, total = stream_topic(f"{source}-out"), 0
+    for _ in range(kills):
+        before, began = asyncio.run(end_of(hifi.kafka, out)), total
+        total += count
+        post_all(hifi, source, [{"n": n} for n in range(began, total)])
+        wait_until(
+            lambda now=before: asyncio.run(end_of(hifi.kafka, out)) > now,  # type: ignore[misc]
+            what="it has written some of them",
+            timeout_s=START_S,
+            look_s=0.01,
+        )
+        hifi.stack.children["pipelines"].kill()
+        hifi.revive("pipelines")
+    wait_until_all_is_done(hifi, pipeline, total)
+    found = written(hifi.kafka, f"{source}-out")
+    firsts: dict[str, int] = {}
+    for row in found:
+        firsts.setdefault(row.event_id, row.value["n"])
+    assert list(firsts.values()) == [n for n in range(total) if n % 3]
+    assert len(found) > len(firsts) or kills == 1, "no kill came in mid-batch"
+
+
+async def end_of(kafka: str, topic: str) -> int:
+    """How far its Kafka partitions reach, all together."""
+    async with open_reader(kafka) as reader:
+        return sum(end for _, end in (await reader.spans([topic])).values())
