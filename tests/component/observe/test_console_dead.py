@@ -207,12 +207,12 @@ def test_ten_thousand_groups_are_short_pages_that_are_made_at_once(
     console: RunningConsole, client: httpx.Client
 ) -> None:
     console.show(_very_many(10_000))
-    begun_s = time.monotonic()
+    begun_s = time.process_time()
     answer = client.get("/dead")
-    took_s = time.monotonic() - begun_s
+    took_s = time.process_time() - begun_s
     assert "90,000 dead letters</strong> in 10,000 groups; 1 to 20 are shown" in answer.text
     assert len(answer.content) < 100_000
-    # 60 ms on two cores.
+    # 25 ms of processor time; others have the cores, too.
     assert took_s < 1.0
     assert "/dead?page=2" in links_of(answer.text)
     last = client.get("/dead?page=99999").text

@@ -102,10 +102,10 @@ def test_a_group_tells_when_and_how_often() -> None:
 
 def test_a_destination_that_answers_anything_has_few_groups_and_takes_little_time() -> None:
     words = ["".join(chr(97 + int(digit)) for digit in str(nth)) for nth in range(3_000)]
-    begun_s = time.monotonic()
+    begun_s = time.process_time()
     progress = progress_of(*(dies(nth, nth + 1, f"bad {word}") for nth, word in enumerate(words)))
     groups = progress.dead_groups()
-    assert time.monotonic() - begun_s < 5.0
+    assert time.process_time() - begun_s < 5.0
     assert len(groups) == 21
     assert groups[-1].reason == groups[-1].answer == ""
     assert sum(group.count for group in groups) == 3_000
