@@ -138,7 +138,8 @@ def _command(name: str, command: Any) -> Iterator[str]:
         rows = "\n".join(map(_row, options))
         yield f"| | what | else |\n|---|---|---|\n{rows}"
     for part, its in getattr(command, "commands", {}).items():
-        yield from _command(f"{name} {part}", its)
+        if not its.hidden:
+            yield from _command(f"{name} {part}", its)
 
 
 def _row(option: Any) -> str:

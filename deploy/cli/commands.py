@@ -64,11 +64,15 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.events.tail:tail",
             "Print records as they come: time, Kafka partition and offset, facts, key, value.",
         ),
+        "test": (
+            "deploy.cli.events.trial:try_out",
+            "Send one event, and follow it until each destination has taken or refused it.",
+        ),
         "receipt": (
             "deploy.cli.events.receipt:receipt",
             "Show where each event of a request is by now, at each destination.",
         ),
-        "dead": ("deploy.cli.control.dead:app", "Dead letters: list, show, export, redrive."),
+        "dead": ("deploy.cli.control.dead:app", "Dead letters: list, get, export, redrive."),
         "replay": (
             "deploy.cli.archive.replay:replay_",
             "Send a span of a stream to a destination again, in a Spark process of its own.",
@@ -90,30 +94,51 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
     },
     "Set up": {
-        "streams": ("deploy.cli.control.streams:app", "Streams: put, list, show, spread, delete."),
+        "apply": (
+            "deploy.cli.applying.apply:apply",
+            "Have streams, tables, destinations, pipelines and tenants' quotas as files say.",
+        ),
+        "delete": (
+            "deploy.cli.applying.apply:delete",
+            "Remove what files name, the last of them first. Only the names in them count.",
+        ),
+        "export": (
+            "deploy.cli.applying.export:export",
+            "Write the streams, tables, destinations and pipelines there are, for `hifi apply`.",
+        ),
+        "streams": (
+            "deploy.cli.control.streams:app",
+            "Streams: create, put, list, get, update, spread, delete.",
+        ),
         "destinations": (
             "deploy.cli.control.destinations:app",
-            "Destinations: put, change, list, show, pause, resume, delete.",
+            "Destinations: create, put, list, get, update, pause, resume, delete.",
         ),
         "pipelines": (
             "deploy.cli.control.pipelines:app",
-            "Pipelines: check, try, put, replace, give-up, show, list, delete.",
+            "Pipelines: check, try, create, put, list, get, replace, give-up, delete.",
         ),
-        "tables": ("deploy.cli.control.tables:app", "Tables: put, show, list, delete."),
+        "tables": (
+            "deploy.cli.control.tables:app",
+            "Tables: create, put, list, get, update, delete.",
+        ),
         "archive": ("deploy.cli.archive.archives:app", "Archives: put, verify, seal."),
         "profiles": (
             "deploy.cli.control.profiles:app",
-            "Where commands look for a Hifi: put, list, show, use, delete.",
+            "Where commands look for a Hifi: put, list, get, use, delete.",
         ),
         "keys": (
             "deploy.cli.control.keys:app",
-            "API keys: create, list, show, rotate, revoke, new-operator-key.",
+            "API keys: create, list, get, rotate, revoke, new-operator-key.",
         ),
         "secrets": (
             "deploy.cli.control.secrets:app",
             "Secrets: new-key, new-signing-secret, rotate.",
         ),
-        "tenants": ("deploy.cli.control.tenants:app", "Quotas of tenants: put, show, delete."),
+        "tenants": (
+            "deploy.cli.control.tenants:app",
+            "Quotas of tenants: create, put, list, get, update, delete.",
+        ),
         "changes": ("deploy.cli.control.changes:app", "Who has changed what: list."),
     },
     "How much it takes": {

@@ -11,8 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
+import httpx
 import typer
 
+from deploy.cli.printing import Form
 from deploy.local.stack_settings import DATA, PORTS, StackSettings, option_of
 from shared.runtime import defaults
 from shared.runtime.control_client import ControlClient
@@ -64,6 +66,11 @@ def _key_of_the_place(ctx: typer.Context, key: str | None) -> str | None:
     return key
 
 
+def is_said(ctx: typer.Context, parameter: str) -> bool:
+    """Whether somebody has said it: as an option, a variable, or in a profile."""
+    return _source(ctx, parameter) not in {"", "DEFAULT"}
+
+
 def _source(ctx: typer.Context, parameter: str) -> str:
     source = ctx.get_parameter_source(parameter)
     return "" if source is None else source.name
@@ -112,12 +119,37 @@ def made_of(**makers: Maker) -> Callable[[Command], Command]:
 
 
 def control_command(
-    app: typer.Typer, name: str | None = None, **makers: Maker
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    alias: str | None = None,
+    create: str | None = None,
+    update: str | None = None,
+    **makers: Maker,
 ) -> Callable[[Command], Command]:
-    """Add a command that asks the gateway: its `client` is made of --gateway and --api-key."""
+    """Add a command that asks the gateway: its `client` is made of --gateway and --api-key.
+
+    One that takes a `form` has --output and --json. `alias`: another word for it, which no list
+    shows. `create`, `update`: of one that PUTs, what it does under these words: only if there is
+    no such object yet; and of what there is, changing only what is said.
+    """
 
     def add(command: Command) -> Command:
-        return app.command(name)(made_of(client=control_client, **makers)(command))
+        offered: dict[str, Maker] = {"client": control_client, "form": form, **makers}
+        takes = inspect.signature(command).parameters
+        wanted = {parameter: make for parameter, make in offered.items() if parameter in takes}
+
+        def made(**others: Maker) -> Command:
+            return made_of(**wanted | others)(command)
+
+        if create is not None:
+            app.command("create", help=create)(made(client=_creating_client))
+        added = app.command(name)(made())
+        if alias is not None:
+            app.command(alias, hidden=True)(made())
+        if update is not None:
+            app.command("update", help=update)(made(client=_updating_client))
+        return added
 
     return add
 
@@ -135,8 +167,49 @@ def stack_settings(*names: str) -> Maker:
     return make
 
 
+def form(
+    output: Annotated[
+        Form | None,
+        typer.Option(
+            "--output", "-o", help="For people, for programs, or the names alone for the next one."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As --output json.")] = False,
+) -> Form | None:
+    """What was asked for, if anything was."""
+    if as_json and output not in {None, "json"}:
+        raise typer.BadParameter(f"it is {output}, and --json is said", param_hint="--output")
+    return "json" if as_json else output
+
+
 def control_client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -> ControlClient:
     return ControlClient(gateway, api_key)
+
+
+class _CreatingClient(ControlClient):
+    """What is PUT is something new, or refused."""
+
+    def send(self, method: str, *path: str, **sent: Any) -> httpx.Response:
+        if method == "PUT":
+            self.expect_none(*path)
+        return super().send(method, *path, **sent)
+
+
+class _UpdatingClient(ControlClient):
+    """Of what is PUT, the settings that are not said stay as they are."""
+
+    def send(self, method: str, *path: str, **sent: Any) -> httpx.Response:
+        if method == "PUT":
+            sent["body"] = self.call("GET", *path) | (sent.get("body") or {})
+        return super().send(method, *path, **sent)
+
+
+def _creating_client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -> ControlClient:
+    return _CreatingClient(gateway, api_key)
+
+
+def _updating_client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -> ControlClient:
+    return _UpdatingClient(gateway, api_key)
 
 
 def _parameter(setting: Field[Any]) -> inspect.Parameter:

@@ -1,4 +1,4 @@
-"""Asks the console for what it shows, for `hifi top` and `hifi destinations show`; its colours."""
+"""Asks the console what it shows, for `hifi top`, `status`, `destinations get`; its colours."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import httpx
 import msgspec
 from rich.text import Text
 
+from observe.books_page import BooksPage, books_page
 from shared.event.topics import destination_id
-from shared.proof.overview import DestinationView, StreamVerdict
+from shared.proof.overview import DestinationView, Overview, StreamVerdict
 from shared.runtime.setup_error import NoAnswerError, UsageError
 
 # Loopback answers in a few ms; a busy machine in a second.
@@ -56,6 +57,19 @@ def read_overview(client: httpx.Client) -> dict[str, Any]:
             " name it with --console URL."
         ) from error
     return overview
+
+
+def read_books(console: str, api_key: str | None) -> BooksPage:
+    """The books of what the key may see, as the console has them."""
+    with console_client(console, api_key) as client:
+        shown = read_overview(client)
+    try:
+        overview = msgspec.convert(shown, Overview)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"The console at {console} is of another release ({error}): `hifi top` shows it."
+        ) from error
+    return books_page(overview, kafka="")
 
 
 def read_view(client: httpx.Client, stream: str, name: str) -> DestinationView | None:

@@ -7,9 +7,9 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +20,8 @@ out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 talk = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 Cell = str | Text
+# How a command says what it has found: for people, for programs, or names alone for the next one.
+Form = Literal["table", "json", "yaml", "name"]
 
 # A line stays a line; --json shows everything.
 _VALUE_CHARS_MAX = 2_000
@@ -27,6 +29,57 @@ _VALUE_CHARS_MAX = 2_000
 
 def print_json(thing: Any) -> None:
     out.out(json.dumps(thing, indent=2, ensure_ascii=False), highlight=False)
+
+
+def yaml_text(thing: Any) -> str:
+    """As YAML that `hifi apply` reads as it was written."""
+    import yaml  # noqa: PLC0415 - only who asks for it waits until it is loaded
+
+    plain = json.loads(json.dumps(thing))
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
+
+
+def print_data(form: Form | None, thing: Any) -> None:
+    """For programs: YAML if that was asked for, else JSON."""
+    if form == "yaml":
+        out.out(yaml_text(thing).rstrip("\n"), highlight=False)
+    else:
+        print_json(thing)
+
+
+def print_list(
+    form: Form | None,
+    items: Sequence[Any],
+    heads: Sequence[str],
+    cells: Callable[[Any], Sequence[Cell]],
+    name: Callable[[Any], str] = lambda item: item["name"],
+    *,
+    numbers: int = 0,
+) -> None:
+    """All there is of a kind; as a table, unless another form was asked for."""
+    if form in {None, "table"}:
+        print_table(heads, [cells(item) for item in items], numbers=numbers)
+    elif form == "name":
+        for item in items:
+            out.print(harmless(name(item)))
+    else:
+        print_data(form, items)
+
+
+def print_one(form: Form | None, thing: Mapping[str, Any], *, name: str) -> None:
+    """One thing; as JSON, unless another form was asked for. A table has a line of each setting."""
+    if form == "name":
+        out.print(harmless(name))
+    elif form == "table":
+        rows = [(setting, _cell(value)) for setting, value in thing.items()]
+        print_table(("setting", "value"), rows)
+    else:
+        print_data(form, thing)
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _shortened(harmless(text), f"{len(text):,} characters")
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, numbers: int = 0) -> None:
@@ -61,10 +114,11 @@ def harmless(text: str) -> str:
 
 def value_text(value: bytes) -> str:
     """An event's bytes on one line, as far as a line goes."""
-    text = harmless(value.decode(errors="replace"))
-    if len(text) > _VALUE_CHARS_MAX:
-        text = f"{text[:_VALUE_CHARS_MAX]}… ({len(value):,} bytes)"
-    return text
+    return _shortened(harmless(value.decode(errors="replace")), f"{len(value):,} bytes")
+
+
+def _shortened(text: str, size: str) -> str:
+    return text if len(text) <= _VALUE_CHARS_MAX else f"{text[:_VALUE_CHARS_MAX]}… ({size})"
 
 
 def when(at_ms: int) -> str:

@@ -10,12 +10,13 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.books import NoBooksError, counted_books, observed_books
-from deploy.cli.overview import verdict_text
+from deploy.cli.overview import read_books, verdict_text
 from deploy.cli.printing import (
     Cell,
+    Form,
     harmless,
     out,
-    print_json,
+    print_data,
     print_table,
     talk,
     when,
@@ -31,33 +32,61 @@ from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import OperatorError, SetupError
 
 
-@options.made_of(settings=options.stack_settings(*options.HEALTH_PORTS))
+@options.made_of(settings=options.stack_settings(*options.HEALTH_PORTS), form=options.form)
 def status(
+    ctx: typer.Context,
+    *,
     settings: StackSettings,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
-    as_json: options.AsJson = False,
+    console: options.Console = options.CONSOLE_DEFAULT,
+    api_key: options.ApiKey = None,
+    form: Form | None,
 ) -> None:
     """Show which services are up, how each destination is, and what became of every event.
 
     acked = delivered + queued + waiting for a retry + dead + unaccounted.
 
+    Where a console is named and no Kafka, the console is asked: of what the key may see.
+
         hifi status
 
         hifi status --kafka broker-1:9092 --json
+
+        hifi status --console https://hifi.example.com:8088
     """
+    if options.is_said(ctx, "console") and not options.is_said(ctx, "kafka"):
+        _show(form, {}, read_books(console, api_key), "")
+        return
     services = {service.name: service.problem() for service in services_of(settings)}
     page, note, problem = None, "", ""
     try:
         page, note = asyncio.run(_books(kafka, settings.observe_metrics_port))
     except OperatorError as error:
         problem = str(error)
-    if as_json:
-        print_json(_as_json(services, page, note))
-    else:
-        _print(services, page, note, kafka=kafka)
+    _show(form, services, page, note, kafka=kafka)
     if problem:
         talk.print(f"hifi: {problem}", style="red")
         raise typer.Exit(1)
+
+
+def _show(
+    form: Form | None,
+    services: Mapping[str, str | None],
+    page: BooksPage | None,
+    note: str,
+    *,
+    kafka: str = "",
+) -> None:
+    if form == "name":
+        for row in page.rows if page else ():
+            named = f"{row.stream}/{row.destination}" if row.destination else row.stream
+            out.print(harmless(named))
+    elif form in {"json", "yaml"}:
+        print_data(form, _as_json(services, page, note))
+    else:
+        _print(services, page, note, kafka=kafka)
+    if page is not None and page.problem:
+        talk.print(harmless(page.problem), style="yellow")
 
 
 async def _books(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
@@ -105,19 +134,21 @@ def _print(
     services: Mapping[str, str | None], page: BooksPage | None, note: str, *, kafka: str
 ) -> None:
     # Why Kafka is away is said at the end.
-    problems = {f"kafka {kafka}": None if page else "", **services}
-    print_table(
-        ("service", "", ""),
-        [
-            (name, Text("up", "green"), "")
-            if problem is None
-            else (name, Text("down", "red"), harmless(problem))
-            for name, problem in problems.items()
-        ],
-    )
+    kafkas = {f"kafka {kafka}": None if page else ""} if kafka else {}
+    problems = {**kafkas, **services}
+    if problems:
+        print_table(
+            ("service", "", ""),
+            [
+                (name, Text("up", "green"), "")
+                if problem is None
+                else (name, Text("down", "red"), harmless(problem))
+                for name, problem in problems.items()
+            ],
+        )
+        out.print()
     if page is None or not page.rows:
         return
-    out.print()
     print_table(
         ("stream", "destination", "verdict", *COUNT_WORDS.values()),
         [_cells(row) for row in page.rows],
@@ -125,7 +156,8 @@ def _print(
     )
     for row in page.rows:
         if row.reason:
-            out.print(f"\n{row.stream}/{row.destination}: {harmless(row.reason)}", style="yellow")
+            said = f"{row.stream}/{row.destination}: {row.reason}"
+            out.print(f"\n{harmless(said)}", style="yellow")
     for stream, restored in page.restored.items():
         out.print(
             f"\n{stream}: {wording.plural(restored.count, 'event')} of these put back by restores,"
@@ -145,8 +177,8 @@ def _print(
 
 def _cells(row: BooksRow) -> list[Cell]:
     return [
-        row.stream,
-        f"{row.destination or '-'}{' (removed)' if row.removed_at_ms else ''}",
+        harmless(row.stream),
+        f"{harmless(row.destination or '-')}{' (removed)' if row.removed_at_ms else ''}",
         verdict_text(row.verdict.value) if row.verdict else "-",
         *(f"{getattr(row.balance, name):,}" for name in COUNT_WORDS),
     ]

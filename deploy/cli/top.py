@@ -12,7 +12,7 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.overview import console_client, read_overview, verdict_text
-from deploy.cli.printing import harmless, out, print_json
+from deploy.cli.printing import Form, harmless, out, print_data
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
 from shared.glossary import COUNT_WORDS, MINUTE_WORDS, STAGE_WORDS
@@ -65,11 +65,13 @@ _COLUMNS = (
 )
 
 
+@options.made_of(form=options.form)
 def top(
+    *,
     console: options.Console = options.CONSOLE_DEFAULT,
     api_key: options.ApiKey = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
-    as_json: options.AsJson = False,
+    form: Form | None,
 ) -> None:
     """Show every stream's verdict, lag, books and loss, live, until Ctrl-C.
 
@@ -78,8 +80,12 @@ def top(
     hifi top --once --json
     """
     with console_client(console, api_key) as client:
-        if as_json:
-            print_json(read_overview(client))
+        if form == "name":
+            for row in _rows(read_overview(client)):
+                out.print(harmless(row["destination_id"]))
+            return
+        if form not in {None, "table"}:
+            print_data(form, read_overview(client))
             return
         if once or not out.is_terminal:
             out.print(screen(read_overview(client), width=out.width))
@@ -106,10 +112,7 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
         for trouble in (overview["problem"], overview["audit"]["problem"])
         if trouble
     ]
-    rows = [row for stream in overview["streams"] for row in stream["destinations"]]
-    # An older observer tells nothing of pipelines.
-    lanes = (pipeline.get("lane") for pipeline in overview.get("pipelines", ()))
-    rows += [lane for lane in lanes if lane]
+    rows = _rows(overview)
     parts: list[Text | Table] = [Text(), head, *troubles, Text()]
     if rows:
         parts.append(_table(rows, now_ms=overview["at_ms"], width=width))
@@ -124,6 +127,14 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
         ]
         parts.append(_legend())
     return Group(*parts)
+
+
+def _rows(overview: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is delivered to, and what pipelines read."""
+    rows = [row for stream in overview["streams"] for row in stream["destinations"]]
+    # An older observer tells nothing of pipelines.
+    lanes = (pipeline.get("lane") for pipeline in overview.get("pipelines", ()))
+    return rows + [lane for lane in lanes if lane]
 
 
 def _table(rows: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:

@@ -18,6 +18,7 @@ from gateway.callers import Caller
 from gateway.changes.revision import Preconditions
 from gateway.control.requests import (
     Admin,
+    ChangingPlane,
     ControlPlane,
     JsonObject,
     PathName,
@@ -89,7 +90,7 @@ async def put_destination(
     caller: Admin,
     given: JsonObject,
     *,
-    plane: Plane,
+    plane: ChangingPlane,
     when: When,
 ) -> Response:
     caller.stream(stream, plane.configuration)
@@ -116,7 +117,7 @@ async def put_destination(
     warnings = await _check_targets(plane, await edit(before))
     key = config_key("destination", destination_id(stream, destination))
     before, after = await plane.change(key, edit, by=caller.author, when=when)
-    log.info("destination.written", destination=after.id, tenant=caller.tenant)
+    plane.note("destination.written", destination=after.id, tenant=caller.tenant)
     warning = {"warning": warnings[-1]} if warnings else {}
     return as_json(shown(after) | warning, item=after, is_new=before is None)
 

@@ -17,6 +17,7 @@ from gateway.changes.revision import Preconditions
 from gateway.control.bounds import bounds_of
 from gateway.control.requests import (
     Admin,
+    ChangingPlane,
     ControlPlane,
     JsonObject,
     PathName,
@@ -148,6 +149,14 @@ async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     log.info("key.removed", key=key, tenant=caller.tenant)
 
 
+@router.get("/v1/tenants", response_model=dict[str, list[Tenant]])
+async def list_tenants(caller: Reader, plane: Plane) -> Response:
+    """Tenants that have quotas; of a tenant's own key, those of this tenant."""
+    tenants = sorted(plane.configuration.tenants.values(), key=lambda each: each.name)
+    ours = [each.known_fields() for each in tenants if _is_in_charge(caller, each.name)]
+    return as_json({"tenants": ours})
+
+
 @router.get("/v1/tenants/{tenant}", response_model=Tenant)
 async def show_tenant(tenant: PathName, caller: Reader, plane: Plane) -> Response:
     item = plane.configuration.tenants.get(tenant)
@@ -158,7 +167,7 @@ async def show_tenant(tenant: PathName, caller: Reader, plane: Plane) -> Respons
 
 @router.put("/v1/tenants/{tenant}", response_model=Tenant, responses={201: {"model": Tenant}})
 async def put_tenant(
-    tenant: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
+    tenant: PathName, caller: Admin, given: JsonObject, plane: ChangingPlane, when: When
 ) -> Response:
     caller.check_operator()
 

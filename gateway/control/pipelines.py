@@ -21,6 +21,7 @@ from gateway.control.destinations import check_target
 from gateway.control.late_starts import late_start
 from gateway.control.requests import (
     Admin,
+    ChangingPlane,
     JsonObject,
     PathName,
     Plane,
@@ -116,7 +117,7 @@ async def show_pipeline(
     ),
 )
 async def put_pipeline(
-    pipeline: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
+    pipeline: PathName, caller: Admin, given: JsonObject, plane: ChangingPlane, when: When
 ) -> Response:
     def check_owner(owned: Pipeline | None) -> None:
         if owned is not None and owned.tenant != caller.tenant:
@@ -155,7 +156,7 @@ async def put_pipeline(
         await _check_hosts(await edit(known), plane)
     gone = plane.configuration.removed_pipelines.get(pipeline)
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
-    log.info("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
+    plane.note("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
     # Whoever runs it has not heard of it yet.
     told = shown(after, PipelineState(after.fingerprint, "checking"))
     begins = before is None and (gone is None or gone.generation < after.generation)

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
+import structlog
 from fastapi import Depends, Header, Path, Request, Response
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
@@ -23,7 +24,7 @@ from gateway.control.bounds import Bounded, check_bounds
 from gateway.control.receipt_store import EventPlaces, ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
 from gateway.control.resends import Resends
-from gateway.control.store import ControlStore
+from gateway.control.store import ControlStore, RehearsalStore
 from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
 from gateway.intake.schemas import SchemaChecks
@@ -45,6 +46,8 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
+
+log = structlog.get_logger()
 
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
 _BODY_BYTES_MAX = 1_048_576
@@ -109,6 +112,7 @@ class ControlPlane:
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
     places: EventPlaces
+    is_rehearsal: bool = False
     # Each takes connections of its own to Kafka, and memory for a page.
     search_turns: SearchTurns = field(default_factory=SearchTurns)
     letters_turns: SearchTurns = field(default_factory=SearchTurns)
@@ -122,6 +126,17 @@ class ControlPlane:
     byte_budget: ByteBudget = field(
         default_factory=partial(ByteBudget, _BODIES_AT_ONCE * _BODY_BYTES_MAX)
     )
+
+    def rehearsal(self) -> "ControlPlane":
+        """One that judges as this one does, and changes nothing."""
+        store = RehearsalStore(self.store, lambda: self.configuration)
+        # Or one secret after the other could be tried, and nobody would notice.
+        return replace(self, store=store, box=self.box.sealing_only(), is_rehearsal=True)
+
+    def note(self, event: str, **facts: str) -> None:
+        """Log a change, if it is one."""
+        if not self.is_rehearsal:
+            log.info(event, **facts)
 
     @property
     def configuration(self) -> Configuration:
@@ -220,6 +235,17 @@ async def _json_object(request: Request, plane: Plane) -> dict[str, Any]:
 
 # Read by us and not by the framework: within bounds, and whatever the content type says.
 JsonObject = Annotated[dict[str, Any], Depends(_json_object)]
+
+
+async def _rehearsed(given: JsonObject, plane: Plane) -> ControlPlane:
+    is_rehearsal = given.pop("dry_run", False)
+    if not isinstance(is_rehearsal, bool):
+        raise ConfigError("dry_run", "it is true or false")
+    return plane.rehearsal() if is_rehearsal else plane
+
+
+# Of what may be tried first: a body that says `"dry_run": true` is judged, and nothing is stored.
+ChangingPlane = Annotated[ControlPlane, Depends(_rehearsed)]
 
 
 def named(given: Mapping[str, Any], **path: str) -> dict[str, Any]:

@@ -194,13 +194,7 @@ class KafkaControlStore:
             except TooFewBrokersError as error:
                 raise Problem("too_few_brokers", str(error)) from error
             state = (await admin.states([name]))[name]
-            if state.partition_count > stream.partition_count:
-                raise Problem(
-                    "bad_object",
-                    f"The stream's topic has {state.partition_count} partitions and Kafka"
-                    " cannot take any away.",
-                    pointer="/partition_count",
-                )
+            _check_not_fewer(stream, state.partition_count)
             if state.partition_count < stream.partition_count:
                 await admin.grow(name, stream.partition_count)
 
@@ -245,6 +239,48 @@ class KafkaControlStore:
                     raise Problem("kafka_unavailable", str(error)) from error
                 self._states = feed
         return self._states.value
+
+
+class RehearsalStore:
+    """Judges as another store does, of what is configured now, and changes nothing."""
+
+    def __init__(self, store: ControlStore, configuration: Callable[[], Configuration]) -> None:
+        self._configuration = configuration
+        self.catch_up, self.is_empty = store.catch_up, store.is_empty
+        self.begins_ms, self.held_ms = store.begins_ms, store.held_ms
+        self.pipeline_states = store.pipeline_states
+
+    async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:
+        del key, by, did
+        await judge(self._configuration())
+
+    async def change_all(self, judge_all: JudgeAll, *, by: Author, did: str = "") -> None:
+        del by, did
+        await judge_all(self._configuration())
+
+    async def tell(self, deed: Deed, *, by: Author) -> None:
+        pass
+
+    async def make_topic(self, stream: Stream) -> None:
+        known = self._configuration()
+        there = known.streams.get(stream.name) or known.removed_streams.get(stream.name)
+        if there is not None:
+            _check_not_fewer(stream, there.partition_count)
+
+    async def make_own(self, spec: TopicSpec) -> None:
+        pass
+
+    async def drop_own(self, topic: str) -> None:
+        pass
+
+
+def _check_not_fewer(stream: Stream, partition_count: int) -> None:
+    if partition_count > stream.partition_count:
+        raise Problem(
+            "bad_object",
+            f"The stream's topic has {partition_count} partitions and Kafka cannot take any away.",
+            pointer="/partition_count",
+        )
 
 
 @asynccontextmanager

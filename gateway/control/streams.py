@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from gateway.callers import Caller
 from gateway.control.requests import (
     Admin,
+    ChangingPlane,
     ControlPlane,
     JsonObject,
     PathName,
@@ -76,7 +77,7 @@ async def show_stream(stream: PathName, caller: Reader, plane: Plane) -> Respons
     openapi_extra=also("stream_in_use", "shards_in_use", "bound_reached", "too_few_brokers"),
 )
 async def put_stream(
-    stream: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
+    stream: PathName, caller: Admin, given: JsonObject, plane: ChangingPlane, when: When
 ) -> Response:
     def check_owner(owned: Stream | None) -> None:
         if owned is not None and owned.tenant != caller.tenant:
@@ -105,7 +106,7 @@ async def put_stream(
     await _check_free(plane.configuration.removed_streams.get(stream), caller, plane)
     key = config_key("stream", stream)
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
-    log.info("stream.written", stream=stream, tenant=caller.tenant)
+    plane.note("stream.written", stream=stream, tenant=caller.tenant)
     return as_json(shown(after), item=after, is_new=before is None)
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from gateway.callers import Caller
 from gateway.control.requests import (
     Admin,
+    ChangingPlane,
     ControlPlane,
     JsonObject,
     PathName,
@@ -69,7 +70,7 @@ async def show_table(table: PathName, caller: Reader, plane: Plane) -> Response:
     openapi_extra=also("table_in_use", "bound_reached", "too_few_brokers"),
 )
 async def put_table(
-    table: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
+    table: PathName, caller: Admin, given: JsonObject, plane: ChangingPlane, when: When
 ) -> Response:
     def check_owner(owned: Table | None) -> None:
         if owned is not None and owned.tenant != caller.tenant:
@@ -91,7 +92,7 @@ async def put_table(
 
     key = config_key("table", table)
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
-    log.info("table.written", table=table, tenant=caller.tenant)
+    plane.note("table.written", table=table, tenant=caller.tenant)
     return as_json(after.known_fields(), item=after, is_new=before is None)
 
 

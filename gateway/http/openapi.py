@@ -25,6 +25,15 @@ _EVERYWHERE = (
     *("invalid_http", "bad_header", "head_timeout", "head_too_large", "unknown_transfer_coding"),
     "internal_error",
 )
+# Whose PUT judges and stores nothing, if it is asked to.
+_REHEARSED = ("{stream}", "{destination}", "{table}", "{pipeline}", "{tenant}")
+_DRY_RUN: Json = {
+    "dry_run": {
+        "type": "boolean",
+        "default": False,
+        "description": "Judge it, answer with what it would be, and store nothing.",
+    }
+}
 _NOT_OPEN = (
     *("unauthenticated", "scope_missing", "origin_forbidden"),
     *("proxied_without_keys", "misdirected"),
@@ -119,7 +128,8 @@ def _add_body(path: str, method: str, operation: Json, schemas: Json) -> None:
             name: setting
             for name, setting in shown["properties"].items()
             if name not in named and not setting.get("readOnly")
-        },
+        }
+        | (_DRY_RUN if path.endswith(_REHEARSED) else {}),
         "required": [name for name in shown.get("required", ()) if name not in named],
         "additionalProperties": False,
     }

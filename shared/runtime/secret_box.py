@@ -55,6 +55,10 @@ class SecretBox:
         assert isinstance(secret, str), "only texts are sealed"
         return secret
 
+    def sealing_only(self) -> "SecretBox":
+        """One that opens nothing."""
+        return _SealingBox(self._fernets)
+
     def is_newest(self, sealed: Sealed) -> bool:
         """Whether the first key has sealed it."""
         try:
@@ -67,6 +71,14 @@ class SecretBox:
         if not self._fernets:
             raise SecretUnavailableError("this process has no HIFI_SECRET_KEYS")
         return MultiFernet(self._fernets)
+
+
+class _SealingBox(SecretBox):
+    def __init__(self, fernets: list[Fernet]) -> None:
+        self._fernets = fernets
+
+    def unseal(self, sealed: Sealed, *, owner: str) -> str:  # noqa: ARG002 - as the base class
+        raise SecretUnavailableError("this box only seals")
 
 
 def new_key() -> str:

@@ -6,6 +6,10 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+# How a command ends that did what it was told with some things, and not with others.
+PARTLY_DONE = 5
+
+
 class OperatorError(Exception):
     """Something outside the code is wrong; commands print its text, and end with its exit code."""
 

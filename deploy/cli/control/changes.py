@@ -7,7 +7,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.control.dead import time_ms
-from deploy.cli.printing import harmless, print_json, print_table, talk, when
+from deploy.cli.printing import Form, harmless, print_data, print_list, talk, when
 from shared.event.times import rfc3339
 from shared.runtime.control_client import ControlClient
 
@@ -58,7 +58,7 @@ def _filters(
 def list_(
     *,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
-    as_json: options.AsJson = False,
+    form: Form | None,
     filters: dict[str, str],
     client: ControlClient,
 ) -> None:
@@ -74,10 +74,11 @@ def list_(
         page = client.call("GET", "changes", query=asked)
         changes += page["changes"]
     is_all = page["next"] is None
-    if as_json:
-        print_json({"changes": changes, "is_all": is_all})
+    if form in {"json", "yaml"}:
+        print_data(form, {"changes": changes, "is_all": is_all})
         return
-    print_table(("when", "tenant", "by", "did", "what", "settings"), [_row(it) for it in changes])
+    heads = ("when", "tenant", "by", "did", "what", "settings")
+    print_list(form, changes, heads, _row, lambda change: f"{change['kind']}/{change['name']}")
     if not is_all:
         talk.print(f"there are more: --limit {limit * 10} shows them", style="dim")
 

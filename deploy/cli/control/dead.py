@@ -10,7 +10,17 @@ import httpx
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk, when
+from deploy.cli.printing import (
+    Form,
+    harmless,
+    print_data,
+    print_json,
+    print_list,
+    print_one,
+    reader_may_leave,
+    talk,
+    when,
+)
 from shared.event.times import rfc3339
 from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient
@@ -55,7 +65,7 @@ def list_(
     *,
     stream: Stream = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
-    as_json: options.AsJson = False,
+    form: Form | None,
     filters: dict[str, str],
     client: ControlClient,
 ) -> None:
@@ -66,30 +76,29 @@ def list_(
     pages = _pages(client, filters | _given(stream=stream), limit + 1)
     letters = [letter for page in pages for letter in page.json()["dead_letters"]]
     is_all = len(letters) <= limit
-    if as_json:
-        print_json({"dead_letters": letters[:limit], "is_all": is_all})
+    if form in {"json", "yaml"}:
+        print_data(form, {"dead_letters": letters[:limit], "is_all": is_all})
         return
-    print_table(
-        ("place", "died", "destination", "id", "reason", "attempts", "last status", ""),
-        [_row(letter) for letter in letters[:limit]],
-    )
+    heads = ("place", "died", "destination", "id", "reason", "attempts", "last status", "")
+    print_list(form, letters[:limit], heads, _row, lambda letter: letter["place"])
     if not is_all:
         talk.print(f"there are more: --limit {limit * 10} shows them", style="dim")
 
 
-@options.control_command(app)
+@options.control_command(app, "get", alias="show")
 def show(
     place: Annotated[str, typer.Argument(help="Where it lies, as `hifi dead list` says: 0:17.")],
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Show the whole story of one dead letter, and the event itself.
 
-    hifi dead show 0:17
+    hifi dead get 0:17
     """
     query = {"after": place, "limit": "1", "payload": "true"}
     for letter in client.call("GET", "dead-letters", query=query)["dead_letters"]:
         if letter["place"] == place:
-            print_json(letter)
+            print_one(form, letter, name=place)
             return
     raise NotFoundError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
 

@@ -10,7 +10,7 @@ from deploy.cli import options
 from deploy.cli.control import removal
 from deploy.cli.control.streams import read_json
 from deploy.cli.overview import console_client, read_view, verdict_text
-from deploy.cli.printing import harmless, print_json, print_table, talk
+from deploy.cli.printing import Form, harmless, print_list, print_one, talk
 from deploy.local.stack_settings import StackSettings
 from observe.console.parts import wording
 from shared.runtime.control_client import ControlClient
@@ -31,18 +31,27 @@ Settings = Annotated[
 
 @options.control_command(app, "list")
 def list_destinations(
-    *, stream: Stream, as_json: options.AsJson = False, client: ControlClient
+    *,
+    stream: Annotated[str | None, typer.Argument(metavar="STREAM", help="Else of all.")] = None,
+    form: Form | None,
+    client: ControlClient,
 ) -> None:
-    """List a stream's destinations."""
-    answer = client.call("GET", "streams", stream, "destinations")
-    if as_json:
-        print_json(answer["destinations"])
-        return
+    """List the destinations of a stream, or of all."""
+    streams = client.call("GET", "streams")["streams"] if stream is None else [stream]
+    found = [
+        each
+        for name in streams
+        for each in client.call("GET", "streams", name, "destinations")["destinations"]
+    ]
+
+    def named(shown: dict[str, Any]) -> str:
+        return shown["name"] if stream else f"{shown['stream']}/{shown['name']}"
+
     heads = ("destination", "state", "format", "latency", "url")
-    print_table(heads, [_cells(each) for each in answer["destinations"]])
+    print_list(form, found, heads, lambda each: [named(each), *_cells(each)], named)
 
 
-@app.command()
+@options.control_command(app, "get", alias="show")
 def show(
     *,
     stream: Stream,
@@ -50,13 +59,15 @@ def show(
     gateway: options.Gateway = options.GATEWAY_DEFAULT,
     console: options.Console = options.CONSOLE_DEFAULT,
     api_key: options.ApiKey = None,
+    form: Form | None,
 ) -> None:
     """Show what a destination is set to, as JSON, and beside it how it is and what it said last.
 
     Of a secret only that there is one. How it is goes to standard error, and is what the console
     shows.
     """
-    print_json(options.control_client(gateway, api_key).call("GET", *_path(stream, name)))
+    shown = options.control_client(gateway, api_key).call("GET", *_path(stream, name))
+    print_one(form, shown, name=name)
     try:
         with console_client(console, api_key) as client:
             view = read_view(client, stream, name)
@@ -73,7 +84,9 @@ def show(
         talk.print(harmless(view.last_refusal.text), style="dim")
 
 
-@options.control_command(app)
+@options.control_command(
+    app, "put", create="Make a destination; refused if there is one of that name."
+)
 def put(
     *,
     stream: Stream,
@@ -81,6 +94,7 @@ def put(
     url: Annotated[str | None, typer.Argument(help="Where to POST the events.")] = None,
     set_: Set = None,
     settings: Settings = None,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Make a destination, or set one anew: what is not said is as on its first day, but secrets.
@@ -94,26 +108,27 @@ def put(
     body = _read(settings) | _parse(set_)
     if url is not None:
         body["url"] = url
-    print_json(_put(client, _path(stream, name), body))
+    print_one(form, _put(client, _path(stream, name), body), name=name)
 
 
-@options.control_command(app)
+@options.control_command(app, "update", alias="change")
 def change(
     *,
     stream: Stream,
     name: Name,
     set_: Set = None,
     settings: Settings = None,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Change some settings of a destination; all others stay.
 
-    hifi destinations change orders shop --set parallel_max=8 --set rate_per_s=1000
+    hifi destinations update orders shop --set parallel_max=8 --set rate_per_s=1000
     """
     path = _path(stream, name)
     before = client.call("GET", *path)
     after = _put(client, path, before | _read(settings) | _parse(set_))
-    print_json(after)
+    print_one(form, after, name=name)
     if after["resumed_at_ms"] > before["resumed_at_ms"]:
         _say_tried(name)
 
@@ -189,4 +204,4 @@ def _parse(assignments: list[str] | None) -> dict[str, Any]:
 
 def _cells(shown: dict[str, Any]) -> list[str]:
     state = "disabled" if shown["is_disabled"] else "paused" if shown["is_paused"] else "on"
-    return [shown["name"], state, shown["body_format"], shown["latency"], harmless(shown["url"])]
+    return [state, shown["body_format"], shown["latency"], harmless(shown["url"])]

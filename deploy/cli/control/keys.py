@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, out, print_json, print_table, talk
+from deploy.cli.printing import Form, harmless, out, print_list, print_one, talk
 from deploy.local.secret_keys import new_operator_key
 from shared.config.access import SCOPES
 from shared.event.times import DAY_MS
@@ -43,7 +43,7 @@ def create(
     must_sign: Annotated[
         bool, typer.Option("--must-sign", help="Requests must also carry a signature.")
     ] = False,
-    as_json: options.AsJson = False,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Make a key. Its text is printed now and never again: only its hash is kept.
@@ -76,7 +76,7 @@ def create(
     if days is not None:
         fields["expires_at_ms"] = round(time.time() * 1000 + days * DAY_MS)
     shown = client.call("PUT", "keys", key_id, body=fields)
-    _show_text(shown, as_json=as_json)
+    _show_text(shown, form=form)
 
 
 @app.command("new-operator-key")
@@ -89,20 +89,17 @@ def print_operator_key() -> None:
 
 
 @options.control_command(app, "list")
-def list_keys(*, as_json: options.AsJson = False, client: ControlClient) -> None:
+def list_keys(*, form: Form | None, client: ControlClient) -> None:
     """List the keys there are; never their texts, which nobody has."""
     keys = client.call("GET", "keys")["keys"]
-    if as_json:
-        print_json(keys)
-        return
     heads = ("key", "tenant", "kind", "scopes", "streams", "origins", "expires", "active secrets")
-    print_table(heads, [_cells(key) for key in keys], numbers=1)
+    print_list(form, keys, heads, _cells, lambda key: key["id"], numbers=1)
 
 
-@options.control_command(app)
-def show(key_id: KeyId, client: ControlClient) -> None:
+@options.control_command(app, "get", alias="show")
+def show(key_id: KeyId, form: Form | None, client: ControlClient) -> None:
     """Show what a key allows, as JSON."""
-    print_json(client.call("GET", "keys", key_id))
+    print_one(form, client.call("GET", "keys", key_id), name=key_id)
 
 
 @options.control_command(app)
@@ -112,7 +109,7 @@ def rotate(
     finish: Annotated[
         bool, typer.Option("--finish", help="End a rotation: only the newest text stays good.")
     ] = False,
-    as_json: options.AsJson = False,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Give a key a second text; the old one stays good until you say --finish.
@@ -125,19 +122,19 @@ def rotate(
         client.call("POST", "keys", key_id, "retire")
         talk.print(f"{harmless(key_id)}: only its newest text is good now.")
         return
-    _show_text(client.call("POST", "keys", key_id, "rotate"), as_json=as_json)
+    _show_text(client.call("POST", "keys", key_id, "rotate"), form=form)
 
 
-@options.control_command(app)
+@options.control_command(app, "revoke", alias="delete")
 def revoke(key_id: KeyId, client: ControlClient) -> None:
     """Remove a key: within 2 s no gateway takes any of its texts."""
     client.call("DELETE", "keys", key_id)
     talk.print(f"{harmless(key_id)} is revoked.")
 
 
-def _show_text(shown: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(shown)
+def _show_text(shown: dict[str, Any], *, form: Form | None) -> None:
+    if form is not None:
+        print_one(form, shown, name=shown["id"])
         return
     talk.print("The key's text, shown this once; send it as `Authorization: Bearer ...`:")
     out.print(shown["key"])

@@ -1,35 +1,53 @@
-"""Reads a pipeline's document from a file, and its passwords from the environment."""
+"""Reads documents from files, and their secrets from the environment."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from shared.config.outside.database import change_passwords
-from shared.runtime.files.document_text import Document, document_of
+from shared.runtime.files.document_text import Document, document_of, documents_of
 from shared.runtime.setup_error import UsageError
 
 
 def read_document(path: Path) -> Document:
     """The document of a file; - is standard input."""
-    name = "standard input" if path == Path("-") else str(path)
-    try:
-        raw = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read ({error.strerror}).") from error
+    raw, name = _read(path)
     return document_of(raw, name)
 
 
-def to_put(document: Document) -> dict[str, Any]:
-    """Its fields with their passwords; UsageError if one is not in the environment."""
+def read_documents(path: Path, *, bytes_max: int) -> list[Document]:
+    """All documents of a file."""
+    raw, name = _read(path)
+    return documents_of(raw, name, bytes_max=bytes_max)
 
-    def password(path: str, _: str, given: Any) -> Any:
-        if not isinstance(given, dict) or set(given) != {"env"}:
-            return given
-        found = os.environ.get(str(given["env"]))
+
+def _read(path: Path) -> tuple[bytes, str]:
+    """What is in it, and how it is called."""
+    name = "standard input" if path == Path("-") else str(path)
+    try:
+        return sys.stdin.buffer.read() if path == Path("-") else path.read_bytes(), name
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read ({error.strerror}).") from error
+
+
+def to_put(
+    document: Document, change: Callable[..., dict[str, Any]] = change_passwords
+) -> dict[str, Any]:
+    """Its fields with their secrets; UsageError if one is not in the environment.
+
+    `change`: what knows where a document of its kind has secrets.
+    """
+
+    def secret(path: str, *given: Any) -> Any:
+        value = given[-1]
+        if not isinstance(value, dict) or set(value) != {"env"}:
+            return value
+        found = os.environ.get(str(value["env"]))
         if found is None:
             place = document.place("/" + path.replace(".", "/"))
-            raise UsageError(f"{place}: the variable {given['env']} is not set.")
+            raise UsageError(f"{place}: the variable {value['env']} is not set.")
         return found
 
-    return change_passwords(document.fields, password)
+    return change(document.fields, secret)

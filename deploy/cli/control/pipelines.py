@@ -4,15 +4,16 @@ import asyncio
 import time
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from deploy.cli import options
 from deploy.cli.control import removal
 from deploy.cli.control.pipeline_files import read_document, to_put
-from deploy.cli.printing import harmless, out, print_json, print_table, talk
+from deploy.cli.printing import Form, harmless, out, print_list, print_one, talk
 from shared.runtime.control_client import ControlClient, RefusedError
+from shared.runtime.files.document_text import Document
 from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(name="pipelines", no_args_is_help=True)
@@ -22,7 +23,7 @@ File = Annotated[
 ]
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
 # As long as a judgement commonly takes, where Spark is up.
-_WAIT_S = "5"
+JUDGED_WAIT_S = 5.0
 _LOOK_S = 1.0
 
 
@@ -68,7 +69,9 @@ def try_(
         trials.show_trial(session, pipeline, records, streams, tables)
 
 
-@options.control_command(app)
+@options.control_command(
+    app, "put", create="Make a pipeline; refused if there is one of that name."
+)
 def put(file: File, client: ControlClient) -> None:
     """Make a pipeline, or set it anew, and wait until it has been judged.
 
@@ -77,20 +80,41 @@ def put(file: File, client: ControlClient) -> None:
     document = read_document(file)
     path = ("pipelines", document.pipeline().name)
     _print_note(client.call("PUT", *path, body=to_put(document)))
-    state = client.call("GET", *path, query={"wait": _WAIT_S})["state"]
+    said = judgement(client, document)
+    if said.is_refused:
+        raise UsageError(f"It is stored, and cannot be run:\n{said.text}")
+    talk.print(said.text)
+
+
+class Judgement(NamedTuple):
+    """What has been found out about a pipeline that was stored."""
+
+    text: str
+    is_refused: bool = False
+    # Nobody has judged it yet.
+    is_open: bool = False
+
+
+def judgement(
+    client: ControlClient, document: Document, *, wait_s: float = JUDGED_WAIT_S
+) -> Judgement:
+    name = document.fields["name"]
+    state = client.call("GET", "pipelines", name, query={"wait": f"{wait_s:g}"})["state"]
     if state["standing"] == "refused":
-        why, *more = state["why"].split("\n")
-        lines = [f"{document.place(state['pointer'])}: {why}", *more]
-        raise UsageError("It is stored, and cannot be run:\n" + "\n".join(map(harmless, lines)))
+        return Judgement(_why(document, state), is_refused=True)
     if state["standing"] == "checking":
-        talk.print(
-            f"It is stored. Nobody has judged it yet: `hifi pipelines show {path[1]}` tells."
-        )
-        return
+        told = f"It is stored. Nobody has judged it yet: `hifi pipelines get {name}` tells."
+        return Judgement(told, is_open=True)
     if state["why"]:
-        talk.print(f"It is stored, and cannot go on yet: {harmless(state['why'])}")
-        return
-    talk.print(f"{path[1]} is running.")
+        return Judgement(f"It is stored, and cannot go on yet: {harmless(state['why'])}")
+    return Judgement(f"{name} is running.")
+
+
+def _why(document: Document, state: dict[str, Any]) -> str:
+    """What is wrong with it, and in which line."""
+    why, *more = state["why"].split("\n")
+    lines = [f"{document.place(state['pointer'])}: {why}", *more]
+    return "\n".join(map(harmless, lines))
 
 
 @options.control_command(app)
@@ -114,14 +138,12 @@ def replace(
     _print_note(answer)
     talk.print(f"Generation {built['generation']} of {path[1]} is being built.")
     if not wait:
-        talk.print(f"`hifi pipelines show {path[1]}` tells once it is in its place.")
+        talk.print(f"`hifi pipelines get {path[1]}` tells once it is in its place.")
         return
     while (state := _built(client, *path)) is not None:
         if state["standing"] == "refused":
-            why, *more = state["why"].split("\n")
-            lines = [f"{document.place(state['pointer'])}: {why}", *more]
-            told = "\n".join(map(harmless, lines))
-            raise UsageError(f"It cannot be run, and what ran before goes on:\n{told}")
+            why = _why(document, state)
+            raise UsageError(f"It cannot be run, and what ran before goes on:\n{why}")
         if state["behind"]:
             talk.print(f"{state['behind']:,} events to go.")
         time.sleep(_LOOK_S)
@@ -154,25 +176,22 @@ def give_up(*, name: Name, client: ControlClient) -> None:
     talk.print(f"What was being built for {harmless(name)} is given up.")
 
 
-@options.control_command(app)
-def show(name: Name, client: ControlClient) -> None:
+@options.control_command(app, "get", alias="show")
+def show(name: Name, form: Form | None, client: ControlClient) -> None:
     """Show a pipeline's document, whether it runs, and what is being built anew, as JSON."""
     shown = client.call("GET", "pipelines", name)
     if (built := _built(client, "pipelines", name)) is not None:
         # Below what a PUT does not read.
         shown["state"]["replacement"] = built
-    print_json(shown)
+    print_one(form, shown, name=name)
 
 
 @options.control_command(app, "list")
-def list_pipelines(*, as_json: options.AsJson = False, client: ControlClient) -> None:
+def list_pipelines(*, form: Form | None, client: ControlClient) -> None:
     """List the pipelines there are, what they read and write, and whether they run."""
     answer = client.call("GET", "pipelines")
-    if as_json:
-        print_json(answer["pipelines"])
-        return
     heads = ("pipeline", "reads", "writes", "standing")
-    print_table(heads, [_cells(each) for each in answer["pipelines"]])
+    print_list(form, answer["pipelines"], heads, _cells)
 
 
 @options.control_command(app)

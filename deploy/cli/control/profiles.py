@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from deploy.cli.printing import harmless, out, print_json, print_table, talk
+from deploy.cli import options
+from deploy.cli.printing import Form, harmless, out, print_list, print_one, talk
 from shared.runtime.files.whole_file import write_whole
 from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
 
@@ -29,6 +30,7 @@ class _ProfilesFile(msgspec.Struct):
     profiles: dict[str, _Profile]
 
 
+_PLACES = ("gateway", "console", "kafka")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
 
 
@@ -80,27 +82,28 @@ def put(
     talk.print(f"{name} is kept in {path}; {kept['use']} is in use.")
 
 
-@app.command("list")
-def list_profiles(ctx: typer.Context) -> None:
+@options.control_command(app, "list")
+def list_profiles(ctx: typer.Context, form: Form | None) -> None:
     """List the profiles there are; a star is at the one in use."""
     kept = _read(ctx.obj.path)
-    rows = [
-        [
-            "*" if name == kept["use"] else "",
-            harmless(name),
-            *(harmless(fields.get(field, "-")) for field in ("gateway", "console", "kafka")),
-            "yes" if "api_key" in fields else "no",
-        ]
+    found = [
+        {
+            "name": name,
+            "is_in_use": name == kept["use"],
+            **{place: fields.get(place) for place in _PLACES},
+            "has_key": "api_key" in fields,
+        }
         for name, fields in sorted(kept["profiles"].items())
     ]
-    print_table(["", "name", "gateway", "console", "kafka", "key"], rows)
+    print_list(form, found, ("", "name", *_PLACES, "key"), _cells)
 
 
-@app.command()
-def show(name: Name, ctx: typer.Context) -> None:
+@options.control_command(app, "get", alias="show")
+def show(name: Name, ctx: typer.Context, form: Form | None) -> None:
     """Show a profile, but for its key."""
     fields = _profile(_read(ctx.obj.path), name)
-    print_json({field: value for field, value in fields.items() if field != "api_key"})
+    shown = {field: value for field, value in fields.items() if field != "api_key"}
+    print_one(form, shown, name=name)
 
 
 @app.command()
@@ -123,6 +126,15 @@ def delete(name: Name, ctx: typer.Context) -> None:
         kept["use"] = ""
     _write(path, kept)
     talk.print(f"{name} is forgotten; {kept['use'] or 'none'} is in use.")
+
+
+def _cells(shown: dict[str, Any]) -> list[str]:
+    return [
+        "*" if shown["is_in_use"] else "",
+        harmless(shown["name"]),
+        *(harmless(shown[place] or "-") for place in _PLACES),
+        "yes" if shown["has_key"] else "no",
+    ]
 
 
 def _profile(kept: dict[str, Any], name: str) -> dict[str, str]:

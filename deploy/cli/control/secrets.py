@@ -35,7 +35,7 @@ def print_key() -> None:
 def new_signing_secret() -> None:
     """Print a new secret to sign requests with; give it to the destination, and to its owner.
 
-    hifi destinations change orders shop --set signing_secrets='["whsec_..."]'
+    hifi destinations update orders shop --set signing_secrets='["whsec_..."]'
     """
     out.print(signing_secret(os.urandom(_SIGNING_BYTES)))
 

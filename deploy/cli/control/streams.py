@@ -9,7 +9,16 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.control import removal
-from deploy.cli.printing import harmless, out, print_json, print_table, talk, when
+from deploy.cli.printing import (
+    Form,
+    harmless,
+    out,
+    print_list,
+    print_one,
+    print_table,
+    talk,
+    when,
+)
 from deploy.local.stack_settings import StackSettings
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
@@ -20,30 +29,28 @@ Name = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name."
 
 
 @options.control_command(app, "list")
-def list_streams(*, as_json: options.AsJson = False, client: ControlClient) -> None:
+def list_streams(*, form: Form | None, client: ControlClient) -> None:
     """List the names of the streams there are; on standard error, those that were removed."""
     answer = client.call("GET", "streams")
-    if as_json:
-        print_json(answer["streams"])
+    print_list(form or "name", answer["streams"], ["stream"], lambda name: [name], str)
+    if form is not None:
         return
-    for name in answer["streams"]:
-        out.print(harmless(name))
     for gone in answer["removed"]:
         talk.print(f"{harmless(gone['name'])} was removed {when(gone['removed_at_ms'])}")
 
 
-@options.control_command(app)
-def show(name: Name, client: ControlClient) -> None:
+@options.control_command(app, "get", alias="show")
+def show(name: Name, form: Form | None, client: ControlClient) -> None:
     """Show what a stream is set to, as JSON."""
-    print_json(client.call("GET", "streams", name))
+    print_one(form, client.call("GET", "streams", name), name=name)
 
 
 @options.control_command(app)
-def spread(name: Name, *, as_json: options.AsJson = False, client: ControlClient) -> None:
+def spread(name: Name, *, form: Form | None, client: ControlClient) -> None:
     """Show how the last hour's events lie in the Kafka partitions, and the most frequent keys."""
     found = client.call("GET", "streams", name, "spread")
-    if as_json:
-        print_json(found)
+    if form not in {None, "table"}:
+        print_one(form, found, name=name)
         return
     counts, hot = found["partitions"], found["hot"]
     total = sum(counts) or 1
@@ -58,7 +65,12 @@ def spread(name: Name, *, as_json: options.AsJson = False, client: ControlClient
         talk.print(f"Kafka partition {hot} got more than twice its share: docs/partitions.md")
 
 
-@options.control_command(app)
+@options.control_command(
+    app,
+    "put",
+    create="Make a stream; refused if there is one of that name.",
+    update="Change some settings of a stream; all others stay.",
+)
 def put(
     *,
     name: Name,
@@ -66,8 +78,8 @@ def put(
         int | None, typer.Option(help="Kafka partitions; they can only become more.", min=1)
     ] = None,
     key_pointer: Annotated[
-        str, typer.Option(help="Where an event holds its ordering key, such as /user/id.")
-    ] = "",
+        str | None, typer.Option(help="Where an event holds its ordering key, such as /user/id.")
+    ] = None,
     schema: Annotated[
         Path | None, typer.Option(help="A file with the JSON Schema that each event must fit.")
     ] = None,
@@ -81,6 +93,7 @@ def put(
     shard_pointer: Annotated[
         str, typer.Option(help="Where an event names its shard, such as /tenant.")
     ] = "",
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Make a stream, or set one anew: what is not said is as on its first day, but its partitions.
@@ -89,7 +102,9 @@ def put(
 
     hifi streams put rows --shards eu-1,eu-2,us-1 --shard-pointer /tenant
     """
-    body: dict[str, Any] = {"key_pointer": key_pointer}
+    body: dict[str, Any] = {}
+    if key_pointer is not None:
+        body["key_pointer"] = key_pointer
     if partitions is not None:
         body["partition_count"] = partitions
     if schema is not None:
@@ -98,7 +113,7 @@ def put(
         raise UsageError("Say both --shards and --shard-pointer: which there are, and where.")
     if shards:
         body["partitioning"] = {"pointer": shard_pointer, "shards": shards.split(",")}
-    print_json(client.call("PUT", "streams", name, body=body))
+    print_one(form, client.call("PUT", "streams", name, body=body), name=name)
 
 
 @options.control_command(app, settings=removal.observe)

@@ -6,7 +6,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.control import removal
-from deploy.cli.printing import harmless, print_json, print_table, talk
+from deploy.cli.printing import Form, harmless, print_list, print_one, talk
 from shared.event.times import DAY_MS
 from shared.runtime.control_client import ControlClient
 
@@ -16,7 +16,12 @@ Name = Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.")]
 _HOURS_MS, _MIB = 3_600_000, 1_048_576
 
 
-@options.control_command(app)
+@options.control_command(
+    app,
+    "put",
+    create="Make a table; refused if there is one of that name.",
+    update="Change some settings of a table; all others stay.",
+)
 def put(
     *,
     name: Name,
@@ -30,36 +35,36 @@ def put(
     mib_max: Annotated[
         int | None, typer.Option(help="What all rows may take on a machine's disk.", min=1)
     ] = None,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Make a table, or set one anew; how long its rows stay is said on its first day.
 
     hifi tables put customers
     """
-    body: dict[str, Any] = {"written_by": written_by}
+    body: dict[str, Any] = {}
+    if written_by is not None:
+        body["written_by"] = written_by
     if retention_hours is not None:
         body["retention_ms"] = retention_hours * _HOURS_MS
     if row_bytes_max is not None:
         body["row_bytes_max"] = row_bytes_max
     if mib_max is not None:
         body["bytes_max"] = mib_max * _MIB
-    print_json(client.call("PUT", "tables", name, body=body))
+    print_one(form, client.call("PUT", "tables", name, body=body), name=name)
 
 
-@options.control_command(app)
-def show(name: Name, client: ControlClient) -> None:
+@options.control_command(app, "get", alias="show")
+def show(name: Name, form: Form | None, client: ControlClient) -> None:
     """Show what a table is set to, as JSON."""
-    print_json(client.call("GET", "tables", name))
+    print_one(form, client.call("GET", "tables", name), name=name)
 
 
 @options.control_command(app, "list")
-def list_tables(*, as_json: options.AsJson = False, client: ControlClient) -> None:
+def list_tables(*, form: Form | None, client: ControlClient) -> None:
     """List the tables there are, who writes them, and how long their rows stay."""
     tables = client.call("GET", "tables")["tables"]
-    if as_json:
-        print_json(tables)
-        return
-    print_table(("table", "written by", "rows stay"), [_cells(each) for each in tables])
+    print_list(form, tables, ("table", "written by", "rows stay"), _cells)
 
 
 @options.control_command(app)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, print_json, talk
+from deploy.cli.printing import Form, harmless, print_list, print_one, talk
 from shared.runtime.control_client import ControlClient
 
 app = typer.Typer(name="tenants", no_args_is_help=True)
@@ -13,15 +13,28 @@ app = typer.Typer(name="tenants", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
 # A quota of nothing is no quota; leave the option out for "without limit".
 _MIN = 0.001
+_RATES = ("requests_per_s", "events_per_s", "bytes_per_s")
 
 
-@options.control_command(app)
-def show(name: Name, client: ControlClient) -> None:
+@options.control_command(app, "list")
+def list_tenants(*, form: Form | None, client: ControlClient) -> None:
+    """List the tenants that have quotas, and the first of these; - is without limit."""
+    heads = ("tenant", *(name.replace("_per_s", "/s") for name in _RATES))
+    print_list(form, client.call("GET", "tenants")["tenants"], heads, _cells, numbers=len(_RATES))
+
+
+@options.control_command(app, "get", alias="show")
+def show(name: Name, form: Form | None, client: ControlClient) -> None:
     """Show a tenant's quotas, as JSON."""
-    print_json(client.call("GET", "tenants", name))
+    print_one(form, client.call("GET", "tenants", name), name=name)
 
 
-@options.control_command(app)
+@options.control_command(
+    app,
+    "put",
+    create="Set the quotas of a tenant that has none yet.",
+    update="Change some quotas of a tenant; all others stay.",
+)
 def put(
     *,
     name: Name,
@@ -39,6 +52,7 @@ def put(
         str,
         typer.Option(help="Installed functions that its pipelines may call.", metavar="NAME,..."),
     ] = "",
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Set a tenant's quotas, over all gateways together, and how much it may set up.
@@ -48,7 +62,7 @@ def put(
 
     hifi tenants put acme --events-per-s 1000 --functions fraud.score
     """
-    body: dict[str, Any] = {
+    quotas: dict[str, Any] = {
         "requests_per_s": requests_per_s,
         "events_per_s": events_per_s,
         "bytes_per_s": bytes_per_s,
@@ -59,9 +73,10 @@ def put(
         "tables_max": tables_max,
         "table_bytes_max": table_bytes_max,
         "keys_max": keys_max,
-        "functions": [each for each in functions.split(",") if each],
+        "functions": [each for each in functions.split(",") if each] or None,
     }
-    print_json(client.call("PUT", "tenants", name, body=body))
+    body = {name: value for name, value in quotas.items() if value is not None}
+    print_one(form, client.call("PUT", "tenants", name, body=body), name=name)
 
 
 @options.control_command(app)
@@ -69,3 +84,8 @@ def delete(name: Name, client: ControlClient) -> None:
     """Remove a tenant's quotas; its keys and streams stay."""
     client.call("DELETE", "tenants", name)
     talk.print(f"{harmless(name)} has no quotas any more.")
+
+
+def _cells(shown: dict[str, Any]) -> list[str]:
+    rates = (shown[name] for name in _RATES)
+    return [harmless(shown["name"]), *("-" if rate is None else f"{rate:,.15g}" for rate in rates)]

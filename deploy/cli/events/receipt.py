@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, out, print_json, print_table, talk, when
+from deploy.cli.printing import Form, harmless, out, print_one, print_table, talk, when
 from observe.console.parts import wording
 from shared.glossary import COUNT_WORDS
 from shared.runtime.control_client import ControlClient
@@ -15,7 +15,7 @@ from shared.runtime.control_client import ControlClient
 _LIMIT_DEFAULT = 50
 
 
-@options.made_of(client=options.control_client)
+@options.made_of(client=options.control_client, form=options.form)
 def receipt(
     *,
     request_id: Annotated[str, typer.Argument(help="As the answer to the POST has it.")],
@@ -28,7 +28,7 @@ def receipt(
         str | None,
         typer.Option("--from", help="Search the ledger from this time on, to go on with a search."),
     ] = None,
-    as_json: options.AsJson = False,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Show where each event of a request is by now, at each destination.
@@ -38,9 +38,14 @@ def receipt(
     asked = {"event": event, "after": after, "limit": str(limit), "from": since}
     query = {name: value for name, value in asked.items() if value is not None}
     answer = client.call("GET", "receipts", request_id, query=query)
-    if as_json:
-        print_json(answer)
+    if form not in {None, "table"}:
+        print_one(form, answer, name=request_id)
         return
+    print_receipt(answer)
+
+
+def print_receipt(answer: Mapping[str, Any]) -> None:
+    """For people."""
     events = wording.plural(answer["count"], "event")
     out.print(f"{events} accepted at {when(answer['accepted_at_ms'])}"
               f" in {harmless(answer['stream'])}")  # fmt: skip
@@ -134,7 +139,7 @@ def _rows(event: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def _more(outcome: Mapping[str, Any]) -> str:
     if "place" in outcome:
-        return f"hifi dead show {outcome['place']}"
+        return f"hifi dead get {outcome['place']}"
     if "due_at_ms" in outcome:
         return f"in tier {harmless(outcome['tier'])}, due {when(outcome['due_at_ms'])}"
     return ""

@@ -15,14 +15,12 @@ from deploy.cli import options
 from deploy.cli.events.event_input import Given, read_arguments, read_lines, synthetic
 from deploy.cli.events.posting import Poster, PostOutcome
 from deploy.cli.printing import harmless, out, print_json, talk
-from shared.runtime.setup_error import NotFoundError, UsageError
+from shared.runtime.setup_error import PARTLY_DONE, NotFoundError, UsageError
 
 # As many as a destination's request holds by default; 500 of 500 bytes are 0.25 MB.
 _BATCH_DEFAULT = 500
 # What the gateway takes as one request, unless it is set otherwise.
 _BATCH_MAX = 5_000
-# Some of the events were accepted, and some were not.
-PARTLY = 5
 # Rejections that are told one by one; the count tells of all.
 _TOLD_MAX = 10
 
@@ -90,7 +88,7 @@ def _exit_code(total: PostOutcome) -> int:
     if total.rejected == total.unsure == 0:
         return 0
     if total.accepted:
-        return PARTLY
+        return PARTLY_DONE
     return NotFoundError.exit_code if total.status == str(httpx.codes.NOT_FOUND.value) else 1
 
 

@@ -11,13 +11,15 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.printing import (
+    Form,
     harmless,
     out,
-    print_json,
+    print_one,
     reader_may_leave,
     talk,
     value_text,
     when,
+    yaml_text,
 )
 from shared.glossary import COUNT_WORDS
 from shared.retry.resend import LEFT_ALONE
@@ -107,7 +109,7 @@ def list_events(
     before: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Older ones, as the page before says.")
     ] = None,
-    as_json: options.AsJson = False,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """List the newest events of a stream, the newest first.
@@ -119,16 +121,20 @@ def list_events(
     picked = {"request": request, "destination": destination, "outcome": outcome, "until": until}
     page = _page(client, stream, limit=limit, key=key, contains=contains, before=before, **picked)
     with reader_may_leave():
-        _print(page.events, as_json=as_json)
+        _print(page.events, form)
     if page.older is None:
         return
     said = "There are older ones" if page.is_complete else "There was more to look through"
     talk.print(f"{said}: --before {page.older}", style="dim")
 
 
-@options.control_command(app)
+@options.control_command(app, "get", alias="show")
 def get(
-    stream: Stream, event_id: Annotated[str, typer.Argument(metavar="ID")], *, client: ControlClient
+    stream: Stream,
+    event_id: Annotated[str, typer.Argument(metavar="ID")],
+    *,
+    form: Form | None,
+    client: ControlClient,
 ) -> None:
     """Show an event of a stream by its id: the newest of that id.
 
@@ -138,7 +144,7 @@ def get(
     while True:
         page = _page(client, stream, limit=1, id=event_id, before=before)
         if page.events:
-            out.out(msgspec.json.format(msgspec.json.encode(page.events[0]), indent=2).decode())
+            _print_one(page.events[0], form)
             return
         if page.older is None:
             raise NotFoundError(f"There is no event {harmless(event_id)} in {harmless(stream)}.")
@@ -158,7 +164,7 @@ def resend(
     destination: Annotated[
         str | None, typer.Option(help="Only to this destination: its name.")
     ] = None,
-    as_json: options.AsJson = False,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Send one event again, to each destination that has taken it or for which it was given up.
@@ -173,8 +179,8 @@ def resend(
     given = {"id": event_id, "place": place, "destination": destination}
     body = {name: value for name, value in given.items() if value is not None}
     done = client.call("POST", "streams", stream, "events:resend", body=body)
-    if as_json:
-        print_json(done)
+    if form not in {None, "table"}:
+        print_one(form, done, name=event_id or place or "")
         return
     for name, what in done["destinations"].items():
         out.print(f"{harmless(name)}: {_RESENT.get(what, what)}")
@@ -192,7 +198,7 @@ def tail(
     since: Since = None,
     key: Key = None,
     contains: Contains = None,
-    as_json: options.AsJson = False,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Print the events of a stream as they come, until Ctrl-C.
@@ -205,7 +211,7 @@ def tail(
         for event in _counted(
             follow(client, stream, since=since, key=key, contains=contains), count
         ):
-            _print(event, as_json=as_json)
+            _print(event, form)
 
 
 def follow(
@@ -239,8 +245,28 @@ def _page(client: ControlClient, stream: str, **query: Any) -> _EventPage:
     return msgspec.json.decode(response.content, type=_EventPage)
 
 
-def _print(events: list[StreamEvent], *, as_json: bool) -> None:
+def _print(events: list[StreamEvent], form: Form | None) -> None:
+    """One a line, also as JSON: there is no end to those that come."""
     for event in events:
-        text = msgspec.json.encode(event).decode() if as_json else event.line()
+        match form:
+            case "json":
+                text = msgspec.json.encode(event).decode()
+            case "yaml":
+                sys.stdout.write(
+                    "---\n" + yaml_text(msgspec.json.decode(msgspec.json.encode(event)))
+                )
+                continue
+            case "name":
+                text = harmless(event.id)
+            case _:
+                text = event.line()
         sys.stdout.write(text.replace("\n", " ") + "\n")
     sys.stdout.flush()
+
+
+def _print_one(event: StreamEvent, form: Form | None) -> None:
+    if form in {None, "json"}:
+        # Its numbers as they were sent, of whatever length.
+        out.out(msgspec.json.format(msgspec.json.encode(event), indent=2).decode())
+    else:
+        _print([event], form)

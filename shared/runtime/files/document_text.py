@@ -1,4 +1,4 @@
-"""Reads a pipeline's document, YAML or JSON, and knows which line of it says what.
+"""Reads documents, YAML or JSON, and knows which line of them says what.
 
 Of YAML what JSON has, and nothing more: `no` is a text and not false, 12:30 is no number of
 seconds, a date is a text, and nothing is defined in one place and meant in another.
@@ -75,6 +75,17 @@ class Document:
 
 def document_of(raw: bytes, name: str, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> Document:
     """The document that a text of some name is; UsageError with the line where it is none."""
+    first, *more = documents_of(raw, name, bytes_max=bytes_max)
+    if more:
+        raise UsageError(
+            f"{more[0].place('')}: another document begins here, and one is wanted:"
+            " `hifi apply -f` takes several."
+        )
+    return first
+
+
+def documents_of(raw: bytes, name: str, *, bytes_max: int) -> list[Document]:
+    """All documents of a text, which may be in a list."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -86,18 +97,32 @@ def document_of(raw: bytes, name: str, *, bytes_max: int = DOCUMENT_BYTES_MAX) -
             if isinstance(event, yaml.AliasEvent):
                 line = event.start_mark.line + 1
                 raise UsageError(f"{name}:{line}: *{event.anchor} is nothing that JSON has.")
-        root = yaml.compose(text, Loader=_Loader)
-        if not isinstance(root, yaml.MappingNode):
+        roots = [*_roots(text)]
+        if not roots or not all(isinstance(root, yaml.MappingNode) for root in roots):
             raise UsageError(f"{name} does not hold an object: begin with `name: ...`.")
-        lines = dict(_lines(root, name, "", 0))
-        fields = _Loader("").construct_document(root)
+        return [
+            Document(
+                name,
+                lines={"": root.start_mark.line + 1} | dict(_lines(root, name, "", 0)),
+                fields=_Loader("").construct_document(root),
+            )
+            for root in roots
+        ]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
         raise UsageError(f"{where}: this is neither YAML nor JSON: {error.problem}.") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} is neither YAML nor JSON: {_first_line(error)}.") from error
-    return Document(name, fields, lines)
+
+
+def _roots(text: str) -> Iterator[yaml.Node]:
+    """Each document, and each of a list; what is empty is none."""
+    for root in yaml.compose_all(text, Loader=_Loader):
+        if isinstance(root, yaml.SequenceNode):
+            yield from root.value
+        elif root.tag != "tag:yaml.org,2002:null":
+            yield root
 
 
 def _first_line(error: Exception) -> str:

@@ -121,6 +121,13 @@ def test_quotas_are_put_shown_and_deleted(gateway: RunningGateway) -> None:
     assert made == said(gateway, "tenants", "show", "acme")
     assert made["events_per_s"] == 10
     assert made["bytes_per_s"] is None
+    assert said(gateway, "tenants", "list", "--json") == [made]
+    listed = hifi(gateway, "tenants", "list")[1].splitlines()
+    assert listed[1].split() == ["acme", "-", "10", "-"]
+    # Of somebody else's quotas a tenant sees nothing.
+    others = hifi(gateway, "keys", "create", "others", "--tenant", "others", "--scope", "read")[1]
+    _, listed_to_others, _ = hifi(gateway, "tenants", "list", "-o", "json", key=others.strip())
+    assert json.loads(listed_to_others) == []
     assert hifi(gateway, "tenants", "delete", "acme")[0] == 0
     with pytest.raises(UsageError, match="404 unknown_tenant"):
         hifi(gateway, "tenants", "show", "acme")

@@ -208,7 +208,7 @@ WRONG = {
     "a: !!binary aGk=": "is nothing that JSON has.",
     "a: !!set {x}": "is nothing that JSON has.",
     "a: " + "[" * 60 + "]" * 60: "nested deeper than 50 levels.",
-    "a: b\n---\nc: d": ":2: this is neither YAML nor JSON:",
+    "a: b\n---\nc: d": ":3: another document begins here, and one is wanted",
     "a: \x07": "neither YAML nor JSON",
     "a: " + "x" * 262_144: "262,144 are the most.",
     "from: {stream: a}\nto: [{stream: b}]": "name: it is missing.",

@@ -81,3 +81,24 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_half_numbers(console: Runni
         assert len(head) <= int(width)
         for column in ("verdict", "p95", "waiting", "dead", "unaccounted", *shows):
             assert column in head, (width, column)
+
+
+def test_status_asks_the_console_where_one_is_named_and_no_kafka(console: RunningConsole) -> None:
+    console.show(replace(overview(unaccounted=3), problem="Kafka has not answered for 9 s"))
+    asked = ["status", "--console", console.url]
+    printed = CliRunner().invoke(app, asked)
+    assert printed.exit_code == 0
+    lines = [line.split() for line in printed.stdout.splitlines()]
+    (billing,) = [line for line in lines if line[:2] == ["orders", "billing"]]
+    assert billing[2:4] == ["LOSING", "10,004"]
+    assert "kafka" not in printed.stdout
+    assert "Kafka has not answered for 9 s" in printed.stderr
+    shown = json.loads(CliRunner().invoke(app, [*asked, "-o", "json"]).stdout)
+    assert {row["destination"] for row in shown["books"]} == {"billing", "lake", "stats"}
+    names = CliRunner().invoke(app, [*asked[:1], "-o", "name"], env={"HIFI_CONSOLE": console.url})
+    assert names.stdout.split() == ["orders/billing", "orders/lake", "players/stats"]
+    # An operator who names a Kafka is told of that.
+    both = CliRunner().invoke(app, [*asked, "--kafka", "127.0.0.1:1"])
+    assert "No Kafka broker answers at 127.0.0.1:1" in both.stderr
+    gone = CliRunner().invoke(app, ["status", "--console", "http://127.0.0.1:9"])
+    assert "No console answers" in problem_of(gone)

@@ -102,7 +102,7 @@ def test_every_setting_is_described() -> None:
     assert set(shown["properties"]) == settings | {"warning"}
     put = whole["paths"]["/v1/streams/{stream}/destinations/{destination}"]["put"]
     sent = put["requestBody"]["content"]["application/json"]["schema"]
-    assert set(sent["properties"]) == settings - {"stream", "name"}
+    assert set(sent["properties"]) == settings - {"stream", "name"} | {"dry_run"}
     assert sent["required"] == ["url"]
 
 

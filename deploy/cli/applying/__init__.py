@@ -1,0 +1,1 @@
+"""Sets up what files say, and writes such files: `hifi apply`, `hifi delete`, `hifi export`."""

@@ -1,0 +1,259 @@
+"""`hifi apply` and `hifi delete`: has a gateway have what files say, or not have it any more."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.applying.objects import Files, MoreFiles, Wanted, read_wanted
+from deploy.cli.control import removal
+from deploy.cli.control.pipelines import JUDGED_WAIT_S, judgement
+from deploy.cli.printing import Form, harmless, out, print_data, talk
+from shared.runtime.control_client import ControlClient, RefusedError
+from shared.runtime.setup_error import PARTLY_DONE
+
+# What an answer says beside the settings, or what follows from the others.
+_NOT_SET = frozenset({"warning", "state", "resumed_at_ms"})
+# What somebody has done to it while it ran; a file that does not say it leaves it alone.
+_LEFT_ALONE = ("is_paused", "is_disabled")
+_VALUE_CHARS_MAX = 60
+_STYLES = {"refused": "red", "created": "green", "changed": "yellow", "deleted": "yellow"}
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change; change nothing.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of an object of a file, or would."""
+
+    kind: str
+    name: str
+    outcome: Literal["created", "changed", "unchanged", "refused", "deleted", "absent"]
+    # The settings that differ: what they were, and what they are now.
+    changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    why: str = ""
+    # Nothing that comes after it would fare better.
+    ends: bool = False
+
+
+@options.made_of(client=options.control_client, form=options.form)
+def apply(
+    more: MoreFiles = None,
+    *,
+    files: Files = None,
+    dry_run: DryRun = False,
+    form: Form | None,
+    client: ControlClient,
+) -> None:
+    """Have streams, tables, destinations, pipelines and tenants' quotas as files say.
+
+    What a file says nothing of stays as it is. Exit code 5 when some were refused, and some not.
+
+        hifi apply -f hifi.yaml --dry-run
+
+        hifi apply -f settings/
+
+        hifi export | hifi --profile other apply -f -
+    """
+    wanted = read_wanted(files or [], more or [])
+    rehearsed: set[str] = set()
+    # All of them before the first is sent: a variable that is missing is no reason to stop later.
+    bodies = [each.body() for each in wanted]
+    fates = (
+        _rehearsed(client, each, body, rehearsed) if dry_run else _applied(client, each, body)
+        for each, body in zip(wanted, bodies, strict=True)
+    )
+    told = _told(fates, form, would=dry_run)
+    if not dry_run:
+        told += _told(_judged(client, wanted, told), form)
+    _end(told, form, count=len(wanted))
+
+
+@options.made_of(client=options.control_client, form=options.form)
+def delete(
+    more: MoreFiles = None,
+    *,
+    files: Files = None,
+    yes: removal.Yes = False,
+    form: Form | None,
+    client: ControlClient,
+) -> None:
+    """Remove what files name, the last of them first. Only the names in them count.
+
+    What waits for a destination becomes dead letters; the rows of a table are deleted everywhere.
+
+        hifi delete -f hifi.yaml
+    """
+    wanted = read_wanted(files or [], more or [])[::-1]
+    if not yes:
+        for each in wanted:
+            talk.print(harmless(each.title))
+        typer.confirm(f"Remove these {len(wanted)}?", abort=True, err=True)
+    _end(_told((_deleted(client, each) for each in wanted), form), form, count=len(wanted))
+
+
+def _applied(client: ControlClient, wanted: Wanted, body: Mapping[str, Any]) -> _Outcome:
+    try:
+        before = _read(client, wanted)
+        answer = client.send("PUT", *wanted.path, body={**_kept(before), **body})
+    except RefusedError as error:
+        return _refused(wanted, error)
+    return _compared(wanted, before, answer.json())
+
+
+def _rehearsed(
+    client: ControlClient, wanted: Wanted, body: Mapping[str, Any], rehearsed: set[str]
+) -> _Outcome:
+    """As `_applied`, but that the gateway only judges it.
+
+    `rehearsed`: the streams and tables that would be there by then.
+    """
+    try:
+        before = _read(client, wanted)
+        order = {**_kept(before), **body, "dry_run": True}
+        after = client.call("PUT", *wanted.path, body=order)
+    except RefusedError as error:
+        if error.status == HTTPStatus.NOT_FOUND and rehearsed & _meant(wanted, error.pointer):
+            why = "it cannot be judged before what it needs is created"
+            return _Outcome(wanted.kind, wanted.title, "created", why=why)
+        return _refused(wanted, error)
+    if before is None and wanted.kind in {"stream", "table"}:
+        rehearsed.add(wanted.title)
+    # Whether a secret is another one nobody is told who does not change it.
+    return _compared(wanted, before and _veiled(wanted, before), _veiled(wanted, after))
+
+
+def _meant(wanted: Wanted, pointer: str) -> set[str]:
+    """What a document names where a pointer leads; a destination by itself names its stream."""
+    part: Any = wanted.document.fields
+    for step in (pointer or "/stream").split("/")[1:]:
+        part = part[int(step)] if isinstance(part, list) else part.get(step, "")
+    return {f"stream/{part}", f"table/{part}"}
+
+
+def _read(client: ControlClient, wanted: Wanted) -> dict[str, Any] | None:
+    try:
+        return client.call("GET", *wanted.path)
+    except RefusedError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+
+
+def _kept(before: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: before[name] for name in _LEFT_ALONE if name in before} if before else {}
+
+
+def _veiled(wanted: Wanted, shown: Mapping[str, Any]) -> dict[str, Any]:
+    return wanted.secrets(shown, lambda *_: "a secret")
+
+
+def _compared(
+    wanted: Wanted, before: Mapping[str, Any] | None, after: Mapping[str, Any]
+) -> _Outcome:
+    why = str(after.get("warning", ""))
+    if before is None:
+        return _Outcome(wanted.kind, wanted.title, "created", why=why)
+    changes = {
+        name: (before.get(name), after.get(name))
+        for name in sorted((before.keys() | after.keys()) - _NOT_SET)
+        if before.get(name) != after.get(name)
+    }
+    outcome: Literal["changed", "unchanged"] = "changed" if changes else "unchanged"
+    return _Outcome(wanted.kind, wanted.title, outcome, changes, why)
+
+
+def _refused(wanted: Wanted, error: RefusedError) -> _Outcome:
+    ends = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status in {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+    why = f"{wanted.line(error.pointer)}: {error.detail}" if error.code else str(error)
+    return _Outcome(wanted.kind, wanted.title, "refused", why=why, ends=ends)
+
+
+def _judged(
+    client: ControlClient, wanted: list[Wanted], told: list[_Outcome]
+) -> Iterator[_Outcome]:
+    """Those that are stored, and that Spark finds wrong."""
+    stored = {fate.name for fate in told if fate.outcome != "refused"}
+    wait_s = JUDGED_WAIT_S
+    for each in wanted:
+        if each.kind != "pipeline" or each.title not in stored:
+            continue
+        said = judgement(client, each.document, wait_s=wait_s)
+        if said.is_refused:
+            why = f"it is stored, and cannot be run: {said.text}"
+            yield _Outcome(each.kind, each.title, "refused", why=why)
+        elif said.text:
+            talk.print(harmless(said.text), style="dim")
+        if said.is_open:
+            # Who judges is away: that is found out once, and not for each of them.
+            wait_s = 0.0
+
+
+def _deleted(client: ControlClient, wanted: Wanted) -> _Outcome:
+    try:
+        client.call("DELETE", *wanted.path)
+    except RefusedError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return _Outcome(wanted.kind, wanted.title, "absent")
+        return _refused(wanted, error)
+    return _Outcome(wanted.kind, wanted.title, "deleted")
+
+
+def _told(fates: Iterator[_Outcome], form: Form | None, *, would: bool = False) -> list[_Outcome]:
+    """Each as it comes, for people; up to the one after which the others are not tried."""
+    told = []
+    for fate in fates:
+        told.append(fate)
+        if form in {None, "table"}:
+            _say(fate, would=would)
+        if fate.ends:
+            break
+    return told
+
+
+def _say(fate: _Outcome, *, would: bool) -> None:
+    is_done = fate.outcome in {"unchanged", "refused", "absent"} or not would
+    said = fate.outcome if is_done else f"would be {fate.outcome}"
+    settings = f": {', '.join(fate.changes)}" if fate.changes else ""
+    out.print(harmless(fate.name), end="  ")
+    out.print(f"{said}{settings}", style=_STYLES.get(fate.outcome, ""))
+    if would:
+        for name, (before, after) in fate.changes.items():
+            out.print(f"    {name}: {_short(before)} -> {_short(after)}")
+    for line in fate.why.split("\n") if fate.why else ():
+        talk.print(f"    {harmless(line)}")
+
+
+def _short(value: Any) -> str:
+    text = harmless(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= _VALUE_CHARS_MAX else f"{text[:_VALUE_CHARS_MAX]}…"
+
+
+def _end(told: list[_Outcome], form: Form | None, *, count: int) -> None:
+    """Say the rest, and end as it went."""
+    refused = {fate.name for fate in told if fate.outcome == "refused"}
+    if form == "name":
+        for fate in told:
+            out.print(harmless(fate.name))
+    elif form in {"json", "yaml"}:
+        last = {fate.name: fate for fate in told}
+        print_data(form, [_shown(fate) for fate in last.values()])
+    if (left := count - len({fate.name for fate in told})) > 0:
+        talk.print(f"{left} more were not tried.")
+    if refused:
+        raise typer.Exit(PARTLY_DONE if len(refused) < len({it.name for it in told}) else 1)
+
+
+def _shown(fate: _Outcome) -> dict[str, Any]:
+    said = asdict(fate)
+    said["changes"] = {
+        name: {"before": before, "after": after} for name, (before, after) in fate.changes.items()
+    }
+    return {name: said[name] for name in ("kind", "name", "outcome", "changes", "why")}

@@ -1,0 +1,86 @@
+"""`hifi export`: writes what a gateway has, in the form in which `hifi apply` takes it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.printing import Form, out, print_data, reader_may_leave, yaml_text
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.config.table import Table
+from shared.runtime.control_client import ControlClient
+
+# Whose it is follows from the key; the others are Hifi's to say, or said by somebody for a while.
+_LEFT_OUT = frozenset(
+    {"tenant", "generation", "resumed_at_ms", "state", "is_paused", "is_disabled"}
+)
+# As they are on the first day: a file is short that says what is different. Of partitions, how
+# many they are is always said, as they can only become more.
+_STREAM, _TABLE, _DESTINATION = (
+    kind.known_fields()
+    for kind in (Stream("x"), Table("x"), Destination("x", "x", "https://x.example"))
+)
+_ALWAYS = frozenset({"name", "stream", "url", "partition_count"})
+
+
+@options.made_of(client=options.control_client, form=options.form)
+def export(
+    streams: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="STREAM",
+            help="Only these, with their destinations and the pipelines that read them.",
+        ),
+    ] = None,
+    *,
+    form: Form | None,
+    client: ControlClient,
+) -> None:
+    """Write the streams, tables, destinations and pipelines there are, for `hifi apply`.
+
+    Of a secret there is a mark: this gateway takes it for the secret that it has, and no other
+    does. Write `{env: VARIABLE}` in its place to have `hifi apply` take it from the environment.
+
+        hifi export > hifi.yaml
+    """
+    found = _of_streams(client, streams) if streams else _all(client)
+    with reader_may_leave():
+        if form == "name":
+            for each in found:
+                out.print(
+                    "/".join(each[part] for part in ("kind", "stream", "name") if part in each)
+                )
+        elif form == "json":
+            print_data(form, [*found])
+        else:
+            for each in found:
+                out.out("---\n" + yaml_text(each).rstrip("\n"), highlight=False)
+
+
+def _all(client: ControlClient) -> Iterator[dict[str, Any]]:
+    for line in client.call("GET", "tables")["tables"]:
+        yield _of("table", client.call("GET", "tables", line["name"]), _TABLE)
+    yield from _of_streams(client, client.call("GET", "streams")["streams"])
+
+
+def _of_streams(client: ControlClient, streams: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for name in streams:
+        yield _of("stream", client.call("GET", "streams", name), _STREAM)
+    for name in streams:
+        answer = client.call("GET", "streams", name, "destinations")
+        for shown in answer["destinations"]:
+            yield _of("destination", shown, _DESTINATION)
+    for line in client.call("GET", "pipelines")["pipelines"]:
+        if line["reads"] in streams:
+            yield _of("pipeline", client.call("GET", "pipelines", line["name"]), {})
+
+
+def _of(kind: str, shown: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    said = {
+        name: value
+        for name, value in shown.items()
+        if name not in _LEFT_OUT and (name in _ALWAYS or usual.get(name) != value)
+    }
+    return {"kind": kind} | said
