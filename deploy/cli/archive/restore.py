@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
@@ -72,10 +73,12 @@ async def _carry_out(kafka: str, restoring: Restoring, there: Found) -> None:
     await _check_target(kafka, restoring.wanted.to_stream, there)
     stop: list[int] = []
     with store_errors(), on_signals(lambda number, _: stop.append(number), signal.SIGINT):
-        async for done in restoring.run():
-            if stop:
-                talk.print(f"Stopped after {done:,}; --id {restoring.wanted.id} goes on from here.")
-                raise typer.Exit(INTERRUPTED)
+        async with aclosing(restoring.run()) as run:
+            async for done in run:
+                if stop:
+                    name = restoring.wanted.id
+                    talk.print(f"Stopped after {done:,}; --id {name} goes on from here.")
+                    raise typer.Exit(INTERRUPTED)
     talk.print(f"Done: {restoring.done:,} of {there.count:,} are there.")
 
 

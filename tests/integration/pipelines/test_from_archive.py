@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -140,9 +141,14 @@ def _kill_while_it_reads(
         return [
             each
             for each in left
-            for where, reach in reaches(hifi.kafka, each).items()
-            if reach.at < min(reach.until, borders[where])
+            if any(
+                reach.at < min(reach.until, borders[where])
+                for where, reach in reaches(hifi.kafka, each).items()
+            )
         ]
+
+    def are_all_reading() -> bool:
+        return reading() == left
 
     while left:
         wait_until(
@@ -151,6 +157,9 @@ def _kill_while_it_reads(
             timeout_s=START_S,
             look_s=0.01,
         )
+        # Those that have started together are cut together.
+        with suppress(AssertionError):
+            wait_until(are_all_reading, what="all of them read", timeout_s=0.5, look_s=0.01)
         hifi.stack.children["pipelines"].kill()
         cut = reading()
         left = [each for each in left if each not in cut]

@@ -3,13 +3,15 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+from deploy.cli.archive import restore
 from deploy.cli.archive.places import StoreError
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
@@ -34,7 +36,10 @@ _AT_MS = 1_767_225_600_000
 
 
 def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
-    tmp_path: Path, jars_cache: Path
+    tmp_path: Path,
+    jars_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder, sink = tmp_path / "kafka", sink_of(tmp_path / "kept")
     topic, archive = stream_topic(sink.id.stream), sink.id
@@ -69,16 +74,44 @@ def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
         asyncio.run(_make_stream(servers, "beside"))
         assert restored(servers, bucket, archive, "beside", restore_id="anew").done == _COUNT
         assert log_of(servers, "beside") == before
+        _check_that_it_is_cut_and_goes_on(servers, tmp_path, archive.stream, monkeypatch, caplog)
         # What fails in the middle fails in a sentence.
         objects = tmp_path / "kept" / archive.objects
         shutil.rmtree(objects)
         objects.touch()
-        (tmp_path / "stores.toml").write_text(f'[here]\nurl = "file://{tmp_path}/kept"\n')
-        (tmp_path / "store-folders").write_text(str(tmp_path))
-        told = ["restore", "--stream", archive.stream, "--data", str(tmp_path), "--kafka", servers]
-        ended = CliRunner().invoke(app, told)
+        ended = _restore(servers, tmp_path, archive.stream)
         assert isinstance(ended.exception, StoreError)
         assert str(ended.exception).startswith("the store here: ")
+
+
+def _check_that_it_is_cut_and_goes_on(
+    servers: str,
+    data: Path,
+    stream: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @contextmanager
+    def ctrl_c(tell: Callable[[int, None], None], *_: int) -> Iterator[None]:
+        tell(signal.SIGINT, None)
+        yield
+
+    (data / "stores.toml").write_text(f'[here]\nurl = "file://{data}/kept"\n')
+    (data / "store-folders").write_text(str(data))
+    asyncio.run(_make_stream(servers, "cut"))
+    with monkeypatch.context() as patched:
+        patched.setattr(restore, "on_signals", ctrl_c)
+        cut = _restore(servers, data, stream, "--to-stream", "cut")
+    assert (cut.exit_code, cut.output.count("Stopped after 2,000;")) == (130, 1), cut.output
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+    ended = _restore(servers, data, stream, "--to-stream", "cut")
+    assert ended.output.endswith(f"Done: {_COUNT:,} of {_COUNT:,} are there.\n")
+    assert log_of(servers, "cut") == log_of(servers, stream)
+
+
+def _restore(servers: str, data: Path, stream: str, *more: str) -> Result:
+    told = ["restore", "--stream", stream, "--data", str(data), "--kafka", servers]
+    return CliRunner().invoke(app, [*told, *more])
 
 
 async def _make_stream(servers: str, name: str) -> None:
