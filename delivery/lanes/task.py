@@ -22,7 +22,8 @@ from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, Ta
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, Worker, worker_of
 from delivery.settling import Block
 from shared.event.record import RecordOut
-from shared.retry.routing import in_sheets
+from shared.proof.receipt import receipt_of_none, without_event
+from shared.retry.routing import in_sheets, route_receipt
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.spark.processor_time import processor_time
@@ -42,6 +43,8 @@ _ROWS_MAX = 10_000
 # What may be sent before the outcomes of what came before it are stored: of single events some
 # hundred, so that none of them waits for Kafka twice.
 _AHEAD_BYTES_MAX = 65_536
+# What is said of offsets that hold none.
+NO_EVENT = "no_event"
 # What follows its log stores so often, all strands of a worker in the same moments: forty of them
 # leave as many small records, which cost Kafka and us more by the request than by the byte.
 _STORE_EVERY_S = 0.025
@@ -184,7 +187,7 @@ class _StrandRun:
 
     async def run(self) -> StrandEnd:
         """Never raises: others share the task."""
-        self._stored = self.span.begin
+        self._stored = self._reached = self.span.begin
         error, is_data_lost = "", False
         try:
             await self._send()
@@ -283,11 +286,18 @@ class _StrandRun:
                 share.done()
         self._event_count += len(rows.records)
         self._block = sending.block
-        if self._block is not None:
-            await self._keep(outcomes, self._block.offset)
-            return False
-        await self._keep(outcomes, shares[-1].reached)
-        return True
+        reached = shares[-1].reached if self._block is None else self._block.offset
+        if shares[-1].reached - self._reached > len(rows.records):
+            outcomes.append(self._of_no_event(rows, reached))
+        await self._keep(outcomes, reached)
+        return self._block is None
+
+    def _of_no_event(self, rows: Fetched, reached: int) -> RecordOut:
+        """Marks of transactions, and what those have taken back: else they would look lost."""
+        offsets = (record.offset for record in rows.records)
+        covered = without_event(rows.where, offsets, (self._reached, reached))
+        to = self.strand.destination
+        return route_receipt(receipt_of_none(to, covered, reason=NO_EVENT, at_ms=now_ms()))
 
     async def _keep(self, outcomes: Sequence[RecordOut], reached: int) -> None:
         """Have it stored: with what else there is by then, after what is being stored now."""

@@ -1,6 +1,5 @@
 """Says what a job has made of the events of a pipeline, and writes it down as receipts. Pure."""
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +12,14 @@ from shared.event.record import KafkaPartition, Position, RecordOut
 from shared.event.topics import RECEIPTS
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
-from shared.proof.receipt import PASSED, Covered, Receipt, ReceiptOutcome, sheets_of
+from shared.proof.receipt import (
+    PASSED,
+    Covered,
+    Receipt,
+    ReceiptOutcome,
+    receipt_of_none,
+    sheets_of,
+)
 
 # Of one receipt, so that a record of them has room for it: 50 bytes each.
 _COVERED_MAX = 2_000
@@ -89,20 +95,8 @@ def owed_from(lane_id: str, position: Position, *, now_ms: int) -> list[RecordOu
 
     Without it, one that has told nothing yet of a Kafka partition would owe what is left there.
     """
-    receipt = Receipt(
-        destination_id=lane_id,
-        outcome=ReceiptOutcome.DELIVERED,
-        reason=_LOST,
-        batch_id=str(uuid.uuid4()),
-        event_count=0,
-        covered=tuple(Covered(*where, at, at) for where, at in position.items()),
-        minutes={},
-        event_time_ms_min=now_ms,
-        accepted_at_ms_min=now_ms,
-        attempt=1,
-        started_at_ms=now_ms,
-        ended_at_ms=now_ms,
-    )
+    covered = (Covered(*where, at, at) for where, at in position.items())
+    receipt = receipt_of_none(lane_id, covered, reason=_LOST, at_ms=now_ms)
     return [RecordOut(RECEIPTS, lane_id.encode(), it) for it in sheets_of([receipt.to_json()])]
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.event.envelope import Envelope
-from shared.event.record import Origin
+from shared.event.record import KafkaPartition, Origin
 from shared.event.times import minute_of
 from shared.proof.last_answer import FailedTry
 from shared.proof.log_buckets import LogBuckets
@@ -157,6 +157,26 @@ def make_receipt(
     )
 
 
+def receipt_of_none(
+    destination_id: str, covered: Iterable[Covered], *, reason: str, at_ms: int
+) -> Receipt:
+    """Of no event: nothing is owed of these offsets."""
+    return Receipt(
+        destination_id=destination_id,
+        outcome=ReceiptOutcome.DELIVERED,
+        reason=reason,
+        batch_id="",
+        event_count=0,
+        covered=tuple(covered),
+        minutes={},
+        event_time_ms_min=at_ms,
+        accepted_at_ms_min=at_ms,
+        attempt=1,
+        started_at_ms=at_ms,
+        ended_at_ms=at_ms,
+    )
+
+
 def sheets_of(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Receipts as records, in their order."""
     sheet: list[bytes] = []
@@ -199,6 +219,21 @@ def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:
     if end > first:
         covered.append(Covered(topic, partition, first, end))
     return tuple(covered)
+
+
+def without_event(
+    where: KafkaPartition, offsets: Iterable[int], span: tuple[int, int]
+) -> Iterator[Covered]:
+    """What of a span [first, end) holds none of these events, which are in their order."""
+    at, end = span
+    for offset in offsets:
+        if offset >= end:
+            break
+        if offset > at:
+            yield Covered(*where, at, offset)
+        at = offset + 1
+    if end > at:
+        yield Covered(*where, at, end)
 
 
 def _minutes(times_ms: Mapping[int, int]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from shared.event.record import Origin
+from shared.event.record import KafkaPartition, Origin
 from shared.event.times import minute_of
 from shared.proof.last_answer import FailedTry
 from shared.proof.receipt import (
@@ -23,6 +23,7 @@ from shared.proof.receipt import (
     make_receipt,
     receipts_of,
     sheets_of,
+    without_event,
 )
 from tests.support.samples import NOW_MS, an_envelope, log_buckets, receipt_of
 
@@ -208,3 +209,16 @@ def test_what_was_sent_beside_an_event_is_its_piece_of_the_batch() -> None:
     assert list(receipt.beside(Origin(topic, 1, 6))) == [(2, 7)]
     assert list(receipt.beside(Origin(topic, 1, 7))) == []
     assert list(structs.replace(receipt, batch_id="").beside(Origin(topic, 1, 6))) == []
+
+
+@given(st.sets(st.integers(0, 30)), st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted))
+def test_what_holds_no_event_is_all_of_a_span_but_its_events(
+    events: set[int], span: list[int]
+) -> None:
+    begin, end = span
+    offsets = sorted(each for each in events if each >= begin)
+    found = list(without_event(KafkaPartition("t", 1), offsets, (begin, end)))
+    assert [each for part in found for each in range(part.first, part.end)] == [
+        each for each in range(begin, end) if each not in events
+    ]
+    assert all(part[:2] == ("t", 1) and part.first < part.end for part in found)

@@ -1,0 +1,49 @@
+"""What transactions leave in a log besides events is no loss of its destinations."""
+
+import asyncio
+
+import pytest
+
+from shared.config.destination import Destination
+from shared.event.envelope import event_headers
+from shared.event.topics import stream_topic
+from shared.runtime.kafka.only_writer import Row, only_writer
+from tests.support.scripted_destination import scripted_destination
+from tests.support.stack_fixtures import RunningHifi
+
+pytestmark = pytest.mark.integration
+
+STREAM = "in-transactions"
+
+
+def test_marks_of_transactions_and_what_they_took_back_are_not_unaccounted(
+    hifi: RunningHifi,
+) -> None:
+    with scripted_destination() as destination:
+        to = Destination(STREAM, "to", destination.url)
+        hifi.add(to, partition_count=1)
+        asyncio.run(_write(hifi.kafka))
+        books = hifi.wait_for_balance(
+            to.id,
+            # Six events, two that were taken back, and four marks.
+            lambda it: it.acked == 12 and it.acked == it.delivered,
+            what="all that stands there is delivered, or was no event",
+        )
+        came = [event["id"] for request in destination.accepted for event in request.events]
+    assert (books.pending, books.unaccounted) == (0, 0)
+    assert came == [f"e{n}" for n in range(6)]
+
+
+async def _write(servers: str) -> None:
+    for number in range(3):
+        async with only_writer(servers, STREAM) as write:
+            await write([_row(f"e{2 * number}"), _row(f"e{2 * number + 1}")])
+            if number == 1:
+                with pytest.raises(TypeError):
+                    await write([_row("no"), _row("nor this"), _row(object())])
+
+
+def _row(name: object) -> Row:
+    headers = event_headers(event_id="e", event_time_ms=1, accepted_at_ms=1)
+    value = b'{"id":"%s"}' % name.encode() if isinstance(name, str) else name
+    return stream_topic(STREAM), None, value, headers  # type: ignore[return-value]
