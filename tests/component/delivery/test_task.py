@@ -24,7 +24,7 @@ from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import LANES, RECEIPTS
 from shared.flow.flow import SendLimits
 from shared.flow.flow_record import open_flow_record
-from shared.proof.receipt import ReceiptOutcome, receipts_of
+from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from tests.support.deliver_runs import QUICK, TOPIC, events, new_folder
@@ -147,38 +147,6 @@ def let_drip(ground: Ground) -> None:
     ground.kafka.make(TOPIC, 1)
     ground.kafka.write(events(6))
     ground.monkeypatch.setattr(task, "_ROWS_MAX", 2)
-
-
-class MarkedLog(KeptLog):
-    """The last that it holds is the mark of a transaction."""
-
-    def _answer(self, where: KafkaPartition, at: int) -> FetchAnswer:
-        answer = super()._answer(where, at)
-        return answer._replace(reached=self._end(where)) if answer.records else answer
-
-    def _end(self, where: KafkaPartition) -> int:
-        return super()._end(where) + 1
-
-
-def test_of_what_holds_no_event_is_told_that_nothing_is_owed(ground: Ground) -> None:
-    ground.kafka = MarkedLog()
-    ground.kafka.make(TOPIC, 1)
-    ground.kafka.write([*events(3), *events(2, first=5)])
-    ground.destination("a")
-    ground.destination("b")
-    ends = ground.run(a=Span(0, 8), b=Span(4, 6))
-    assert {name: (end.at, end.event_count) for name, end in ends.items()} == {
-        "a": (8, 5),
-        "b": (6, 1),
-    }
-    assert (ground.stored("a"), ground.stored("b")) == (set(range(8)), {4, 5})
-    sheets = [row.value for row in ground.outlet.rows if row.topic == RECEIPTS]
-    told = [each for sheet in sheets for each in receipts_of(sheet) if each]
-    assert sum(each.event_count for each in told) == 6
-    nothing = [each for each in told if each.reason == task.NO_EVENT]
-    assert [(each.event_count, each.minutes, each.outcome) for each in nothing] == [
-        (0, {}, ReceiptOutcome.DELIVERED)
-    ] * 2
 
 
 def test_each_mark_comes_after_the_outcomes_of_all_below_it(ground: Ground) -> None:
