@@ -288,16 +288,17 @@ class _StrandRun:
         self._block = sending.block
         reached = shares[-1].reached if self._block is None else self._block.offset
         if shares[-1].reached - self._reached > len(rows.records):
-            outcomes.append(self._of_no_event(rows, reached))
+            outcomes += self._of_no_event(rows, reached)
         await self._keep(outcomes, reached)
         return self._block is None
 
-    def _of_no_event(self, rows: Fetched, reached: int) -> RecordOut:
+    def _of_no_event(self, rows: Fetched, reached: int) -> Iterator[RecordOut]:
         """Marks of transactions, and what those have taken back: else they would look lost."""
         offsets = (record.offset for record in rows.records)
-        covered = without_event(rows.where, offsets, (self._reached, reached))
-        to = self.strand.destination
-        return route_receipt(receipt_of_none(to, covered, reason=NO_EVENT, at_ms=now_ms()))
+        # What lies behind a block is told once that has gone.
+        if covered := tuple(without_event(rows.where, offsets, (self._reached, reached))):
+            to = self.strand.destination
+            yield route_receipt(receipt_of_none(to, covered, reason=NO_EVENT, at_ms=now_ms()))
 
     async def _keep(self, outcomes: Sequence[RecordOut], reached: int) -> None:
         """Have it stored: with what else there is by then, after what is being stored now."""

@@ -49,7 +49,7 @@ def put(
 ) -> None:
     """Keep all events of a stream in a store, from its first that Kafka has.
 
-    It is a pipeline: `hifi pipelines show` tells how it stands, `delete` ends it. What it has
+    It is a pipeline: `hifi pipelines get` tells how it stands, `delete` ends it. What it has
     kept stays.
 
     hifi archive put orders

@@ -11,7 +11,7 @@ from observe.console.page_request import PageRequest
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, Region, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, nothing_yet, pager, section, table
+from observe.console.parts.pieces import choice, code, nothing_yet, pager, section, table
 from shared.config.configuration import Configuration
 from shared.runtime.setup_error import OperatorError
 
@@ -67,11 +67,8 @@ def _choice(picked: Mapping[str, str]) -> Safe:
         return tag("label", f"{label} ", made)
 
     def select(label: str, name: str, values: tuple[str, ...]) -> Safe:
-        options = [
-            tag("option", value or "any", value=value, selected=value == picked.get(name, ""))
-            for value in ("", *values)
-        ]
-        return tag("label", f"{label} ", tag("select", options, name=name))
+        anything = tag("option", "any", value="")
+        return choice(label, name, values, picked.get(name, ""), first=anything)
 
     return form(
         "get",

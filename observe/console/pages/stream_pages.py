@@ -226,7 +226,7 @@ def _settings(stream: Stream | None) -> Safe:
     if stream.partitioning is not None:
         shards = wording.plural(len(stream.partitioning.shards), "shard")
         facts.append(("Laid by", fragment(shards, " of ", code(stream.partitioning.pointer))))
-    shown = fragment(code(f"hifi streams show {stream.name}"), " has all of them.")
+    shown = fragment(code(f"hifi streams get {stream.name}"), " has all of them.")
     return section("Settings", facts_list(facts), tag("p", shown, class_="note"))
 
 

@@ -198,7 +198,7 @@ def test_a_streams_page_has_its_settings(console: RunningConsole, client: httpx.
         "<dd>12</dd>",
         "<code>/user/id</code>",
         "8 characters",
-        "hifi streams show orders",
+        "hifi streams get orders",
     ):
         assert part in page, part
 

@@ -102,5 +102,5 @@ def test_settings_are_shown_and_secrets_are_not() -> None:
     assert "[]" not in page
     # What somebody has set comes first.
     assert page.index("rate_per_s") < page.index("batch_count_max")
-    assert "hifi destinations change orders lake" in page
+    assert "hifi destinations update orders lake" in page
     assert str(settings_section(None)) == ""

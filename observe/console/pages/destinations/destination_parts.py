@@ -57,7 +57,7 @@ def settings_section(configured: Destination | None) -> Safe:
         (name, code(every[name]) if name in chosen else tag("span", every[name], class_="quiet"))
         for name in ordered
     ]
-    change = f"hifi destinations change {configured.stream} {configured.name} --set NAME=VALUE"
+    change = f"hifi destinations update {configured.stream} {configured.name} --set NAME=VALUE"
     return section("Settings", facts_list(facts), tag("p", "Change them: ", code(change)),
                    note="What is grey is as it is for every destination.")  # fmt: skip
 

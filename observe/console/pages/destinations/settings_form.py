@@ -93,7 +93,7 @@ def _settings_form(asked: PageRequest, text: str, version: str) -> FormPage:
         content=(document_field(_LABEL, "settings", text),),
         yes="Change it",
         back=f"/streams/{stream}/{name}",
-        command=f"hifi destinations change {stream} {name} --set NAME=VALUE",
+        command=f"hifi destinations update {stream} {name} --set NAME=VALUE",
         note=" A secret is shown as a mark; left as it is, it stays.",
         hidden={"version": version, "stream": stream, "destination": name},
     )

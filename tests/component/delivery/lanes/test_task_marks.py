@@ -2,6 +2,7 @@
 
 from delivery.lanes import task
 from delivery.lanes.units import Span
+from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS
 from shared.proof.receipt import ReceiptOutcome, receipts_of
@@ -9,6 +10,7 @@ from shared.runtime.kafka.log_client import FetchAnswer
 from tests.component.delivery.test_task import Ground, ground
 from tests.support.deliver_runs import TOPIC, events
 from tests.support.kept_log import KeptLog
+from tests.support.scripted_destination import always
 
 __all__ = ["ground"]
 
@@ -43,3 +45,19 @@ def test_of_what_holds_no_event_is_told_that_nothing_is_owed(ground: Ground) -> 
     assert [(each.event_count, each.minutes, each.outcome) for each in nothing] == [
         (0, {}, ReceiptOutcome.DELIVERED)
     ] * 2
+
+
+def test_what_lies_behind_a_block_is_told_once_that_has_gone(ground: Ground) -> None:
+    ground.kafka = MarkedLog()
+    ground.kafka.make(TOPIC, 1)
+    ground.kafka.write([*events(1), *events(1, first=3)])
+    ground.destination("a", always(503))
+    in_line = Destination("demo", "a", ground.to["a"].url, order="stream")
+    ground.given = {"destinations": {in_line.id: in_line}}
+    ends = ground.run(a=Span(0, 5))
+    assert ends["a"].at == 0
+    assert ends["a"].block is not None
+    receipts = [row for row in ground.outlet.rows if row.topic == RECEIPTS]
+    told = [each for row in receipts for each in receipts_of(row.value) if each]
+    assert all(each.covered for each in told)
+    assert ground.stored("a") <= {0}
