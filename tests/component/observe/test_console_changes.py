@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import select
 import socket
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,7 +25,7 @@ from tests.support.console_fixtures import (
     running_console,
 )
 from tests.support.samples import NOW_MS
-from tests.support.stack_fixtures import wait_until
+from tests.support.stack_fixtures import PATIENCE_S, wait_until
 from tests.unit.flow.test_flow import AWAY, told
 
 
@@ -211,13 +212,16 @@ def test_few_long_forms_are_read_at_a_time(console: RunningConsole, client: http
         f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 30000\r\n\r\n"
     )
     with ExitStack() as slow:
-        for _ in range(2):
-            wire = slow.enter_context(socket.create_connection(("127.0.0.1", console.port)))
+        # Whichever two come first are read; the third is refused at once.
+        wires = [
+            slow.enter_context(socket.create_connection(("127.0.0.1", console.port)))
+            for _ in range(3)
+        ]
+        for wire in wires:
             wire.sendall(head.encode() + b"x" * 20_000)
-        wait_until(
-            lambda: client.post("/destinations/new", data=long).status_code == 503,
-            what="two are read",
-        )
+        (refused, *others), *_ = select.select(wires, (), (), PATIENCE_S)
+        assert (refused.recv(12), others) == (b"HTTP/1.1 503", [])
+        assert client.post("/destinations/new", data=long).status_code == 503
         short = {**long, "settings": "x"}
         assert client.post("/destinations/new", data=short).status_code == 422
     wait_until(
