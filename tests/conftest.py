@@ -1,9 +1,14 @@
 """Gathers the fixtures, each kept in the file that is named after what it starts."""
 
+import functools
 import gc
+import os
+import ssl
 import sys
 from collections.abc import Iterator
+from typing import Any
 
+import httpx
 import pytest
 import structlog
 
@@ -44,6 +49,22 @@ def _jvms_compile_quickly() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clients_share_the_certificates() -> Iterator[None]:
+    """A client of HTTP reads all that the machine trusts: 20 ms, and tests make thousands."""
+    shared = functools.cache(httpx.create_ssl_context)
+
+    def context(*, verify: Any, cert: Any, trust_env: bool) -> ssl.SSLContext:
+        is_told = trust_env and os.environ.keys() & {"SSL_CERT_FILE", "SSL_CERT_DIR"}
+        if verify is True and cert is None and not is_told:
+            return shared()
+        return httpx.create_ssl_context(verify, cert, trust_env)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx._transports.default.create_ssl_context", context)
         yield
 
 

@@ -16,7 +16,6 @@ from gateway.control.requests import PROBLEMS_MEMBER
 from gateway.http.openapi_events import EVENT_SCHEMAS, TEXT, Json, event_paths
 from gateway.http.openapi_rows import ROW_SCHEMAS, row_paths
 from gateway.problems import CATALOGUE, Problem
-from gateway.settings import Settings
 
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
 _PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}
@@ -68,7 +67,7 @@ _STATE_SCHEMA: Json = {
 }
 
 
-def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
+def document(routes: Iterable[BaseRoute], *, asks_for_keys: bool) -> Json:
     """The whole document."""
     whole = get_openapi(
         title="Hifi gateway",
@@ -90,7 +89,7 @@ def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
             _add_problems(path, operation)
             _add_examples(operation, schemas)
     whole["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    whole["security"] = [{"key": []}] if settings.asks_for_keys else []
+    whole["security"] = [{"key": []}] if asks_for_keys else []
     return whole
 
 

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def jars_cache() -> Path:
+def jars_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache with both jar sets in it, fetched once if this machine has none."""
     cache = default_cache()
     ensure_jars("broker", cache=cache)
     ensure_jars("spark", cache=cache)
+    if request.config.getoption("--half") is not None:
+        # No other test need load Spark for this.
+        from tests.support.class_archives import make_class_archives  # noqa: PLC0415
+
+        make_class_archives(cache, tmp_path_factory.mktemp("first-of-all"))
     return cache
 
 

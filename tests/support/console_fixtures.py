@@ -56,6 +56,7 @@ from tests.support.gateway_fixtures import (
     running_gateway,
 )
 from tests.support.pasts import no_past
+from tests.support.quick_server import QuickServer
 
 _START_S = 30.0
 _OFFSETS = itertools.count()
@@ -159,9 +160,12 @@ def _running_console(
             )
 
     thread = threading.Thread(target=serve)
-    thread.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("observe.console.server.HttpServer", QuickServer)
+        thread.start()
+        is_up = started.wait(_START_S)
     try:
-        assert started.wait(_START_S), "the console has not started"
+        assert is_up, "the console has not started"
         yield running
     finally:
         loop.call_soon_threadsafe(stop.set)

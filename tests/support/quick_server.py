@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from shared.runtime.http_server import HttpServer
 
@@ -16,7 +16,7 @@ class QuickServer(HttpServer):
     """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
 
     # What it follows while it serves.
-    followed: Callable[[], AbstractContextManager[None]]
+    followed: Callable[[], AbstractContextManager[None]] = nullcontext
 
     async def main_loop(self) -> None:
         await self.on_tick(0)

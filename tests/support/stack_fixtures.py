@@ -17,11 +17,17 @@ from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
 from observe.lag.live_books import open_books
 from shared.config.access import DEFAULT_TENANT
-from shared.config.configuration import Configuration, RemovedDestination, Stream
+from shared.config.configuration import (
+    Configuration,
+    RemovedDestination,
+    RemovedPipeline,
+    Stream,
+)
 from shared.config.destination import Destination
 from shared.event.topics import DEAD, STREAM_PARTITIONS, stream_and_name, stream_spec
 from shared.proof.balance import Balance
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.installed_functions import install
@@ -82,6 +88,19 @@ class RunningHifi:
                 RemovedDestination(each.stream, each.name, DEFAULT_TENANT, now_ms())
                 for each in self.added
             ]
+            asyncio.run(write_config(self.kafka, gone))
+
+    def remove_pipelines(self) -> None:
+        """All that there are: each takes from the next test, and is planned anew at each start."""
+        known = asyncio.run(read_config(self.kafka))
+        gone = []
+        for name, each in known.pipelines.items():
+            built = known.replacements.get(name)
+            generation = max(each.generation, built.generation if built else 0)
+            keeps = bool(each.kept_shape)
+            where = (name, each.tenant, each.source.stream)
+            gone.append(RemovedPipeline(*where, generation, now_ms(), keeps=keeps))
+        if gone:
             asyncio.run(write_config(self.kafka, gone))
 
     def revive(self, name: str) -> None:
@@ -191,6 +210,7 @@ def hifi(hifi_stack: Stack) -> Iterator[RunningHifi]:
         yield running
     finally:
         running.remove_added()
+        running.remove_pipelines()
 
 
 def fetch(url: str) -> str:

@@ -82,15 +82,7 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     settings.folder.mkdir(parents=True, exist_ok=True)
     cache = settings.cache or default_cache()
     jars = ensure_jars("spark", cache=cache)
-    own_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-    # All our sessions share the archive; a session's folder holds the draft of a new one.
-    archive = ClassArchive(
-        "spark",
-        cache=cache,
-        java=find_java(),
-        jars=[*own_jars, *jars],
-        draft=settings.folder / "classes.jsa",
-    )
+    archive = class_archive(jars, cache=cache, folder=settings.folder)
     # The workers must be the interpreter that has our packages, whatever PATH says.
     os.environ["PYSPARK_PYTHON"] = settings.cluster.python if settings.cluster else sys.executable
     # Spark derives its address from the host name otherwise, which need not resolve.
@@ -116,6 +108,13 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     finally:
         if _stop(session):
             archive.publish()
+
+
+def class_archive(jars: Sequence[Path], *, cache: Path, folder: Path) -> ClassArchive:
+    """All our sessions share it; a session's folder holds the draft of a new one."""
+    own_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    all_jars, draft = [*own_jars, *jars], folder / "classes.jsa"
+    return ClassArchive("spark", cache=cache, java=find_java(), jars=all_jars, draft=draft)
 
 
 def _keep_no_history(session: SparkSession) -> None:

@@ -45,32 +45,37 @@ class AtOnce:
         return sum(late), len(late) - sum(late)
 
 
-def gets_nearly_all(hifi: RunningHifi, server: AtOnce, to: Destination, *, seconds: int) -> None:
-    could = round(seconds * server.limit / ANSWER_S)
-    hifi.add(to)
+def gets_nearly_all(
+    hifi: RunningHifi, stream: str, limit: int, status: int, *, seconds: int, parallel_max: int = 4
+) -> None:
+    """As much as one whose limit we were told: at the same time, on a machine that is as busy."""
+    found, told = AtOnce(limit, status), AtOnce(limit, status)
+    could = round(seconds * limit / ANSWER_S)
     ids = [{"id": f"{number}"} for number in range(could)]
-    for at in range(0, could, 500):
-        assert hifi.post(to.stream, ids[at : at + 500]).status_code == 200
-    wait_until(lambda: bool(server.answers), what="the first request")
-    begun_s = server.answers[0][0]
-    time.sleep(seconds)
-    taken, _ = server.since(begun_s)
-    late_taken, late_refused = server.since(begun_s + FIND_S)
-    assert taken >= 0.8 * could
+    with scripted_destination(found) as one, scripted_destination(told) as other:
+        hifi.add(Destination(stream, "to", one.url, batch_count_max=1, parallel_max=parallel_max))
+        hifi.add(
+            Destination(f"{stream}-told", "to", other.url, batch_count_max=1, parallel_max=limit)
+        )
+        for at in range(0, could, 500):
+            for each in (stream, f"{stream}-told"):
+                assert hifi.post(each, ids[at : at + 500]).status_code == 200
+        wait_until(lambda: bool(found.answers and told.answers), what="the first request of each")
+        begun_s = max(found.answers[0][0], told.answers[0][0])
+        time.sleep(seconds)
+        taken, _ = found.since(begun_s)
+        as_told, _ = told.since(begun_s)
+        late_taken, late_refused = found.since(begun_s + FIND_S)
+    assert as_told >= could / 3, "the machine is too busy to say"
+    assert taken >= 0.85 * as_told
     assert late_refused < 0.05 * (late_taken + late_refused)
 
 
 def test_two_at_once_with_the_usual_settings(hifi: RunningHifi) -> None:
-    server = AtOnce(2, 503)
-    with scripted_destination(server) as destination:
-        to = Destination("two", "to", destination.url, batch_count_max=1)
-        gets_nearly_all(hifi, server, to, seconds=30)
+    gets_nearly_all(hifi, "two", 2, 503, seconds=30)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("status", [429, 503])
 def test_five_at_once_of_sixteen_over_a_minute(hifi: RunningHifi, status: int) -> None:
-    server = AtOnce(5, status)
-    with scripted_destination(server) as destination:
-        to = Destination(f"five{status}", "to", destination.url, batch_count_max=1, parallel_max=16)
-        gets_nearly_all(hifi, server, to, seconds=60)
+    gets_nearly_all(hifi, f"five{status}", 5, status, seconds=60, parallel_max=16)
