@@ -216,7 +216,7 @@ class Views:
         page: Page | None = None
         match path.strip("/").split("/"):
             case [""]:
-                page = overview_page(context, asked)
+                page = overview_page(context, asked, may_change=may_change)
             case ["streams"]:
                 page = streams_page(context, asked, may_change=may_change)
             case ["destinations"]:

@@ -1,29 +1,25 @@
 """The page of one event: found by its id, its way from POST on, and what it says if asked."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import structlog
 from starlette.exceptions import HTTPException
 
+from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest
+from observe.console.pages.event_steps import TrailStep, due_at_ms, steps_of
 from observe.console.pages.resend_form import send_again_form, sent_note
+from observe.console.pages.sent_request import request_note, request_shown
 from observe.console.parts import wording
 from observe.console.parts.json_text import json_lines
 from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, done_note, event_path, facts_list, stream_choice
-from observe.lag.trouble import words_of
-from shared.event.envelope import DEAD_AT, REASON
-from shared.event.record import Origin
-from shared.event.topics import tier_of
 from shared.glossary import STAGE_WORDS
-from shared.proof.last_answer import SHOWN_CHARS_MAX
 from shared.proof.outcome_sets import weight
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Kept
 from shared.retry.dead_letter import REDRIVEN_REASON
-from shared.retry.resend import RESENT_REASON
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 
@@ -33,57 +29,8 @@ log = structlog.get_logger()
 _VALUE_CHARS_MAX = 20_000
 # So many batches that an event was in are told of, the newest first.
 _BATCHES_MAX = 5
-
-
-@dataclass(frozen=True, slots=True)
-class TrailStep:
-    """One thing that happened to an event."""
-
-    at_ms: int
-    node: str
-    kind: str
-    what: str
-    facts: tuple[tuple[str, str], ...] = ()
-
-
-def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
-    """Everything that is known of an event, in the order in which it happened."""
-    envelope = found.envelope
-    stored = "Stored in Kafka, which reported it: the customer was told yes"
-    if found.restored_by:
-        stored = f"Put back out of an archive, by the restore {found.restored_by}"
-    steps = [
-        TrailStep(envelope.accepted_at_ms, "gateway", "neutral", "POST accepted by the gateway"),
-        TrailStep(
-            found.stored_at_ms,
-            "kafka",
-            "neutral",
-            stored,
-            (_place(envelope.origin),),
-        ),
-    ]
-    for receipt in found.trail.receipts:
-        # What came of the last one and what follows from it happened at the same moment.
-        steps += [*_failed_tries(receipt), _attempt(receipt)]
-    delays_s = {tier.name: tier.delay_s for tier in schedule.tiers}
-    for kept in found.trail.retries:
-        delay_s = delays_s.get(tier_of(kept.place.topic), 0.0)
-        due = wording.moment(_due_at_ms(kept, schedule))
-        facts = (_place(kept.place), ("due", due), *_history(kept))
-        steps.append(
-            TrailStep(kept.stored_at_ms, "retrier", "warn",
-                 f"Waits {wording.duration(delay_s)} for its next attempt at"
-                 f" {kept.envelope.destination_id}", facts)
-        )  # fmt: skip
-    for kept in found.trail.dead:
-        reason = _header(kept, REASON)
-        facts = (_place(kept.place), ("died at", _when(_header(kept, DEAD_AT))), *_history(kept))
-        steps.append(
-            TrailStep(kept.stored_at_ms, "retrier", "bad",
-                 f"Dead letter for {kept.envelope.destination_id}: {reason}", facts)
-        )  # fmt: skip
-    # Whatever the clocks of two machines say: nothing is tried before it is stored.
-    return steps[:2] + sorted(steps[2:], key=lambda step: step.at_ms)
+# Of so many attempts the request is shown, the newest.
+_REQUESTS_MAX = 20
 
 
 def now_at(found: FoundEvent, schedule: RetrySchedule) -> list[tuple[str, str]]:
@@ -108,18 +55,11 @@ def _now(receipt: Receipt, kept: Kept | None, schedule: RetrySchedule) -> str:
         return f"{said[receipt.outcome]} at {at}{why}"
     if kept is None:
         return f"waits ({receipt.reason}); when it is tried next could not be read"
-    return f"waits ({receipt.reason}); next attempt at {wording.moment(_due_at_ms(kept, schedule))}"
+    return f"waits ({receipt.reason}); next attempt at {wording.moment(due_at_ms(kept, schedule))}"
 
 
 def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
     return weight(receipt.outcome, receipt.redrive_count), receipt.ended_at_ms
-
-
-def _due_at_ms(kept: Kept, schedule: RetrySchedule) -> int:
-    history = kept.envelope.history
-    not_before_ms = history.not_before_ms if history else 0
-    tier = tier_of(kept.place.topic)
-    return schedule.due_at_ms(tier, kept.stored_at_ms, not_before_ms=not_before_ms)
 
 
 def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
@@ -183,12 +123,12 @@ def found_page(
         for found in result.found:
             payload = _payload(found) if shows_payload else _payload_button(found, asked)
             again = send_again_form(found, asked)
-            content.append(_timeline(found, asked.sources.schedule, again, payload))
+            content.append(_timeline(found, asked, again, payload))
     return still_page("Find an event", "/events", "event", content, status=status)
 
 
-def _timeline(found: FoundEvent, schedule: RetrySchedule, again: Safe, payload: Safe) -> Safe:
-    envelope = found.envelope
+def _timeline(found: FoundEvent, asked: PageRequest, again: Safe, payload: Safe) -> Safe:
+    envelope, schedule = found.envelope, asked.sources.schedule
     facts: list[tuple[str, Child]] = [
         ("Event time", wording.moment(envelope.event_time_ms)),
         ("Accepted at", wording.moment(envelope.accepted_at_ms)),
@@ -199,17 +139,32 @@ def _timeline(found: FoundEvent, schedule: RetrySchedule, again: Safe, payload: 
     if envelope.traceparent:
         facts.append(("Trace", code(envelope.traceparent)))
     steps = steps_of(found, schedule)
+    requests = _requests(steps, asked.context)
     return tag(
         "section",
         tag("h2", "Event ", code(envelope.event_id)),
         facts_list(facts),
         _by_destination(now_at(found, schedule)),
         again,
-        tag("ol", [_step(step, steps[0].at_ms) for step in steps], class_="timeline"),
+        request_note() if requests else NOTHING,
+        tag("ol", [_step(step, steps[0].at_ms, requests.get(nth, NOTHING))
+                   for nth, step in enumerate(steps)], class_="timeline"),
         _rest_note(found),
         batches_of(found),
         payload,
-    )
+    )  # fmt: skip
+
+
+def _requests(steps: Sequence[TrailStep], context: PageContext) -> dict[int, Safe]:
+    """The newest requests, by the step that tells what came of each."""
+    made: dict[int, Safe] = {}
+    for nth in reversed(range(len(steps))):
+        sent = steps[nth].sent
+        # Of one that is removed the settings are gone.
+        to = context.configured(sent.destination_id) if sent else None
+        if sent and to and len(made) < _REQUESTS_MAX:
+            made[nth] = request_shown(sent, to)
+    return made
 
 
 def _rest_note(found: FoundEvent) -> Safe:
@@ -253,7 +208,7 @@ def batches_of(found: FoundEvent) -> Safe:
     return fragment(tag("h3", "Sent together with"), facts_list(list(facts.items())))
 
 
-def _step(step: TrailStep, first_ms: int) -> Safe:
+def _step(step: TrailStep, first_ms: int, request: Safe) -> Safe:
     after = wording.duration((step.at_ms - first_ms) / 1000)
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in step.facts]
     stage = STAGE_WORDS.get(step.node, step.node)
@@ -262,7 +217,7 @@ def _step(step: TrailStep, first_ms: int) -> Safe:
         tag("div", tag("span", wording.moment(step.at_ms), class_="at"),
             tag("span", f"+{after}", class_="after"), class_="when"),
         tag("div", tag("strong", step.what), tag("span", stage, class_="node"),
-            tag("dl", facts) if facts else NOTHING, class_="what"),
+            tag("dl", facts) if facts else NOTHING, request, class_="what"),
         class_=step.kind,
     )  # fmt: skip
 
@@ -314,82 +269,3 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     )
     said = f"Not found since {wording.moment(result.back_to_ms)}: {read}."
     return fragment(tag("p", said, class_="none"), further)
-
-
-def _failed_tries(receipt: Receipt) -> Iterator[TrailStep]:
-    """Each request of a round that was not taken, with what its answer said."""
-    for failed in receipt.failed_tries:
-        answer = failed.text[:SHOWN_CHARS_MAX]
-        facts = (
-            ("status", str(failed.status) if failed.status else "no answer"),
-            ("took", wording.duration(failed.took_ms / 1000)),
-            ("answer" if failed.status else "what happened", answer),
-            *((name, value[:SHOWN_CHARS_MAX]) for name, value in failed.headers.items()),
-            ("batch", receipt.batch_id),
-        )
-        yield TrailStep(
-            failed.at_ms,
-            "destination",
-            "bad",
-            f"Not taken by {receipt.destination_id}: {words_of(failed.reason)}",
-            tuple((name, value) for name, value in facts if value),
-        )
-
-
-def _attempt(receipt: Receipt) -> TrailStep:
-    if receipt.reason == REDRIVEN_REASON:
-        what = f"Sent again to {receipt.destination_id} by a person, out of dead letters"
-        return TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)
-    if receipt.reason == RESENT_REASON:
-        what = f"Sent again to {receipt.destination_id} by a person"
-        return TrailStep(receipt.ended_at_ms, "retrier", "neutral", what)
-    took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
-    whose = receipt.destination_id
-    # What is parked, or refused unseen, has had no request.
-    is_tried = bool(receipt.batch_id)
-    waits = f"Not {'delivered to' if is_tried else 'tried at'} {whose}, to be tried again"
-    what, kind = {
-        ReceiptOutcome.DELIVERED: (f"Delivered to {whose}", "good"),
-        ReceiptOutcome.WAITING: (waits, "warn"),
-        ReceiptOutcome.DEAD: (f"Given up for {whose}", "bad"),
-    }[receipt.outcome]
-    together = wording.plural(receipt.event_count, "event")
-    facts = (
-        [
-            ("attempt", str(receipt.attempt)),
-            ("took", took),
-            ("batch", f"{receipt.batch_id}, {together}"),
-        ]
-        if is_tried
-        else [("together", together)]
-    )
-    if receipt.reason:
-        facts.insert(0, ("reason", receipt.reason))
-    return TrailStep(receipt.ended_at_ms, "destination", kind, what, tuple(facts))
-
-
-def _place(at: Origin) -> tuple[str, str]:
-    return "place", f"{at.topic}, partition {at.partition}, offset {at.offset}"
-
-
-def _history(kept: Kept) -> tuple[tuple[str, str], ...]:
-    history = kept.envelope.history
-    if history is None:
-        return ()
-    status = "" if history.last_status is None else str(history.last_status)
-    pairs = (
-        ("cause", history.cause),
-        ("last status", status),
-        ("last answer", history.last_detail),
-        ("attempts", str(history.attempt_count)),
-        ("given up after", wording.moment(history.deadline_at_ms)),
-    )
-    return tuple((name, value) for name, value in pairs if value)
-
-
-def _header(kept: Kept, name: str) -> str:
-    return kept.headers.get(name, b"").decode(errors="replace")
-
-
-def _when(text: str) -> str:
-    return wording.moment(int(text)) if text.isdecimal() and len(text) < 16 else text  # noqa: PLR2004

@@ -47,7 +47,9 @@ _PATHS = {
 }
 
 
-def overview_page(context: PageContext, asked: Mapping[str, str]) -> Page:
+def overview_page(
+    context: PageContext, asked: Mapping[str, str], *, may_change: bool = False
+) -> Page:
     overview = context.overview
     said = headline(overview)
     ordered = worst_first(overview.takers)
@@ -57,7 +59,7 @@ def overview_page(context: PageContext, asked: Mapping[str, str]) -> Page:
         status=f"{overview.verdict.value}: {said}",
         regions=(
             Region("headline", _hero(context, said)),
-            Region("streams", _streams(context, ordered)),
+            Region("streams", _streams(context, ordered, may_change=may_change)),
             Region("removed", _removed(overview.removed)),
             Region("unknown", _unknown(overview.unknown)),
             Region("pictures", pictures_section(ordered, context, "/", asked)),
@@ -167,12 +169,14 @@ def _hero(context: PageContext, said: str) -> Safe:
     )  # fmt: skip
 
 
-def _streams(context: PageContext, ordered: Sequence[DestinationView]) -> Safe:
+def _streams(context: PageContext, ordered: Sequence[DestinationView], *, may_change: bool) -> Safe:
     overview = context.overview
     streams = overview.streams
     # What has not been read yet may well be there.
-    is_first = is_first_use(overview) and not overview.problem
-    steps = first_steps(overview, has_key=bool(context.configuration.keys)) if is_first else NOTHING
+    steps = NOTHING
+    if is_first_use(overview) and not overview.problem:
+        has_key = bool(context.configuration.keys)
+        steps = first_steps(overview, has_key=has_key, may_change=may_change)
     if not streams:
         return steps or section("Streams", nothing_yet("No stream is known yet."))
     taken = {view.stream for view in ordered}

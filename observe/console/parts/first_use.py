@@ -18,6 +18,8 @@ class _Step:
     says: str
     command: str
     is_done: bool
+    # Where a form does it, for whoever may.
+    form: tuple[str, str] | None = None
 
 
 def is_first_use(overview: Overview) -> bool:
@@ -27,8 +29,8 @@ def is_first_use(overview: Overview) -> bool:
     return not (has_arrived or overview.removed or sent > _ACKED_MAX)
 
 
-def first_steps(overview: Overview, *, has_key: bool) -> Safe:
-    """Each step with a command that can be pasted as it is; those that are done say so."""
+def first_steps(overview: Overview, *, has_key: bool, may_change: bool) -> Safe:
+    """Each step with a form and a command that can be pasted; those that are done say so."""
     stream = overview.streams[0].name if overview.streams else "orders"
     steps = (
         _Step(
@@ -38,12 +40,14 @@ def first_steps(overview: Overview, *, has_key: bool) -> Safe:
             "export HIFI_API_KEY=$(HIFI_API_KEY=$(cat data/operator-key)"
             " hifi keys create root --scope admin)",
             is_done=has_key,
+            form=("New key …", "/keys/new"),
         ),
         _Step(
             "A stream",
             "A named flow of events.",
             f"hifi streams put {stream}",
             is_done=bool(overview.streams),
+            form=("New stream …", "/streams:new"),
         ),
         _Step(
             "A destination",
@@ -51,6 +55,7 @@ def first_steps(overview: Overview, *, has_key: bool) -> Safe:
             " everything.",
             f"hifi destinations put {stream} shop {_SAMPLE}",
             is_done=bool(overview.destinations),
+            form=("New destination …", f"/destinations/new?stream={stream}&destination=shop"),
         ),
         _Step(
             "An event",
@@ -65,13 +70,18 @@ def first_steps(overview: Overview, *, has_key: bool) -> Safe:
             is_done=False,
         ),
     )
-    return section("First steps", tag("ol", [_shown(step) for step in steps], class_="first"))
+    shown = [_shown(step, may_change=may_change) for step in steps]
+    return section("First steps", tag("ol", shown, class_="first"))
 
 
-def _shown(step: _Step) -> Safe:
+def _shown(step: _Step, *, may_change: bool) -> Safe:
     title: list[Child] = [tag("strong", step.title)]
     if step.is_done:
         title.append(tag("span", " done", class_="good"))
     code = tag("code", step.command)
     command = tag("pre", code, tabindex="0", role="region", aria_label=step.title)
-    return tag("li", tag("p", title), tag("p", step.says, class_="quiet"), command)
+    says: list[Child] = [step.says]
+    if step.form and may_change:
+        name, path = step.form
+        says += [" ", tag("a", name, href=path)]
+    return tag("li", tag("p", title), tag("p", says, class_="quiet"), command)

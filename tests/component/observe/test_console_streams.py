@@ -241,11 +241,16 @@ def test_an_empty_console_leads_to_the_first_event(
     ):
         assert command in page, command
     assert "done</span>" not in page
+    # Each form is there, and knows what the step before has made.
+    for name in ("/keys/new", "/streams:new", "/destinations/new?stream=orders&destination=shop"):
+        assert name in links_of(page)
+        assert client.get(name).status_code == 200
     console.show(replace(shown, streams=unwanted("clicks")))
     page = client.get("/").text
     # The stream, and the event that is in it.
     assert page.count("done</span>") == 2
     assert "hifi destinations put clicks shop" in page
+    assert "/destinations/new?stream=clicks&destination=shop" in links_of(page)
     with browser.page() as tab:
         tab.open(console.url)
         assert tab.run("document.querySelectorAll('.first li').length") == 5
@@ -254,3 +259,15 @@ def test_an_empty_console_leads_to_the_first_event(
         assert tab.complaints() == []
     console.show(replace(shown, streams=(), problem="nothing has been read yet"))
     assert "hifi streams put" not in client.get("/").text
+
+
+def test_who_may_not_make_anything_is_led_to_no_form() -> None:
+    with running_console("keys") as running:
+        reader, text = make_key("reader", "read")
+        configure(running, reader)
+        running.show(replace(overview(), streams=()))
+        with httpx.Client(base_url=running.url) as visitor:
+            sign_in(visitor, text)
+            page = visitor.get("/").text
+    assert "hifi streams put orders" in page
+    assert not {each for each in links_of(page) if "new" in each}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.local.cluster import Cluster
-from observe.console.pages.event_page import steps_of
+from observe.console.pages.event_steps import steps_of
 from shared.event.envelope import Envelope, History, event_headers
 from shared.event.places import Places
 from shared.event.record import Origin, RecordOut

@@ -1,0 +1,145 @@
+"""Shows the request of an attempt, made anew of its receipt and of its destination's settings.
+
+What was sent is not kept. The page says so, and what cannot be known of it any more.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from observe.console.parts.markup import Safe, tag
+from observe.console.parts.wording import plural
+from shared.config.credentials import Basic, Bearer, OAuth2
+from shared.config.destination import BodyFormat, Destination
+from shared.proof.receipt import Receipt, ReceiptOutcome
+
+MASK = "(masked)"
+# Those of the destination's own that are named, and so much of each.
+HEADERS_MAX, VALUE_CHARS_MAX = 10, 100
+_URL_CHARS_MAX = 300
+# Somebody may have put a secret where everybody can read it.
+_LIKE_A_SECRET = re.compile(r"auth|cookie|key|passw|secret|session|signature|token", re.IGNORECASE)
+# The type of its body, and what is in it.
+_BODIES: dict[BodyFormat, tuple[str, str]] = {
+    "json": ("application/json", "a JSON array of {}"),
+    "cloudevents": ("application/cloudevents-batch+json", "a JSON array of {} as CloudEvents"),
+    "ndjson": ("application/x-ndjson", "a line for each of {}"),
+    "single": ("application/json", "{} by itself"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """What a receipt tells of one of the requests of its round."""
+
+    destination_id: str
+    batch_id: str
+    event_count: int
+    attempt: int
+    # The first of the round is 1.
+    try_number: int
+    started_at_ms: int
+
+    @classmethod
+    def of_failed(cls, receipt: Receipt, nth: int) -> "SentRequest":
+        failed = receipt.failed_tries[nth]
+        return cls._of(receipt, nth + 1, failed.at_ms - failed.took_ms)
+
+    @classmethod
+    def of_last(cls, receipt: Receipt) -> "SentRequest | None":
+        """None of what had no request, or whose request is among the failed ones."""
+        count = len(receipt.failed_tries)
+        if not receipt.batch_id or (count and receipt.outcome is not ReceiptOutcome.DELIVERED):
+            return None
+        return cls._of(receipt, count + 1, receipt.started_at_ms)
+
+    @classmethod
+    def _of(cls, receipt: Receipt, try_number: int, started_at_ms: int) -> "SentRequest":
+        return cls(
+            receipt.destination_id,
+            receipt.batch_id,
+            receipt.event_count,
+            receipt.attempt,
+            try_number,
+            started_at_ms,
+        )
+
+
+def request_shown(sent: SentRequest, to: Destination) -> Safe:
+    """Its line, its headers, and what its body was; behind a word that opens it."""
+    lines = [
+        f"POST {shown_url(to.url)}",
+        *(f"{name}: {value}" for name, value in headers(sent, to)),
+    ]
+    return tag(
+        "details",
+        tag("summary", "The request"),
+        tag("pre", tag("code", "\n".join(lines)), tabindex="0", role="region",
+            aria_label=f"Request {sent.try_number} of attempt {sent.attempt} at {to.id}"),
+        tag("p", f"Body: {_body(sent, to)}.", class_="quiet"),
+        class_="request",
+    )  # fmt: skip
+
+
+def request_note() -> Safe:
+    """What those who read the requests have to know."""
+    says = (
+        "What was sent is not kept: requests are shown as they are made of the receipt and of the"
+        " destination's settings by now. If these were changed since, it was sent otherwise. Of a"
+        " batch whose events fared differently, or that was halved, webhook-id, hifi-events,"
+        " hifi-attempt and hifi-try are those of the receipt. Whether it was labelled"
+        " hifi-maybe-duplicate, hifi-replay or hifi-restored is not known."
+    )
+    return tag("p", says, class_="quiet")
+
+
+def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
+    """Those that are known of it, in the order in which they are sent; secrets are masked."""
+    yield "host", urlsplit(to.url).netloc.rpartition("@")[2]
+    match to.auth:
+        case Basic():
+            yield "authorization", f"Basic {MASK}"
+        case Bearer() | OAuth2():
+            yield "authorization", f"Bearer {MASK}"
+        case None if "@" in urlsplit(to.url).netloc:
+            yield "authorization", f"Basic {MASK}"
+    own = [*to.headers.items(), *((name, MASK) for name in to.secret_headers)]
+    for name, value in own[:HEADERS_MAX]:
+        yield name, MASK if _LIKE_A_SECRET.search(name) else value[:VALUE_CHARS_MAX]
+    if len(own) > HEADERS_MAX:
+        yield "...", f"{plural(len(own) - HEADERS_MAX, 'header')} more of its settings"
+    yield "content-type", _BODIES[to.body_format][0]
+    if not any(name.lower() == "user-agent" for name, _ in own):
+        yield "user-agent", "hifi"
+    yield "webhook-id", sent.batch_id
+    yield "webhook-timestamp", str(sent.started_at_ms // 1000)
+    yield "hifi-stream", to.stream
+    yield "hifi-events", str(sent.event_count)
+    yield "hifi-attempt", str(sent.attempt)
+    if sent.try_number > 1:
+        yield "hifi-try", str(sent.try_number)
+    if to.compression != "none":
+        yield "content-encoding", to.compression
+    if to.signing_secrets:
+        yield "webhook-signature", MASK
+
+
+def shown_url(url: str) -> str:
+    """Without user, password and the values of its query."""
+    parts = urlsplit(url)
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    # A query without names may be a secret as a whole.
+    masked = "&".join(f"{name}={MASK}" for name in names) if "=" in parts.query else MASK
+    host = parts.netloc.rpartition("@")[2]
+    shown = urlunsplit((parts.scheme, host, parts.path, masked if parts.query else "", ""))
+    return shown if len(shown) <= _URL_CHARS_MAX else shown[:_URL_CHARS_MAX] + "\u2026"
+
+
+def _body(sent: SentRequest, to: Destination) -> str:
+    said = _BODIES[to.body_format][1].format(plural(sent.event_count, "event"))
+    if sent.event_count > 1:
+        said += ", this one among them"
+    if to.fields:
+        said += ", only the members " + ", ".join(to.fields)[:VALUE_CHARS_MAX]
+    return said if to.compression == "none" else f"{said}, packed by {to.compression}"
