@@ -12,7 +12,7 @@ _TESTS = Path(__file__).parents[1]
 _SECOND = {
     *(
         _TESTS / "component" / room
-        for room in ("chaos", "clients", "delivery", "deploy", "loadtests", "retrier")
+        for room in ("chaos", "clients", "delivery", "deploy", "loadtests")
     ),
     *(_TESTS / kind for kind in ("contract", "integration")),
 }
