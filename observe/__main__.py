@@ -17,6 +17,8 @@ from observe.lag.kafka_health import watch_kafka
 from observe.lag.recorder import Recorder
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
+from observe.notify.channels import Channels, read_channels
+from observe.notify.notifier import Notifier
 from observe.series.series import Series
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.config.pipeline_state import PipelineStates, with_state
@@ -50,6 +52,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
     # What is wrong with a key, or a cluster's name, is said at the start, also by who stands by.
     _ = settings.signing_key, settings.cluster
+    channels = read_channels(settings.notifications_file)
     stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
     feed, states, standings = ConfigFeed(kafka), StateFeed(kafka), _standings(kafka)
@@ -85,8 +88,9 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     log.info("service.started", metrics_port=settings.metrics_port)
     auditor = Auditor(settings, audit_status, lambda: feed.configuration, health, index.take_logged)
     # Without an audit one of them still has the figures.
-    work = auditor.run if settings.is_audit_on else asyncio.Event().wait
-    active = ActiveObserver(kafka, work, lease_s=settings.lease_s)
+    audit = auditor.run if settings.is_audit_on else asyncio.Event().wait
+    notifier = _notifier(channels, settings, sampler, feed, states)
+    active = ActiveObserver(kafka, audit, notifier.run, lease_s=settings.lease_s)
     audit_status.is_elsewhere = lambda: active.stands_by
     parts = [
         taking_part := asyncio.create_task(active.run(stop), name="audit"),
@@ -127,6 +131,22 @@ def _serve_metrics(
         setting="HIFI_OBSERVE_METRICS_PORT",
         pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
         queries={PLACES_PATH: index.page},
+    )
+
+
+def _notifier(
+    channels: Channels,
+    settings: ObserveSettings,
+    sampler: Sampler,
+    feed: ConfigFeed,
+    states: StateFeed,
+) -> Notifier:
+    return Notifier(
+        channels,
+        settings.folder,
+        lambda: sampler.overview,
+        lambda: feed.configuration,
+        lambda: states.flows,
     )
 
 

@@ -12,10 +12,10 @@ from shared.runtime.kafka.leases.member import LeaseMember
 
 
 class ActiveObserver:
-    """Does `work`, which goes on until it is cancelled, while the lease is ours."""
+    """Does each `work`, which goes on until it is cancelled, while the lease is ours."""
 
     def __init__(
-        self, bootstrap_servers: str, work: Callable[[], Awaitable[object]], *, lease_s: float
+        self, bootstrap_servers: str, *work: Callable[[], Awaitable[object]], lease_s: float
     ) -> None:
         self._work = work
         self._member = LeaseMember(
@@ -52,4 +52,13 @@ class ActiveObserver:
 
     async def _do(self) -> None:
         async with self._one_at_a_time:
-            await self._work()
+            try:
+                async with asyncio.TaskGroup() as parts:
+                    for work in self._work:
+                        parts.create_task(_until_over(work))
+            except ExceptionGroup as died:
+                raise died.exceptions[0] from None
+
+
+async def _until_over(work: Callable[[], Awaitable[object]]) -> None:
+    await work()

@@ -71,6 +71,8 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings):
     # What is not settled so long after that raises an alarm: longer than a lane's restart.
     blind_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
+    # The channels that are told of trouble (docs/notifications.md); none: nobody is.
+    notifications_file: Path | None = None
     # Who runs the audit and is silent for so long has it taken over by another observer: half of
     # the minute within which that is promised. Kafka's own least is 6 s.
     lease_s: float = Field(default=SESSION_S, ge=6, le=45)

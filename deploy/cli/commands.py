@@ -38,6 +38,10 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.gateway:gateway",
             "Run the gateway with so many workers; HIFI_GATEWAY_... are its settings.",
         ),
+        "notifications": (
+            "deploy.cli.control.notifications:notifications",
+            "Check a file of channels that are told of trouble, and with --test write to each.",
+        ),
         "status": (
             "deploy.cli.status:status",
             "Show which services are up, how each destination is, and what became of every event.",

@@ -1,0 +1,123 @@
+"""Finds what is worth a message now: destinations in trouble, losses, and that nobody looks."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from shared.config.configuration import Configuration
+from shared.config.destination import Destination
+from shared.flow.failing import WARN_AT, failing_part
+from shared.flow.flow_record import FlowRecord
+from shared.proof.overview import DestinationView, Overview, StreamVerdict
+
+# As deploy/alerts judges: the second of three warnings, and the limit for blind minutes.
+_SOON_AT = WARN_AT[1]
+_BEHIND_S_MAX = 600
+# What a person has done needs no message to them.
+_BY_A_PERSON = "disabled"
+
+
+class Concern(Enum):
+    """What a notice may be about; a channel may ask for some of them only."""
+
+    FAILING = "failing"
+    HELD = "held"
+    SOON_DISABLED = "soon_disabled"
+    LOSS = "loss"
+    LAG = "lag"
+    # The operator's matter alone.
+    NO_AUDIT = "no_audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that is the matter, with all that a message says of it."""
+
+    concern: Concern
+    # A page of docs/runbooks, and the alert of that name.
+    runbook: str
+    # How long it has to hold before anybody is told: as long as the alert waits.
+    holds_s: float
+    says: str
+    # Empty: it is about Hifi as a whole, and the operator's.
+    destination_id: str = ""
+    tenant: str = ""
+    waiting: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.runbook} {self.destination_id}"
+
+    @property
+    def path(self) -> str:
+        """Its page of the console."""
+        return f"/streams/{self.destination_id}" if self.destination_id else "/"
+
+
+# The alert of each word, what that is about, and for how long the alert waits.
+_OF_VERDICTS: Mapping[StreamVerdict, tuple[Concern, str, float]] = {
+    StreamVerdict.FAILING: (Concern.FAILING, "HifiDestinationFailing", 300),
+    StreamVerdict.REJECTING: (Concern.FAILING, "HifiDestinationRejecting", 60),
+    StreamVerdict.HELD: (Concern.HELD, "HifiDestinationHeld", 0),
+    StreamVerdict.DISABLED: (Concern.HELD, "HifiDestinationHeld", 0),
+    StreamVerdict.SLOW: (Concern.LAG, "HifiDestinationSlow", 900),
+    StreamVerdict.THROTTLED: (Concern.LAG, "HifiDestinationThrottled", 900),
+    StreamVerdict.STALLED: (Concern.LAG, "HifiStreamStopped", 120),
+    StreamVerdict.LOSING: (Concern.LOSS, "HifiLoss", 0),
+}
+
+
+def notices_of(
+    overview: Overview,
+    configuration: Configuration,
+    flows: Mapping[str, FlowRecord],
+    *,
+    now_ms: int,
+) -> list[Notice]:
+    """All that is the matter now; nothing is known while the overview has a problem itself."""
+    found = [*_of_the_audit(overview)]
+    for view in overview.destinations:
+        to = configuration.destinations.get(view.destination_id)
+        if to is not None:
+            tenant = configuration.tenant_of(view.stream)
+            found += _of(view, to, tenant, flows.get(to.id), now_ms=now_ms)
+    return found
+
+
+def untold_of(overview: Overview) -> set[str]:
+    """Destinations of which it cannot be told now whether what was the matter still is."""
+    unknown = StreamVerdict.CANNOT_TELL
+    return {view.destination_id for view in overview.destinations if view.verdict is unknown}
+
+
+def _of(
+    view: DestinationView, to: Destination, tenant: str, record: FlowRecord | None, *, now_ms: int
+) -> Iterator[Notice]:
+    def notice(topic: Concern, runbook: str, holds_s: float, says: str) -> Notice:
+        waiting = view.backlog_events
+        return Notice(topic, runbook, holds_s, says, to.id, tenant, waiting)
+
+    if view.verdict is StreamVerdict.CANNOT_TELL:
+        # Whose fault it is nobody knows yet; most often that of who runs Hifi.
+        says = f"it cannot be told whether it is complete: {view.reason}"
+        yield Notice(Concern.NO_AUDIT, "HifiCannotTell", 600, says, to.id)
+    of_verdict = _OF_VERDICTS.get(view.verdict)
+    is_late = view.verdict is not StreamVerdict.SLOW or view.cause != "slow_answers"
+    if of_verdict is not None and is_late and view.cause != _BY_A_PERSON:
+        yield notice(*of_verdict, f"{view.verdict.value}: {view.reason}")
+    if view.balance.unaccounted:
+        says = f"{view.balance.unaccounted:,} events have no outcome: a loss until explained"
+        yield notice(Concern.LOSS, "HifiUnaccounted", 120, says)
+    if record is None or to.is_disabled or view.verdict is StreamVerdict.DISABLED:
+        return
+    part = failing_part(record.flow, disable_after_s=to.disable_after_s, now_ms=now_ms)
+    if part >= _SOON_AT:
+        left_h = (1 - part) * to.disable_after_s / 3600
+        says = f"it has taken nothing for long and will be disabled in {left_h:,.0f} h"
+        yield notice(Concern.SOON_DISABLED, "HifiDestinationWillBeDisabled", 0, says)
+
+
+def _of_the_audit(overview: Overview) -> Iterator[Notice]:
+    if overview.audit.behind_s > _BEHIND_S_MAX and not overview.audit.is_elsewhere:
+        says = f"nobody checks for losses: {overview.audit.problem or 'the audit is behind'}"
+        yield Notice(Concern.NO_AUDIT, "HifiAuditBehind", 300, says)

@@ -1,0 +1,275 @@
+"""Channels over real HTTP: signed, digested, asked again, each by itself, and told once."""
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import wraps
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+from typer.testing import CliRunner
+
+from deploy.cli.commands import app
+from observe.notify import notifier as notifying
+from observe.notify.channels import Channel, Channels
+from observe.notify.notifier import FILE, Notifier
+from observe.notify.sending import post
+from shared.config.addresses import Address
+from shared.config.configuration import Configuration, Stream
+from shared.config.destination import Destination
+from shared.proof.overview import AuditHealth, Overview, StreamVerdict, StreamView
+from shared.runtime.clock import now_ms
+from shared.runtime.resolver import Resolver
+from tests.support.console_fixtures import destination_view
+from tests.support.scripted_destination import Reply, ScriptedDestination, always, in_turn
+from tests.support.scripted_destination import scripted_destination as scripted
+
+SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        asyncio.run(test(*given, **named))
+
+    return run
+
+
+class Hifi:
+    """Two tenants with destinations that are as a test says."""
+
+    def __init__(self, count: int = 2) -> None:
+        self.verdict = StreamVerdict.HELD
+        self.problem = ""
+        self.looks = 0
+        self.streams = ["orders", "ledger"]
+        self.count = count
+
+    def overview(self) -> Overview:
+        self.looks += 1
+        views = []
+        for name in self.streams:
+            to = [
+                replace(
+                    destination_view(name, f"to-{at}", at_ms=now_ms()),
+                    verdict=self.verdict,
+                    reason="it answered 401 to all",
+                )
+                for at in range(self.count)
+            ]
+            views.append(StreamView(name, self.verdict, "", 0, None, tuple(to)))
+        audit = AuditHealth(last_run_ms=1, problem="")
+        return Overview(now_ms(), tuple(views), audit, self.problem)
+
+    def configuration(self) -> Configuration:
+        to = [
+            Destination(stream=stream, name=f"to-{at}", url="https://a.example/")
+            for stream in self.streams
+            for at in range(self.count)
+        ]
+        streams = {
+            "orders": Stream(name="orders", tenant="shop"),
+            "ledger": Stream(name="ledger", tenant="bank"),
+        }
+        return Configuration(streams=streams, destinations={each.id: each for each in to})
+
+
+def webhook(name: str, at: ScriptedDestination | str, tenant: str = "") -> Channel:
+    url = at if isinstance(at, str) else at.url
+    return Channel(
+        name=name, kind="webhook", url=url, secret=SECRET, tenant=tenant, allow_private=True
+    )
+
+
+@asynccontextmanager
+async def running(hifi: Hifi, folder: Path, *channels: Channel) -> AsyncIterator[None]:
+    notifier = Notifier(
+        Channels(console="https://hifi.example", channels=channels),
+        folder,
+        hifi.overview,
+        hifi.configuration,
+        dict,
+        pause_s=0.1,
+        look_s=0.02,
+    )
+    task = asyncio.create_task(notifier.run())
+    try:
+        yield
+    finally:
+        assert not task.done() or task.result() is None
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(at: ScriptedDestination, count: int) -> None:
+    came = await asyncio.to_thread(at.wait_for, lambda: len(at.accepted) >= count, timeout_s=20)
+    assert came, f"{len(at.requests)} requests"
+
+
+async def until_written(at: ScriptedDestination, folder: Path) -> None:
+    def is_written() -> bool:
+        file = folder / FILE
+        return file.exists() and b'"is_told":true' in file.read_bytes()
+
+    assert await asyncio.to_thread(at.wait_for, is_written, timeout_s=20)
+
+
+def named(at: ScriptedDestination, number: int, part: str) -> Sequence[str]:
+    return [
+        f"{it['stream']}/{it['destination']}" for it in json.loads(at.accepted[number].body)[part]
+    ]
+
+
+@in_a_loop
+async def test_a_tenant_hears_of_its_own_only_signed_and_told_once(tmp_path: Path) -> None:
+    hifi = Hifi()
+    with scripted() as shop, scripted() as ops:
+        channels = (webhook("shop", shop, "shop"), webhook("ops", ops))
+        async with running(hifi, tmp_path, *channels):
+            await until(shop, 1)
+            await until(ops, 1)
+            await until_written(shop, tmp_path)
+            await until_written(ops, tmp_path)
+        assert named(shop, 0, "begun") == ["orders/to-0", "orders/to-1"]
+        assert len(named(ops, 0, "begun")) == 4
+        request = shop.accepted[0]
+        said = Webhook(SECRET).verify(request.body, request.headers)["begun"][0]
+        assert said["says"] == "HELD: it answered 401 to all"
+        assert said["console"] == "https://hifi.example/streams/orders/to-0"
+        assert said["runbook"].endswith("HifiDestinationHeld.md")
+        assert said["waiting_events"] == 40
+        assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+        assert SECRET not in (tmp_path / FILE).read_text()
+        # After a restart only what is new is told.
+        hifi.count = 3
+        async with running(hifi, tmp_path, *channels):
+            await until(shop, 2)
+        assert named(shop, 1, "begun") == ["orders/to-2"]
+
+
+@in_a_loop
+async def test_that_it_is_over_is_told_but_not_while_nobody_can_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("observe.notify.told.OVER_AFTER_S", 0.3)
+    hifi = Hifi(count=1)
+    with scripted() as shop:
+        async with running(hifi, tmp_path, webhook("shop", shop, "shop")):
+            await until(shop, 1)
+            hifi.problem, hifi.verdict = "Kafka cannot be read", StreamVerdict.OK
+            looks = hifi.looks + 30
+            assert await asyncio.to_thread(shop.wait_for, lambda: hifi.looks >= looks, timeout_s=20)
+            assert len(shop.requests) == 1
+            hifi.problem = ""
+            await until(shop, 2)
+        assert named(shop, 1, "over") == ["orders/to-0"]
+
+
+@in_a_loop
+async def test_a_channel_that_takes_nothing_is_asked_again_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "_AGAIN_S_MIN", 0.05)
+    with scripted(in_turn(503, 302, 200)) as bad, scripted() as good:
+        async with running(Hifi(), tmp_path, webhook("bad", bad), webhook("good", good)):
+            await until(good, 1)
+            await until(bad, 1)
+        assert len(bad.requests) == 3
+        ids = {request.headers["webhook-id"] for request in bad.requests}
+        assert len(ids) == 1
+        assert len(good.requests) == 1
+
+
+@in_a_loop
+async def test_what_was_due_is_told_after_a_restart(tmp_path: Path) -> None:
+    hifi = Hifi(count=1)
+    with scripted(always(500)) as down:
+        async with running(hifi, tmp_path, webhook("shop", down, "shop")):
+            await asyncio.to_thread(down.wait_for, lambda: bool(down.requests), timeout_s=20)
+    with scripted() as up:
+        async with running(hifi, tmp_path, webhook("shop", up, "shop")):
+            await until(up, 1)
+        assert up.accepted[0].headers["webhook-id"] == down.requests[0].headers["webhook-id"]
+
+
+@in_a_loop
+async def test_a_file_that_is_none_of_ours_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("{")
+    with scripted() as shop:
+        async with running(Hifi(), tmp_path, webhook("shop", shop)):
+            await until(shop, 1)
+
+
+def names(address: str) -> Resolver:
+    def look_up(_: str) -> list[Address]:
+        return [ip_address(address)]
+
+    return Resolver(look_up)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1"])
+@in_a_loop
+async def test_a_name_that_leads_to_our_own_network_is_refused(address: str) -> None:
+    with scripted() as inside:
+        port = inside.url.rpartition(":")[2]
+        channel = webhook("a", f"http://a.example:{port}").model_copy(
+            update={"allow_private": False}
+        )
+        wrong = await post(
+            channel, b"{}", message_id="ntf_1", now_ms=now_ms(), resolver=names(address)
+        )
+        assert wrong == "nothing is sent to such an address"
+        assert not inside.requests
+
+
+@in_a_loop
+async def test_slack_gets_text_and_no_answer_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted() as slack:
+        channel = Channel(name="ops", kind="slack", url=slack.url, allow_private=True)
+        async with running(Hifi(), tmp_path, channel):
+            await until(slack, 1)
+        body = json.loads(slack.accepted[0].body)
+        assert set(body) == {"text"}
+        first, second, *_ = body["text"].splitlines()
+        assert first == "*Hifi: 4 things need a look*"
+        assert "<https://hifi.example/streams/ledger/to-0|console>" in second
+        assert slack.accepted[0].headers["content-type"] == "application/json"
+    monkeypatch.setattr("observe.notify.sending._WITHIN_S", 0.2)
+    with scripted(lambda *_: Reply(delay_s=0.6)) as slow:
+        wrong = await post(
+            webhook("a", slow),
+            b"{}",
+            message_id="ntf_1",
+            now_ms=now_ms(),
+            resolver=Resolver(),
+        )
+        assert wrong == "no answer in 0.2 s"
+
+
+def test_the_command_tries_each_channel(tmp_path: Path) -> None:
+    file = tmp_path / "n.toml"
+    with scripted() as good, scripted(always(404)) as gone:
+        text = ""
+        for name, at in (("good", good), ("gone", gone)):
+            text += f'[[channels]]\nname = "{name}"\nkind = "slack"\nurl = "{at.url}"\n'
+            text += "allow_private = true\n"
+        file.write_text(text)
+        assert CliRunner().invoke(app, ["notifications", str(file)]).exit_code == 0
+        assert not good.requests
+        ran = CliRunner().invoke(app, ["notifications", str(file), "--test"])
+        assert "good: slack of the operator" in ran.output
+        assert "it answered 404" in " ".join(ran.output.split())
+        assert good.url not in ran.output
+        assert ran.exit_code
+        one = ["notifications", str(file), "--test", "--channel", "good"]
+        assert CliRunner().invoke(app, one).exit_code == 0
+        assert len(good.accepted) == 2
