@@ -26,7 +26,7 @@ from tests.support.config_records import write_config
 from tests.support.gateway_process import running
 
 _ROUNDS, _DURATION_S = 5, 4.0
-_KINDS = ("raw", "dicts", "texts", "spool")
+_KINDS = ("raw", "dicts", "texts", "spool", "msgspec")
 _STREAM = "bench"
 
 
@@ -76,9 +76,8 @@ def _print(found: dict[str, list[dict[str, float]]]) -> None:
         for kind in _KINDS[1:]
     }
     result: dict[str, Any] = {
-        "send_ratio": round(ratios["dicts"], 3),
-        "send_ratio_texts": round(ratios["texts"], 3),
-        "send_ratio_spool": round(ratios["spool"], 3),
+        "send_ratio": round(ratios.pop("dicts"), 3),
+        **{f"send_ratio_{kind}": round(ratio, 3) for kind, ratio in ratios.items()},
         "errors": int(sum(each["errors"] for runs in found.values() for each in runs)),
         **{f"{kind}_events_per_s": round(statistics.median(each)) for kind, each in rates.items()},
         "batch": BATCH,

@@ -1,7 +1,8 @@
 """One sender that sends as fast as it may for some seconds: `KIND URL STREAM SECONDS` (client.py).
 
 raw: threads that post ready-made bodies by the standard library's client, and read the answers.
-dicts, texts: the client for Python, given dicts, or JSON; spool: dicts through a spool.
+dicts, texts: the client for Python, given dicts, or JSON; spool: dicts through a spool; msgspec:
+dicts that this library writes.
 """
 
 import http.client
@@ -12,6 +13,8 @@ import threading
 import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 from benchmarks.events import event
 from hifi_client import Fate, Sender, Sent
@@ -77,6 +80,7 @@ def _client(kind: str, url: str, stream: str, *, until_s: float) -> Load:
             parallel_max=PARALLEL,
             memory_bytes_max=_AHEAD_BYTES,
             spool=folder if kind == "spool" else None,
+            encode=msgspec.json.encode if kind == "msgspec" else None,
         )
         while time.perf_counter() < until_s:
             for one in given:

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 
+import msgspec
 import pytest
 
 from gateway.publish.report import Fate as Reported
@@ -58,6 +60,16 @@ def test_two_lines_send(publisher: FakePublisher, gateway: RunningGateway) -> No
     hifi.close()
     assert [event.value for event in publisher.stored(stream_topic(STREAM))] == [
         b'{"id":"a","price":5}'
+    ]
+
+
+def test_a_sender_writes_json_with_what_it_is_given(
+    publisher: FakePublisher, gateway: RunningGateway
+) -> None:
+    with Sender(gateway.url, "orders", encode=msgspec.json.encode) as hifi:
+        hifi.send({"id": "a", "of": date(2026, 1, 2)})
+    assert [event.value for event in publisher.stored(stream_topic(STREAM))] == [
+        b'{"id":"a","of":"2026-01-02"}'
     ]
 
 

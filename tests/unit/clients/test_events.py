@@ -2,11 +2,12 @@
 
 import json
 import os
+from datetime import date
 
 import pytest
 
 from hifi_client import NotAnEventError
-from hifi_client.sending.events import EVENT_BYTES_MAX, id_of, line_of
+from hifi_client.sending.events import EVENT_BYTES_MAX, id_of, line_of, unbroken
 
 
 def test_an_event_without_an_id_gets_one_that_nobody_else_has() -> None:
@@ -52,6 +53,7 @@ def test_line_breaks_between_tokens_become_blanks() -> None:
         "[1]",
         "nonsense",
         '{"n": NaN}',
+        b'{"n": "\xff"}',
         "[" * 100_000,
         {"n": float("nan")},
         {"n": object()},
@@ -63,3 +65,12 @@ def test_line_breaks_between_tokens_become_blanks() -> None:
 def test_what_is_no_event_is_refused_in_a_sentence(event: dict[str, object] | str) -> None:
     with pytest.raises(NotAnEventError, match=r"^[A-Z].*[.:]"):
         line_of(event)
+
+
+def test_what_writes_json_may_be_somebody_elses() -> None:
+    spread = unbroken(lambda members: json.dumps(members, indent=1, default=str))
+    name, line = line_of({"id": "a", "of": date(2026, 1, 2)}, encode=spread)
+    assert (name, json.loads(line)) == ("a", {"id": "a", "of": "2026-01-02"})
+    assert b"\n" not in line
+    with pytest.raises(NotAnEventError, match="cannot be written as JSON"):
+        line_of({"n": 1}, encode=unbroken(lambda members: members["nothing"]))

@@ -14,7 +14,7 @@ EVENT_OVERHEAD_BYTES = 64
 class Batch:
     """Events that go together, and where each of them stands in the fates of all."""
 
-    __slots__ = ("born_s", "charged_bytes", "fates", "line_bytes", "lines", "places")
+    __slots__ = ("born_s", "fates", "line_bytes", "lines", "places", "sure_bytes")
 
     def __init__(
         self, lines: list[bytes], fates: Fates, *, born_s: float, places: list[int] | None = None
@@ -24,8 +24,14 @@ class Batch:
         self.born_s = born_s
         # None: the events stand as they do in the fates.
         self.places = places
+        # With the break behind each.
         self.line_bytes = 0
-        self.charged_bytes = 0
+        # Up to here there is room for certain, for the batch and in memory.
+        self.sure_bytes = 0
+
+    @property
+    def charged_bytes(self) -> int:
+        return self.line_bytes + len(self.lines) * (EVENT_OVERHEAD_BYTES - 1)
 
     def place(self, nth: int) -> int:
         return nth if self.places is None else self.places[nth]
@@ -50,38 +56,27 @@ class Buffer:
         self._is_ready, self._has_room = threading.Condition(lock), threading.Condition(lock)
         self._open: Batch | None = None
         self._sealed: deque[Batch] = deque()
-        # Of all events here and under way.
+        # Of all events here and under way, but for the open batch.
         self._bytes = 0
         self._waiting = 0
         self._is_flushing = self._is_closed = False
 
     @property
     def held_bytes(self) -> int:
-        return self._bytes
+        with self._lock:
+            return self._held()
 
     def put(self, line: bytes, *, wait_s: float | None) -> tuple[Fates, int]:
         """Where the event stands. Waits for room, for ever if `wait_s` is None."""
-        cost = len(line) + EVENT_OVERHEAD_BYTES
+        size = len(line) + 1
         with self._lock:
-            if self._bytes + cost > self._bytes_max and self._bytes:
-                self._wait_for_room(cost, wait_s)
-            if self._is_closed:
-                raise ClosedError(
-                    "The sender is closed, or was begun before this process was forked: make"
-                    " another one."
-                )
             batch = self._open
-            if batch is not None and batch.line_bytes + len(line) > self._batch_bytes_max:
-                self._seal()
-                batch = None
-            if batch is None:
-                batch = self._open = Batch([], Fates(), born_s=time.monotonic())
-                self._is_ready.notify()
-            nth = len(batch.lines)
-            batch.lines.append(line)
-            batch.line_bytes += len(line) + 1
-            batch.charged_bytes += cost
-            self._bytes += cost
+            if batch is None or batch.line_bytes + size > batch.sure_bytes:
+                batch = self._roomy(size, wait_s)
+            lines = batch.lines
+            nth = len(lines)
+            lines.append(line)
+            batch.line_bytes += size
             if nth + 1 >= self._count_max or batch.line_bytes >= self._batch_bytes_max:
                 self._seal()
             return batch.fates, nth
@@ -126,11 +121,36 @@ class Buffer:
         """Nothing is put any more; what is here can be taken."""
         with self._lock:
             self._is_closed = self._is_flushing = True
+            if self._open is not None:
+                self._open.sure_bytes = 0
             self._is_ready.notify_all()
             self._has_room.notify_all()
 
+    def _held(self) -> int:
+        return self._bytes + (0 if self._open is None else self._open.charged_bytes)
+
+    def _roomy(self, size: int, wait_s: float | None) -> Batch:
+        """The batch for a line, once there is room; what need not be asked for each event."""
+        self._wait_for_room(size - 1 + EVENT_OVERHEAD_BYTES, wait_s)
+        if self._is_closed:
+            raise ClosedError(
+                "The sender is closed, or was begun before this process was forked: make"
+                " another one."
+            )
+        batch = self._open
+        if batch is not None and batch.line_bytes + size - 1 > self._batch_bytes_max:
+            self._seal()
+            batch = None
+        if batch is None:
+            batch = self._open = Batch([], Fates(), born_s=time.monotonic())
+            self._is_ready.notify()
+        room = self._bytes_max - self._bytes - self._count_max * EVENT_OVERHEAD_BYTES
+        batch.sure_bytes = min(self._batch_bytes_max, room)
+        return batch
+
     def _seal(self) -> None:
         assert self._open is not None, "there is one to be sealed"
+        self._bytes += self._open.charged_bytes
         self._sealed.append(self._open)
         self._open = None
         self._is_ready.notify()
@@ -139,11 +159,11 @@ class Buffer:
         until_s = None if wait_s is None else time.monotonic() + wait_s
         self._waiting += 1
         try:
-            while self._bytes and self._bytes + cost > self._bytes_max and not self._is_closed:
+            while (held := self._held()) and held + cost > self._bytes_max and not self._is_closed:
                 left_s = None if until_s is None else until_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise FullError(
-                        f"{self._bytes:,} bytes of events wait to be sent, and that is as much as"
+                        f"{held:,} bytes of events wait to be sent, and that is as much as"
                         f" memory may hold ({self._bytes_max:,}): send slower, or wait longer."
                     )
                 self._has_room.wait(left_s)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from hifi_client.errors import NotAnEventError
 
 Given: TypeAlias = Mapping[str, Any] | str | bytes
+Encode: TypeAlias = Callable[[dict[str, Any]], bytes]
 
 # What the gateway takes of one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
 EVENT_BYTES_MAX = 1_000_000
@@ -19,7 +20,7 @@ def _cannot(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
-def _encoder() -> Callable[[Any], str]:
+def _encoder() -> Encode:
     """What writes JSON. The standard library makes an encoder for each call; one does for all."""
     plain = json.JSONEncoder(
         ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_cannot
@@ -28,14 +29,14 @@ def _encoder() -> Callable[[Any], str]:
         make, texts = (vars(json.encoder)[name] for name in ("c_make_encoder", "encode_basestring"))
         kept = make(None, _cannot, texts, None, ":", ",", False, False, False)
         if "".join(kept({"a": [1, "b"]}, 0)) == '{"a":[1,"b"]}':
-            return lambda members: "".join(kept(members, 0))
+            return lambda members: "".join(kept(members, 0)).encode()
     except (KeyError, TypeError):
         # Another Python than the usual one.
         pass
-    return plain.encode
+    return lambda members: plain.encode(members).encode()
 
 
-_encode = _encoder()
+written = _encoder()
 
 
 class _Ids:
@@ -58,35 +59,43 @@ if hasattr(os, "register_at_fork"):
 
 
 def line_of(
-    event: Given, *, event_id: str | None = None, key: str | None = None
+    event: Given,
+    *,
+    event_id: str | None = None,
+    key: str | None = None,
+    encode: Encode = written,
 ) -> tuple[str, bytes]:
     """The event's id and its line; what is given as text keeps its bytes, but for line breaks."""
     # Asked first, as it nearly always is one, and asking an abstract class takes longer.
     is_given = type(event) is dict or isinstance(event, Mapping)
     members: Mapping[str, Any] = event if is_given else _read(event)  # type: ignore[assignment, arg-type]
     added: dict[str, Any] = {}
+    found: Any
     if event_id is not None:
-        added["id"] = event_id
-    elif (given := members.get("id")) is None:
-        added["id"] = _ids.new()
-    elif not isinstance(given, str):
-        raise NotAnEventError(f"The id of an event is a text, not {given!r:.100}.")
+        found = added["id"] = event_id
+    elif (found := members.get("id")) is None:
+        found = added["id"] = _ids.new()
+    elif not isinstance(found, str):
+        raise NotAnEventError(f"The id of an event is a text, not {found!r:.100}.")
     if key is not None:
         added["partitionkey"] = key
-    if added or is_given:
-        line = _encoded({**members, **added} if added else members)
+    if added:
+        line = _encoded({**members, **added}, encode)
+    elif is_given:
+        line = _encoded(members, encode)
     else:
-        assert isinstance(event, str | bytes), "it was read"
-        line = event if isinstance(event, bytes) else event.encode()
-        if b"\n" in line or b"\r" in line:
-            # JSON has them between its tokens only.
-            line = line.replace(b"\n", b" ").replace(b"\r", b" ")
+        line = _unbroken(event)  # type: ignore[arg-type]
     if len(line) > EVENT_BYTES_MAX:
         raise NotAnEventError(
             f"The event has {len(line):,} bytes and an event may have {EVENT_BYTES_MAX:,}:"
             " send less, or where the rest is to be found."
         )
-    return added.get("id") or members["id"], line
+    return found, line
+
+
+def unbroken(encode: Callable[[dict[str, Any]], bytes | str]) -> Encode:
+    """An encoder of somebody else's as one for `line_of`."""
+    return lambda members: _unbroken(encode(members))
 
 
 def id_of(line: bytes) -> str:
@@ -94,9 +103,17 @@ def id_of(line: bytes) -> str:
     return str(json.loads(line)["id"])
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not in the JSON standard")
+
+
+# The standard library makes one of these for each call, too.
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+
+
 def _read(text: str | bytes) -> dict[str, Any]:
     try:
-        members = json.loads(text, parse_constant=_refuse)
+        members = _decoder.decode(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as error:
         raise NotAnEventError(f"This is not JSON ({error}): {text!r:.100}") from error
     if not isinstance(members, dict):
@@ -104,12 +121,17 @@ def _read(text: str | bytes) -> dict[str, Any]:
     return members
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not in the JSON standard")
-
-
-def _encoded(members: Mapping[str, Any]) -> bytes:
+def _encoded(members: Mapping[str, Any], encode: Encode) -> bytes:
     try:
-        return _encode(members if isinstance(members, dict) else dict(members)).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+        return encode(members if isinstance(members, dict) else dict(members))
+    # Each encoder has errors of its own.
+    except Exception as error:
         raise NotAnEventError(f"This cannot be written as JSON ({error}).") from error
+
+
+def _unbroken(text: str | bytes) -> bytes:
+    line = text if isinstance(text, bytes) else text.encode()
+    if b"\n" in line or b"\r" in line:
+        # JSON has them between its tokens only.
+        line = line.replace(b"\n", b" ").replace(b"\r", b" ")
+    return line

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeAlias
 from hifi_client.errors import ClosedError, GatewayError, SetupError
 from hifi_client.sending.buffer import Buffer
 from hifi_client.sending.connection import read_target
-from hifi_client.sending.events import Given, line_of
+from hifi_client.sending.events import Given, line_of, unbroken, written
 from hifi_client.sending.fates import Outcome, Sent
 from hifi_client.sending.posting import Poster, Posts
 
@@ -35,6 +35,8 @@ class Options:
     key: str | None = None
     # Whether requests are signed with it (keys that must sign).
     is_signing: bool = False
+    # What writes a dict as JSON in place of the standard library, such as orjson.dumps.
+    encode: Callable[[dict[str, Any]], bytes | str] | None = None
     # 'gzip', 'zstd' or None.
     compression: str | None = None
     # A batch goes when it has so many events or bytes, or is so old.
@@ -98,6 +100,8 @@ class Sender:
             linger_s=chosen.linger_s,
             bytes_max=chosen.memory_bytes_max,
         )
+        self._wait_s = None if chosen.when_full == "block" else 0.0
+        self._encode = written if chosen.encode is None else unbroken(chosen.encode)
         self._starting = threading.Lock()
         self._posts: Posts | None = None
         self._is_closed = False
@@ -111,8 +115,7 @@ class Sender:
         `key` orders: events of one key lie in one Kafka partition (`partitionkey` of the event).
         Waits while memory is full, or raises FullError, as `when_full` says.
         """
-        wait_s = None if self.options.when_full == "block" else 0.0
-        return self.send_within(wait_s, event, event_id=event_id, key=key)
+        return self.send_within(self._wait_s, event, event_id=event_id, key=key)
 
     def send_within(
         self,
@@ -125,7 +128,7 @@ class Sender:
         """As `send`, but wait no longer than this for room (None: for ever)."""
         if self._posts is None:
             self._start()
-        found_id, line = line_of(event, event_id=event_id, key=key)
+        found_id, line = line_of(event, event_id=event_id, key=key, encode=self._encode)
         fates, nth = self._buffer.put(line, wait_s=wait_s)
         return Sent(found_id, fates, nth)
 
