@@ -53,6 +53,8 @@ def test_line_breaks_between_tokens_become_blanks() -> None:
         "[1]",
         "nonsense",
         '{"n": NaN}',
+        '{"n": 1} {"n": 2}',
+        "",
         b'{"n": "\xff"}',
         "[" * 100_000,
         {"n": float("nan")},

@@ -113,10 +113,11 @@ _decoder = json.JSONDecoder(parse_constant=_refuse)
 
 def _read(text: str | bytes) -> dict[str, Any]:
     try:
-        members = _decoder.decode(text if isinstance(text, str) else text.decode())
+        given = (text if isinstance(text, str) else text.decode()).strip(" \t\r\n")
+        members, end = _decoder.raw_decode(given)
     except (ValueError, RecursionError) as error:
         raise NotAnEventError(f"This is not JSON ({error}): {text!r:.100}") from error
-    if not isinstance(members, dict):
+    if not isinstance(members, dict) or end < len(given):
         raise NotAnEventError(f"An event is a JSON object, and this is none: {text!r:.100}")
     return members
 
