@@ -1,7 +1,7 @@
 """One request to the console: who sent it, what it says, and what there is to answer it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -24,6 +24,7 @@ from shared.config.pipeline import Pipeline
 from shared.event.topics import destination_id
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import SearchResult
+from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 
 # 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
 _LOOK_S = 0.05
@@ -43,6 +44,8 @@ class EventFinder(Protocol):
         before_ms: int | None = None,
         destination_ids: Collection[str] = (),
     ) -> SearchResult: ...
+
+    async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId: ...
 
 
 @dataclass(frozen=True, slots=True)

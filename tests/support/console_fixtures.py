@@ -21,7 +21,9 @@ from shared.config.access import ApiKey
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope
+from shared.event.places import Places
 from shared.event.record import Origin
+from shared.event.topics import stream_topic
 from shared.flow.flow_record import FlowRecord
 from shared.proof.balance import Balance
 from shared.proof.last_answer import FailedTry
@@ -45,6 +47,7 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import Letter
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
+from shared.runtime.kafka.lookup.streams_with_id import PlacesOf, StreamsWithId, streams_with_id
 from tests.support.browser import MISSING, Browser, chromium
 from tests.support.fake_publisher import FakePublisher
 from tests.support.fake_store import FakeStore
@@ -69,6 +72,9 @@ class GivenEvents:
     found: dict[tuple[str, str], FoundEvent] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     destination_ids: Collection[str] = ()
+    has_index: bool = True
+    # What the index says; otherwise that it has what is given.
+    places: PlacesOf | None = None
 
     async def find(
         self,
@@ -83,6 +89,14 @@ class GivenEvents:
         self.asked.append((stream, event_id))
         found = self.found.get((stream, event_id))
         return SearchResult((found,) if found else (), records_read=7)
+
+    async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId:
+        places = (self.places or self._places) if self.has_index else None
+        return streams_with_id(places, streams, event_id)
+
+    def _places(self, topic: str, event_id: str) -> Places:
+        has = any((stream_topic(stream), event_id) == (topic, it) for stream, it in self.found)
+        return Places(((0, 1, 2),) if has else ())
 
 
 @dataclass

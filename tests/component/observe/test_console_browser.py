@@ -46,6 +46,7 @@ PAGES = [
 # Also what is refused, and what asks for a key.
 FURTHER_PAGES = [
     "/events",
+    "/events?id=nowhere",
     "/pipelines",
     "/streams/orders/lake?range=6h&table=lag",
     "/destinations/new?stream=orders",

@@ -19,6 +19,7 @@ from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topics, stream_topi
 from shared.proof.acked import AckedRequest
 from shared.proof.trail import Trail
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.lookup.streams_with_id import PlacesOf, StreamsWithId, streams_with_id
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 # How many records a step back takes from each Kafka partition: a fetch or two.
@@ -91,14 +92,16 @@ class _Walk:
 class EventSearch:
     """Looks for events with a consumer of its own for each search, which belongs to no group."""
 
-    def __init__(
-        self, bootstrap_servers: str, places: Callable[[str, str], Places] | None = None
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, places: PlacesOf | None = None) -> None:
         self._bootstrap_servers = bootstrap_servers
-        # What an index has of the id of an event in a topic.
         self._places = places
         # One at a time: a search reads as fast as it can.
         self._turn = asyncio.Lock()
+
+    async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId:
+        """Which of these streams the index has the id of."""
+        async with self._turn:
+            return await asyncio.to_thread(streams_with_id, self._places, streams, event_id)
 
     async def find(
         self,

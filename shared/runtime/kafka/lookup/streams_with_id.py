@@ -1,0 +1,45 @@
+"""Asks an index which of many streams have an event of an id."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shared.event.places import Places
+from shared.event.topics import stream_topic
+
+# What an index has of the id of an event in a topic.
+PlacesOf: TypeAlias = Callable[[str, str], Places]
+# Many streams may have the same id: so many are told of at a time, and looked for so long.
+STREAMS_MAX, _LOOK_S_MAX = 50, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsWithId:
+    """In which streams an index has an id. The log says whether it is so."""
+
+    streams: tuple[str, ...] = ()
+    # It was asked of so many of them, from the first on.
+    asked_count: int = 0
+    has_index: bool = True
+    # There may be more that it has not read of yet.
+    index_is_behind: bool = False
+
+
+def streams_with_id(
+    places: PlacesOf | None, streams: Sequence[str], event_id: str
+) -> StreamsWithId:
+    """Those of these streams; as many are asked of as time allows, one at least."""
+    if places is None:
+        return StreamsWithId(has_index=False)
+    until_s = time.monotonic() + _LOOK_S_MAX
+    found: list[str] = []
+    is_behind, asked_count = False, 0
+    for stream in streams:
+        told = places(stream_topic(stream), event_id)
+        asked_count += 1
+        is_behind = is_behind or told.is_behind
+        found += [stream] if told.stretches else []
+        if len(found) == STREAMS_MAX or time.monotonic() > until_s:
+            break
+    return StreamsWithId(tuple(found), asked_count, index_is_behind=is_behind)
