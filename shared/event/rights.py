@@ -95,8 +95,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         # told to the other gateways.
         *_both(CONFIG, CHANGES, REDRIVEN, REQUESTS, SHARES),
         *_write(PROBE),
-        # Whether a pipeline runs, as whoever runs it tells; and what was restored.
-        *_read(PIPELINES, RESTORES),
+        # Whether a pipeline runs, as whoever runs it tells; what was restored; and what was signed.
+        *_read(PIPELINES, RESTORES, STATEMENTS),
         # How long they keep something is asked when a stream is removed; and that a dead letter
         # was sent again is in a receipt.
         *(

@@ -41,6 +41,7 @@ def test_all_rights_are_about_what_is_ours_but_to_see_how_full_the_disks_are() -
         (RECEIPTS, "Write", {"gateway", "delivery", "retrier", "pipelines"}),
         (CONFIG, "Read", {"gateway", "delivery", "retrier", "pipelines", "observe"}),
         (STATEMENTS, "Write", {"observe"}),
+        (STATEMENTS, "Read", {"observe", "gateway"}),
         (stream_topic("orders"), "Delete", set()),
         (lane_group("orders/to"), "Read", {"delivery", "retrier", "pipelines"}),
         (lease_group("retrier"), "Read", {"delivery", "retrier", "pipelines", "observe"}),
