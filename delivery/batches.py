@@ -81,6 +81,10 @@ class FreshBatch:
         assert is_plain(destination), "other destinations get their events opened"
         return self.columns.json_body(self.first, self.end)
 
+    def traceparents(self) -> Iterator[str]:
+        """Those of its events."""
+        return self.columns.traceparents(self.first, self.end)
+
     def tried(self) -> Sequence[Tried]:
         envelopes = self.columns.envelopes(self.first, self.end)
         return [Tried(envelope, self.history) for envelope in envelopes]
@@ -116,6 +120,10 @@ class TriedBatch:
     def body(self, destination: Destination) -> bytes:
         envelopes = [tried.envelope for tried in self.events]
         return join_body(envelopes, destination.body_format, fields=destination.fields)
+
+    def traceparents(self) -> Iterator[str]:
+        """Those of its events."""
+        return filter(None, [tried.envelope.traceparent for tried in self.events])
 
     def tried(self) -> Sequence[Tried]:
         return self.events

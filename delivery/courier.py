@@ -10,6 +10,7 @@ from msgspec import structs
 
 from delivery.attempt_log import AttemptLog
 from delivery.batches import CONTENT_TYPES, Batch, batch_id
+from delivery.http.attempt_spans import AttemptSpans
 from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
@@ -86,6 +87,8 @@ class Courier:
     patience_s: float | None = None
     # What leaves later may be sent by somebody else, too.
     ours_until_ms: float = math.inf
+    # None: nobody wants traces.
+    spans: AttemptSpans | None = None
 
     async def attempt(
         self, destination: Destination, batch: Batch, *, earlier_tries: int = 0
@@ -131,6 +134,9 @@ class Courier:
             waited_ms,
         )
         self.log.note(destination.id, sent.attempt, sent.verdict, batch_id=name)
+        if self.spans is not None:
+            traces, came = batch.traceparents(), (sent.verdict, sent.attempt)
+            self.spans.note(destination, traces, *came, latency_ms=latency_ms, headers=headers)
         return sent
 
     def _is_late(self) -> bool:

@@ -4,7 +4,7 @@ Almost every event is delivered at the first try. All that is needed of it then 
 for the receipt, three numbers. The envelopes of events that fail are made when they fail.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Protocol
@@ -98,6 +98,13 @@ class EventColumns:
         else:
             covered = cover([(*self.fetched.where, offset) for offset in offsets])
         return Facts(covered, self.event_times_ms[first:end], self.accepted_ats_ms[first:end])
+
+    def traceparents(self, first: int, end: int) -> Iterator[str]:
+        """Those that these events have, one after the other, each once."""
+        records = self.fetched.records[first:end]
+        # All that a record has after the three headers that each has.
+        raw = dict.fromkeys(header[1] or b"" for each in records for header in each.headers[3:])
+        return filter(None, map(trace_of, raw))
 
     def envelopes(self, first: int, end: int) -> list[Envelope]:
         """What `open_stream_record` makes of each of these events."""

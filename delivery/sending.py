@@ -20,6 +20,7 @@ from delivery.attempt_log import AttemptLog
 from delivery.courier import Courier
 from delivery.dispatcher import Dispatcher
 from delivery.flow_store import Calm, FlowStore, Permits
+from delivery.http.attempt_spans import AttemptSpans
 from delivery.http.sender import Sender
 from delivery.opening import Opened, Rows, open_retries, open_stream
 from delivery.outcomes import outcomes_of_unsent
@@ -33,6 +34,7 @@ from shared.retry.routing import route_state
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import SecretSettings
+from shared.runtime.tracing.settings import OtlpSettings
 
 Tell: TypeAlias = Callable[[Sequence[RecordOut]], Awaitable[None]]
 
@@ -97,6 +99,8 @@ class Worker:
         box = SecretSettings().secret_box
         self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
+        exporter = OtlpSettings().exporter("hifi-delivery")
+        self.spans = None if exporter is None else AttemptSpans(exporter)
         # The spread of delays, and names of tasks, need no secrecy.
         self.dice = random.Random()  # noqa: S311
         self._stores: dict[Path, FlowStore] = {}
@@ -138,7 +142,12 @@ class Sending:
         self._worker = worker
         self._store = worker.store(plan)
         self._courier = Courier(
-            worker.sender, worker.log, plan.clock, plan.patience_s, plan.ours_until_ms
+            worker.sender,
+            worker.log,
+            plan.clock,
+            plan.patience_s,
+            plan.ours_until_ms,
+            worker.spans,
         )
         # Begun when there is something to send: reading and opening it is not the destinations'.
         self._box_end_s: float | None = None

@@ -45,6 +45,10 @@ from shared.config.access import Tenant
 from shared.event.topics import stream_topic
 from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
 from shared.runtime.metrics import Metrics
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.intake.request_spans import RequestSpans
 
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
@@ -69,6 +73,8 @@ class Ingest:
         ledger: AckLedger | None = None,
         spool: Spool | None = None,
     ) -> None:
+        # Set by whoever wants requests traced.
+        self.spans: RequestSpans | None = None
         self._publisher = publisher
         self._schemas = schemas
         self._ledger = ledger
@@ -125,10 +131,8 @@ class Ingest:
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
         stream = caller.stream(arrival.stream, self._config.configuration)
-        options, trace = (
-            RequestOptions(),
-            admission.traceparent(arrival.headers.get(b"traceparent")),
-        )
+        trace = admission.traceparent(arrival.headers.get(b"traceparent"))
+        options = RequestOptions()
         return Ingestion(arrival.request_id, caller, stream, Format.JSON, options, trace, now_ms)
 
     async def _serve(
@@ -144,7 +148,11 @@ class Ingest:
         try:
             caller.check("write", origin=arrival.headers.get(b"origin"))
             ingestion = read_head(arrival, caller, now_ms)
-            given = await self._read_and_store(arrival, ingestion, tenant, limits)
+            if self.spans is None:
+                given = await self._read_and_store(arrival, ingestion, tenant, limits)
+            else:
+                work = self._read_and_store(arrival, ingestion, tenant, limits)
+                given = await ingestion.traced(self.spans, work)
         except Problem as problem:
             problem.headers += self._quotas.headers(tenant, now_s=monotonic())
             raise
@@ -208,6 +216,8 @@ class Ingest:
             return False
         whose = writer.caller, writer.stream, head.body_format, head.options, head.traceparent
         ingestion = Ingestion(request_id, *whose, now_ms)
+        if self.spans is not None:
+            ingestion.trace(self.spans)
         posted = Posted(ingestion, writer.tenant, len(body), monotonic(), tell)
         try:
             self._post(posted, body, head.headers.get(b"hifi-signature"))
@@ -253,6 +263,7 @@ class Ingest:
             if reports:
                 name = ingestion.stream.name
                 self._tally.acknowledged(name, monotonic() - posted.begun_s)
+                ingestion.told(reports)
                 self._note(ingestion, stream_topic(name), parsed, reports)
             given = _as_wished(self._conclude(ingestion, parsed, reports), ingestion.options)
         except Problem as problem:
@@ -263,6 +274,8 @@ class Ingest:
 
     def _end(self, posted: Posted, given: Answer) -> None:
         ingestion, tenant, now_s = posted.ingestion, posted.tenant, monotonic()
+        if ingestion.span is not None:
+            ingestion.span.end(given.status, event_count=ingestion.event_count)
         if posted.is_held:
             posted.is_held = False
             self._byte_budget.leave(posted.byte_count, tenant=ingestion.caller.tenant)
@@ -344,6 +357,8 @@ class Ingest:
         if parsed is None:
             parsed = read_events(spans, context=context, limits=self._limits)
         ingestion.event_count = len(parsed.events) + len(parsed.rejections)
+        if ingestion.span is not None:
+            ingestion.span.storing()
         return parsed
 
     async def _publish(self, ingestion: Ingestion, parsed: Parsed) -> list[Report]:
@@ -355,6 +370,7 @@ class Ingest:
         else:
             reports = await self._claims.publish(claim, topic, parsed.events)
         self._tally.acknowledged(ingestion.stream.name, monotonic() - begun_s)
+        ingestion.told(reports)
         if self._spool is not None and ingestion.options.is_async:
             # What is not stored will be on the disk.
             request = ledger_request(ingestion, reports, Fate.NOT_STORED)

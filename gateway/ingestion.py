@@ -1,6 +1,7 @@
 """What is known of a request with events while it is taken in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from gateway.callers import Caller
 from gateway.fleet.claims import KeyClaim
 from gateway.intake.admission import Format
 from gateway.intake.events import Parsed
+from gateway.intake.request_spans import RequestSpan, RequestSpans
+from gateway.problems import Problem
 from gateway.publish.ledger import Request
 from gateway.publish.report import Fate, Report
 from gateway.request_options import RequestOptions
@@ -42,6 +45,36 @@ class Ingestion(msgspec.Struct):
     event_count: int = 0
     # Of a request with an Idempotency-Key.
     claim: KeyClaim | None = None
+    # Of a request that is traced.
+    span: RequestSpan | None = None
+
+    def trace(self, spans: RequestSpans) -> None:
+        """Begin a span, if it is to have one; its events go on below it."""
+        given, tenant = self.traceparent, self.caller.tenant
+        self.span = spans.begin(given, tenant=tenant, stream=self.stream.name)
+        if self.span is not None:
+            self.traceparent = self.span.traceparent
+
+    async def traced(self, spans: RequestSpans, work: Awaitable[Answer]) -> Answer:
+        """What comes of `work`, with a span of it."""
+        self.trace(spans)
+        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+        try:
+            given = await work
+            status = given.status
+        except Problem as problem:
+            status = problem.status
+            raise
+        finally:
+            if self.span is not None:
+                self.span.end(status, event_count=self.event_count)
+        return given
+
+    def told(self, reports: Sequence[Report]) -> None:
+        """Its events are reported on."""
+        if self.span is not None:
+            is_all = all(report.fate is Fate.STORED for report in reports)
+            self.span.stored(self.event_count, is_all=is_all)
 
 
 class Posted(msgspec.Struct, eq=False):

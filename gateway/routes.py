@@ -71,7 +71,7 @@ class EventPaths:
         self.rows = rows
         self._access_log = AccessLog()
         self._request_ids = request_ids()
-        self._ingest = ingest
+        self.ingest = ingest
         self._callers = callers
         self._requests_of = cache(metrics.counter(GATEWAY_REQUESTS).labels)
 
@@ -165,7 +165,7 @@ class EventPaths:
             number = (b"x-request-id", head.echoed or request_id.encode())
             respond(STATUS_LINE[status], _headers(answer, (number,)), answer.body)
 
-        return self._ingest.post(head, body, request_id, tell)
+        return self.ingest.post(head, body, request_id, tell)
 
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, more: tuple[tuple[bytes, bytes], ...]
@@ -194,10 +194,10 @@ class EventPaths:
         try:
             match method, what:
                 case "POST", "events":
-                    return await self._ingest.take(arrival)
+                    return await self.ingest.take(arrival)
                 case "POST", _:
                     key = read_query(arrival.query_string, {"key"}).get("key", [""])[0]
-                    return await self._ingest.take_beacon(arrival, key=key)
+                    return await self.ingest.take_beacon(arrival, key=key)
                 case "OPTIONS", _:
                     return self._preflight(arrival, what)
                 case _:

@@ -17,6 +17,7 @@ from gateway.fleet.peers import Peers
 from gateway.http.crowd import Crowd, connections_max
 from gateway.http.door import with_door
 from gateway.http.probes import tell_health
+from gateway.intake.request_spans import spans_of
 from gateway.intake.schemas import SchemaChecks
 from gateway.publish.copies_watch import CopiesWatch
 from gateway.publish.ledger import AckLedger
@@ -44,7 +45,7 @@ _LET_GO_S = 5.0
 async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     """Run a gateway until `stop` is set, then drain it."""
     health, metrics = Health(), Metrics()
-    with _front(settings) as front, closing(SchemaChecks()) as schemas:
+    with _front(settings) as front, closing(SchemaChecks()) as schemas, spans_of(metrics) as spans:
         metrics_port = metrics.serve(
             host=settings.host,
             port=settings.metrics_port,
@@ -88,6 +89,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 ledger=parts.ledger,
                 spool=taking,
             )
+            app.ingest.spans = spans
             parts.leaving.append(app.rows.leave)
             api = HttpServer(api_config(app, settings))
             metrics.gauge(GATEWAY_CONNECTIONS).set_function(

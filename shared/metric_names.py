@@ -96,6 +96,12 @@ GATEWAY_SHORT_OF_COPIES_TOPICS = Metric(
     "hifi_gateway_short_of_copies_topics",
     "Topics of streams in fewer copies than HIFI_KAFKA_REPLICAS and HIFI_KAFKA_IN_SYNC_MIN say.",
 )
+GATEWAY_SPANS = Metric(
+    "hifi_gateway_spans_total",
+    "Spans of traced requests, by what became of them: sent to the collector, or dropped as there"
+    " were too many or it did not take them.",
+    labels=("result",),
+)
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
     "1 while the lane runs, 0 while a part of it is down and waits to be tried again, or cannot"

@@ -18,6 +18,7 @@ from shared.runtime import defaults
 from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, SetupError, wrong_variable
+from shared.runtime.tracing.settings import OtlpSettings
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -39,9 +40,10 @@ class ServiceSettings(BaseSettings):
     log_level: LogLevel = "info"
 
     @model_validator(mode="after")
-    def _has_kafka_access(self) -> Self:
-        # Its clients read it where they are made; what is wrong with it is said at the start.
+    def _has_what_all_share(self) -> Self:
+        # Who uses them reads them where it is made; what is wrong is said at the start.
         kafka_access()
+        OtlpSettings()
         return self
 
 

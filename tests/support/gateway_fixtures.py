@@ -23,6 +23,7 @@ from gateway.control.redrive import (
 )
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
+from gateway.intake.request_spans import RequestSpans
 from gateway.intake.schemas import SchemaChecks
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
@@ -267,11 +268,11 @@ def running_gateway(
     receipts: ReceiptStore | None = None,
     quotas: Quotas | None = None,
     copies: TableCopies | None = None,
+    spans: RequestSpans | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
-    settings = settings or Settings(auth="off")
-    store = FakeStore(config, publisher)
+    settings, store = settings or Settings(auth="off"), FakeStore(config, publisher)
     schemas = SchemaChecks()
     fake = publisher if isinstance(publisher, FakePublisher) else FakePublisher([])
     claims = Claims(
@@ -296,6 +297,7 @@ def running_gateway(
         copies=copies or TableCopies(Path("there-are-none")),
         changes=store,
     )
+    app.ingest.spans = spans
     serving = api_config(app, settings)
     serving.loop = "uvloop"
     server = QuickServer(serving)
@@ -307,8 +309,7 @@ def running_gateway(
         while not server.started:
             assert thread.is_alive(), "the server ended instead of starting"
             thread.join(LOOK_S)
-        port = front.getsockname()[1]
-        url = f"http://127.0.0.1:{port}"
+        url = f"http://127.0.0.1:{(port := front.getsockname()[1])}"
         with httpx.Client(base_url=url, timeout=20) as client:
             loop = server.servers[0].get_loop()
             yield RunningGateway(url, port, metrics, client, store, server, loop)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.installed_functions import install
 from tests.support.kafka_log import read_all
+from tests.support.trace_collector import TraceCollector, trace_collector
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
 TIME_SCALE = 0.02
@@ -116,8 +117,11 @@ class RunningHifi:
         line = f'hifi_delivery_lane_up{{destination="{destination_id}"}} 1.0'
         wait_until(lambda: line in fetch(metrics), what=f"the lane {destination_id} is up")
 
-    def post(self, stream: str, events: Sequence[object]) -> httpx.Response:
-        return httpx.post(f"{self.gateway}/v1/streams/{stream}/events", json=events, timeout=30)
+    def post(
+        self, stream: str, events: Sequence[object], headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        url = f"{self.gateway}/v1/streams/{stream}/events"
+        return httpx.post(url, json=events, headers=headers, timeout=30)
 
     def balance(self, destination_id: str) -> Balance:
         """The books as they are now."""
@@ -183,7 +187,16 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
 
 
 @pytest.fixture(scope="session")
-def hifi_stack(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Stack]:
+def traces() -> Iterator[TraceCollector]:
+    """Where the spans of that Hifi arrive."""
+    with trace_collector() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def hifi_stack(
+    tmp_path_factory: pytest.TempPathFactory, jars_cache: Path, traces: TraceCollector
+) -> Iterator[Stack]:
     """One Hifi for all tests that need the whole of it: each start costs two Spark drivers."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
     packages = str(install(tmp_path_factory.mktemp("packages")))
@@ -192,6 +205,7 @@ def hifi_stack(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> It
         **os.environ,
         **QUICK_INTERVALS,
         **STATEMENT_KEY,
+        "HIFI_OTLP_ENDPOINT": traces.url,
         "PYTHONPATH": os.pathsep.join(paths),
     }
     stack = Stack(settings, environ=environ, say=lambda _: None)

@@ -1,7 +1,9 @@
 """The whole way of an event, all of it real: POST, Kafka, Spark, HTTP, retry, dead letters."""
 
 import json
+import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from shared.event.topics import DEAD, retry_topic, stream_topic
 from tests.support.lane_marks import marks_written, may_be_sent, newest
 from tests.support.scripted_destination import Reply, Request, always, in_turn, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, TIME_SCALE, RunningHifi, wait_until
+from tests.support.trace_collector import TraceCollector
 
 pytestmark = pytest.mark.integration
 
@@ -57,6 +60,41 @@ def test_500_twice_then_200_is_delivered_by_local_retries(hifi: RunningHifi) -> 
         "twice/to", lambda books: books.delivered == 3, what="3 delivered"
     )
     assert balance.waiting == balance.dead == balance.unaccounted == 0
+
+
+def test_a_sender_sees_each_step_of_its_events_in_its_own_trace(
+    hifi: RunningHifi, traces: TraceCollector
+) -> None:
+    trace_id, other_id = f"{time.time_ns():032x}", f"{time.time_ns() + 1:032x}"
+    above = "00f067aa0ba902b7"
+
+    def fail_first(_: int, request: Request) -> Reply:
+        return Reply(503 if request.headers["hifi-attempt"] == "1" else 200)
+
+    def found(name: str) -> list[dict[str, Any]]:
+        return [span for span in traces.spans(trace_id) if span["name"].startswith(name)]
+
+    with scripted_destination(fail_first) as destination:
+        hifi.add(Destination(stream="traced", name="to", url=destination.url))
+        headers = {"traceparent": f"00-{other_id}-{above}-00"}
+        assert hifi.post("traced", [{"id": "unseen"}], headers=headers).status_code == 200
+        headers = {"traceparent": f"00-{trace_id}-{above}-01"}
+        assert hifi.post("traced", [{"id": "seen"}], headers=headers).status_code == 200
+
+        def is_all_there() -> bool:
+            codes = [s["attributes"]["http.response.status_code"] for s in found("deliver")]
+            return 200 in codes and bool(found("POST") and found("send"))
+
+        wait_until(is_all_there, what=lambda: f"all spans: {traces.spans(trace_id)}")
+    (request,), (stored,), attempts = found("POST"), found("send"), found("deliver")
+    assert request["parentSpanId"] == above
+    assert request["attributes"]["http.response.status_code"] == 200
+    assert {stored["parentSpanId"], *(a["parentSpanId"] for a in attempts)} == {request["spanId"]}
+    failed = [a for a in attempts if a["attributes"]["http.response.status_code"] == 503]
+    assert failed
+    assert all(a["status"] == {"code": 2} and a["attributes"]["hifi.attempt"] == 1 for a in failed)
+    assert {a["attributes"]["hifi.attempt"] for a in attempts if a not in failed} == {2}
+    assert traces.spans(other_id) == []
 
 
 def test_a_failed_first_attempt_comes_back_through_a_tier_and_not_early(

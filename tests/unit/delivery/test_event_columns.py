@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.batches import cut, join_body
+from delivery.batches import FreshBatch, TriedBatch, cut, join_body
 from delivery.event_columns import Fetched, columns_of
 from shared.config.destination import Destination
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.proof.receipt import facts_of
 from tests.support.fetched_rows import decoded, fetched
+from tests.support.samples import a_history
 from tests.unit.delivery.test_batches import chunks
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -49,6 +50,18 @@ def runs(draw: st.DrawFn) -> list[RecordIn]:
             )
         )
     return records
+
+
+def test_each_trace_of_a_batch_is_named_once() -> None:
+    records = [a_record(n, traced=n % 3 == 0) for n in range(9)]
+    columns = columns_of(fetched(records))
+    assert columns is not None
+    assert list(columns.traceparents(1, 9)) == [TRACE]
+    assert list(columns.traceparents(1, 3)) == []
+    fresh = FreshBatch(columns, 0, 9, a_history())
+    tried = TriedBatch(fresh.tried())
+    assert list(fresh.traceparents()) == [TRACE]
+    assert list(tried.traceparents()) == [TRACE] * 3
 
 
 @given(runs(), st.integers(1, 30), st.integers(1, 300))

@@ -1,0 +1,101 @@
+"""Makes the spans of requests with events: one of the request, and one of its way into Kafka."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import time_ns
+
+from shared.metric_names import GATEWAY_SPANS
+from shared.runtime.metrics import Metrics
+from shared.runtime.tracing.exporter import SpanExporter
+from shared.runtime.tracing.settings import OtlpSettings
+from shared.runtime.tracing.spans import (
+    SpanKind,
+    SpanParent,
+    TraceSpan,
+    new_span_id,
+    new_trace,
+    sampled_parent,
+)
+
+_SERVER_ERROR = 500
+
+
+@dataclass(slots=True)
+class RequestSpan:
+    """A request that is traced, until it is answered."""
+
+    exporter: SpanExporter
+    parent: SpanParent
+    tenant: str
+    stream: str
+    span_id: str = field(default_factory=new_span_id)
+    begun_ns: int = field(default_factory=time_ns)
+    storing_ns: int = 0
+
+    @property
+    def traceparent(self) -> str:
+        """What its events carry, so that their attempts are below it."""
+        return f"00-{self.parent.trace_id}-{self.span_id}-01"
+
+    def storing(self) -> None:
+        """Its events go to Kafka now."""
+        self.storing_ns = time_ns()
+
+    def stored(self, event_count: int, *, is_all: bool) -> None:
+        """Kafka has reported on them."""
+        above = SpanParent(self.parent.trace_id, self.span_id)
+        name, attributes = f"send {self.stream}", {"messaging.system": "kafka"}
+        counted = {"messaging.batch.message_count": event_count}
+        span_id, kind = new_span_id(), SpanKind.PRODUCER
+        times = self.storing_ns, time_ns()
+        self._offer(TraceSpan(above, span_id, name, kind, *times, attributes | counted, not is_all))
+
+    def end(self, status: int, *, event_count: int) -> None:
+        attributes: dict[str, str | int] = {
+            "http.request.method": "POST",
+            "http.response.status_code": status,
+            "messaging.destination.name": self.stream,
+            "hifi.tenant": self.tenant,
+            "hifi.events": event_count,
+        }
+        name, times = f"POST {self.stream}", (self.begun_ns, time_ns())
+        kind, is_error = SpanKind.SERVER, status >= _SERVER_ERROR
+        self._offer(TraceSpan(self.parent, self.span_id, name, kind, *times, attributes, is_error))
+
+    def _offer(self, span: TraceSpan) -> None:
+        self.exporter.offer(span, whose=self.tenant)
+
+
+@contextmanager
+def spans_of(metrics: Metrics) -> Iterator["RequestSpans | None"]:
+    """What makes the spans of this process; None if nobody wants them."""
+    settings = OtlpSettings()
+    counter = metrics.counter(GATEWAY_SPANS)
+    exporter = settings.exporter(
+        "hifi-gateway", count=lambda result, count: counter.labels(result).inc(count)
+    )
+    if exporter is None:
+        yield None
+        return
+    try:
+        yield RequestSpans(exporter, ratio=settings.ratio)
+    finally:
+        exporter.close()
+
+
+class RequestSpans:
+    """Decides which requests are traced: the sender's flag says so, or the dice."""
+
+    def __init__(self, exporter: SpanExporter, *, ratio: float) -> None:
+        self._exporter = exporter
+        self._ratio = ratio
+        # What is traced is no secret.
+        self._dice = random.Random()  # noqa: S311
+
+    def begin(self, traceparent: str | None, *, tenant: str, stream: str) -> RequestSpan | None:
+        parent = sampled_parent(traceparent)
+        if traceparent is None and self._dice.random() < self._ratio:
+            parent = new_trace()
+        return RequestSpan(self._exporter, parent, tenant, stream) if parent else None

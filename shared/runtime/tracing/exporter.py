@@ -1,0 +1,112 @@
+"""Sends spans to a collector, from a thread of its own: whoever has one never waits for that.
+
+What waits is bounded, for all and for each tenant or destination. What finds no room, or no
+collector, is dropped and counted.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from time import monotonic
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+
+from shared.runtime.tracing.spans import TraceSpan, as_otlp
+
+log = structlog.get_logger()
+
+# What may wait: 2 MB or so. One tenant, or destination, fills a quarter of it in a round.
+WAITING_MAX = 4_096
+SHARE_MAX = WAITING_MAX // 4
+_REQUEST_SPANS_MAX = 512
+_EVERY_S = 0.5
+_TIMEOUT_S = 5.0
+_SAY_EVERY_S = 60.0
+_OK = range(200, 300)
+
+
+class SpanExporter:
+    """The spans of one process on their way to `endpoint`; `count` hears what became of them."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        service: str,
+        *,
+        headers: Mapping[str, str],
+        count: Callable[[str, int], None] | None = None,
+    ) -> None:
+        self._url = urlsplit(f"{endpoint.rstrip('/')}/v1/traces")
+        self._headers = {"content-type": "application/json", **headers}
+        self._service = service
+        self._count = count
+        self._lock = threading.Lock()
+        self._waiting: list[TraceSpan] = []
+        self._shares: Counter[str] = Counter()
+        self._dropped_count = 0
+        self._said_at_s = -_SAY_EVERY_S
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    def offer(self, span: TraceSpan, *, whose: str) -> None:
+        """Take a span along if there is room for another one of theirs."""
+        with self._lock:
+            has_room = len(self._waiting) < WAITING_MAX and self._shares[whose] < SHARE_MAX
+            if has_room:
+                self._shares[whose] += 1
+                self._waiting.append(span)
+            else:
+                self._dropped_count += 1
+        if not has_room and self._count is not None:
+            self._count("dropped", 1)
+
+    def close(self) -> None:
+        """Send what waits, for as long as a request may take."""
+        self._is_over.set()
+        self._thread.join(_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_EVERY_S):
+            self._send_all()
+        self._send_all()
+
+    def _send_all(self) -> None:
+        with self._lock:
+            spans, self._waiting = self._waiting, []
+            self._shares.clear()
+        problem = ""
+        for first in range(0, len(spans), _REQUEST_SPANS_MAX):
+            part = spans[first : first + _REQUEST_SPANS_MAX]
+            # After one that failed the others would only take as long again.
+            problem = problem or self._send(part)
+            if problem:
+                with self._lock:
+                    self._dropped_count += len(part)
+            if self._count is not None:
+                self._count("dropped" if problem else "sent", len(part))
+        self._say(problem)
+
+    def _send(self, spans: list[TraceSpan]) -> str:
+        """Make a request of them; says what went wrong."""
+        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
+        body = msgspec.json.encode(as_otlp(self._service, spans))
+        connection = kind(self._url.hostname or "", self._url.port, timeout=_TIMEOUT_S)
+        try:
+            connection.request("POST", self._url.path, body, self._headers)
+            status = connection.getresponse().status
+        except (OSError, HTTPException) as error:
+            return repr(error)
+        finally:
+            connection.close()
+        return "" if status in _OK else f"status {status}"
+
+    def _say(self, problem: str) -> None:
+        if self._dropped_count and monotonic() - self._said_at_s >= _SAY_EVERY_S:
+            self._said_at_s = monotonic()
+            with self._lock:
+                count, self._dropped_count = self._dropped_count, 0
+            log.warning("spans.dropped", count=count, detail=problem or "too many at once")

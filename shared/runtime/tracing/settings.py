@@ -1,0 +1,61 @@
+"""Lists what can be set for traces from outside, the same for every process: HIFI_OTLP_*."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.runtime.setup_error import SetupError
+
+if TYPE_CHECKING:
+    from shared.runtime.tracing.exporter import SpanExporter
+
+
+def _collector(endpoint: str) -> str:
+    try:
+        url = urlsplit(endpoint)
+        is_one = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_one = False
+    if endpoint and not is_one:
+        raise SetupError(
+            "HIFI_OTLP_ENDPOINT is no address of a collector, as http://localhost:4318 is."
+        )
+    return endpoint
+
+
+def _pairs(headers: str) -> str:
+    if any("=" not in pair for pair in headers.split(",") if pair.strip()):
+        raise SetupError(
+            "HIFI_OTLP_HEADERS is no list of headers, as authorization=Bearer abc,x-team=a is."
+        )
+    return headers
+
+
+class OtlpSettings(BaseSettings):
+    """Read where a process starts; without an endpoint there are no spans."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HIFI_OTLP_", frozen=True, hide_input_in_errors=True
+    )
+
+    endpoint: Annotated[str, AfterValidator(_collector)] = ""
+    # Of the requests that bring no traceparent, how many are traced. One that does has decided.
+    ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    # Often a key of whoever runs the collector.
+    headers: Annotated[str, AfterValidator(_pairs)] = Field(default="", repr=False)
+
+    def exporter(
+        self, service: str, *, count: Callable[[str, int], None] | None = None
+    ) -> "SpanExporter | None":
+        """What sends the spans of a process; None if nobody wants them."""
+        if not self.endpoint:
+            return None
+        # Commands read settings, too, and start without HTTP.
+        from shared.runtime.tracing.exporter import SpanExporter  # noqa: PLC0415
+
+        pairs = [pair.partition("=") for pair in self.headers.split(",") if pair.strip()]
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        return SpanExporter(self.endpoint, service, headers=headers, count=count)

@@ -1,0 +1,95 @@
+"""Says what a span is, whose child it is, and how OTLP writes spans as JSON."""
+
+import secrets
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+_SAMPLED = 1
+
+
+class SpanKind(IntEnum):
+    """The numbers that OTLP has for them."""
+
+    SERVER = 2
+    CLIENT = 3
+    PRODUCER = 4
+
+
+class SpanParent(NamedTuple):
+    """The trace that a span belongs to, and the span above it; "" at the top."""
+
+    trace_id: str
+    span_id: str = ""
+
+
+class TraceSpan(NamedTuple):
+    """Something that has ended."""
+
+    parent: SpanParent
+    span_id: str
+    name: str
+    kind: SpanKind
+    begun_ns: int
+    ended_ns: int
+    attributes: dict[str, str | int]
+    is_error: bool
+
+
+def new_span_id() -> str:
+    return secrets.token_hex(8)
+
+
+def new_trace() -> SpanParent:
+    return SpanParent(secrets.token_hex(16))
+
+
+def sampled_parent(traceparent: str | None) -> SpanParent | None:
+    """The span that a right traceparent of version 00 names, if its trace is recorded."""
+    parts = traceparent.split("-") if traceparent else ()
+    if len(parts) != 4 or not _is_sampled(parts[3]):  # noqa: PLR2004 - version, ids, flags
+        return None
+    return SpanParent(parts[1], parts[2])
+
+
+def _is_sampled(flags: str) -> bool:
+    try:
+        return bool(int(flags, 16) & _SAMPLED)
+    except ValueError:
+        return False
+
+
+def as_otlp(service: str, spans: Sequence[TraceSpan]) -> dict[str, Any]:
+    """The body of a request to /v1/traces."""
+    told = [_as_otlp(span) for span in spans]
+    resource = {"attributes": _attributes({"service.name": service})}
+    scope_spans = [{"scope": {"name": "hifi"}, "spans": told}]
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}
+
+
+def _as_otlp(span: TraceSpan) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "traceId": span.parent.trace_id,
+        "spanId": span.span_id,
+        "name": span.name,
+        "kind": int(span.kind),
+        # 64 bits are text in the JSON of protobuf.
+        "startTimeUnixNano": str(span.begun_ns),
+        "endTimeUnixNano": str(span.ended_ns),
+        "attributes": _attributes(span.attributes),
+        # Unset, or an error.
+        "status": {"code": 2} if span.is_error else {},
+    }
+    if span.parent.span_id:
+        told["parentSpanId"] = span.parent.span_id
+    return told
+
+
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": name,
+            "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value},
+        }
+        for name, value in values.items()
+    ]
