@@ -15,7 +15,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-archive bench-client bench-gateway \
-	bench-delivery bench-fleet bench-http bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
+	bench-delivery bench-fleet bench-http bench-idle bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
 	docs docs-serve clean
 
 help: ## list the targets
@@ -90,6 +90,9 @@ bench-fleet: .venv/.bench-synced ## a thousand destinations on two cores: idle, 
 
 bench-http: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies over HTTP
 	@$(BIN)/python -m benchmarks.deliver
+
+bench-idle: .venv/.bench-synced ## what `hifi up` takes with nothing to do, just started and with 300,000 events in the log
+	@$(BIN)/python -u -m benchmarks.idle $(ARGS)
 
 bench-whole-way: .venv/.bench-synced .venv/.rate-synced ## POST to destination, single events and batches, both latencies; a backlog drained
 	@$(BIN)/python -u -m benchmarks.whole_way $(ARGS)

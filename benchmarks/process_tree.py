@@ -23,6 +23,12 @@ def used_by(pid: int) -> tuple[float, int]:
     return ticks / _TICKS, pages * _PAGE_BYTES // 1_000_000
 
 
+def used_by_each(pid: int) -> dict[int, float]:
+    """Seconds of processor time of a process and of each that it has started and is still there."""
+    stats = _stats()
+    return {one: sum(map(int, stats[one][_OWN])) / _TICKS for one in _tree(stats, pid)}
+
+
 def proportional_mb(pid: int) -> int:
     """Resident MB of a process and all that it has started: what they share is divided."""
     kb = 0

@@ -12,6 +12,9 @@ _MB = 1024 * 1024
 # Six heartbeats must be missed, twice the ratio that Kafka's own defaults leave for a stall.
 SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_INTERVAL_MS = 500
+# How often a controller with nothing to write writes that (default 0.5 s): each time a record for
+# the disk, and for the broker to read, which tells nobody anything where there is but one.
+_NOTHING_NEW_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ def server_properties(
             "log.dirs": data,
             **_safety(len(all_brokers)),
             **_laptop(),
+            **({"metadata.max.idle.interval.ms": _NOTHING_NEW_MS} if len(all_brokers) == 1 else {}),
         }
     )
 

@@ -16,8 +16,8 @@ from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
-# A fetch without records returns after this.
-_POLL_S = 0.5
+# So long Kafka may hold a fetch for which there is nothing; what comes meanwhile it tells at once.
+_HELD_S = 2.0
 # Between attempts to follow again; a Kafka that restarts is away for seconds.
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 
@@ -42,11 +42,13 @@ class Tail:
         pause_s = _PAUSE_S
         while True:
             try:
-                async with open_reader(self._bootstrap_servers) as reader:
+                async with open_reader(
+                    self._bootstrap_servers, fetch_max_wait_ms=round(_HELD_S * 1000)
+                ) as reader:
                     self._position = self._position or await self._begin(reader)
                     follow = reader.follow(self._position)
                     while True:
-                        records = await follow.read(wait_s=_POLL_S)
+                        records = await follow.read(wait_s=_HELD_S)
                         take(records)
                         for record in records:
                             topic, partition, offset = record.origin

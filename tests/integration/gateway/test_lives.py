@@ -239,10 +239,20 @@ def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster)
             name = f"s-{uuid.uuid4().hex}"
             await write_config(servers, [Stream(name)])
             await until(lambda: name in feed.configuration.streams)
-            # Nothing new comes, and yet the age is the time since Kafka last said so.
+            # Nothing new comes, and yet the age is the time since Kafka last said so, which is
+            # asked seldom.
+            answers = set()
             for _ in range(60):
                 await asyncio.sleep(0.05)
                 assert feed.age_s < 3
+                assert feed._follow is not None
+                answers.add(feed._follow.answered_at_ms)
+            assert len(answers) <= 3
+            # And yet it tells at once.
+            name = f"s-{uuid.uuid4().hex}"
+            await write_config(servers, [Stream(name)])
+            async with asyncio.timeout(1):
+                await until(lambda: name in feed.configuration.streams)
             with frozen(kafka, kafka.broker_ids[0]):
                 await until(lambda: feed.age_s > 3)
             await until(lambda: feed.age_s < 1, timeout_s=60)

@@ -45,6 +45,11 @@ def test_a_broker_listens_on_loopback_only_and_knows_all_voters() -> None:
     )
 
 
+def test_only_one_that_is_alone_seldom_says_that_there_is_nothing_new() -> None:
+    assert int(_properties(_THREE[:1])["metadata.max.idle.interval.ms"]) > 10_000
+    assert "metadata.max.idle.interval.ms" not in _properties(_THREE)
+
+
 def test_topics_alone_decide_about_timestamps() -> None:
     assert not [key for key in _properties(_THREE) if "timestamp" in key]
 
