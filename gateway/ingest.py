@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 
 from gateway.answers import (
     Answer,
@@ -45,7 +46,6 @@ from shared.config.access import Tenant
 from shared.event.topics import stream_topic
 from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
 from shared.runtime.metrics import Metrics
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.intake.request_spans import RequestSpans
