@@ -17,7 +17,8 @@ from shared.runtime.kafka.topic_admin import topic_admin
 
 log = structlog.get_logger()
 
-_LOOK_S, _SOON_S = 60.0, 1.0
+# How long after a change of the configuration it looks, and again, each time twice as long after.
+_SOON_S, _LOOK_S_MAX = 1.0, 60.0
 # Whoever reads a table has the next generation by then, or reads none.
 _TABLE_KEPT_S = 600.0
 
@@ -82,6 +83,7 @@ class ForgottenTopics:
     keepers: KeptLanes
     _seen: Configuration | None = None
     _look_s: float = 0.0
+    _pause_s: float = _SOON_S
     # Since when it is known of a table's topic that nobody needs it.
     _since_s: dict[str, float] = field(default_factory=dict)
 
@@ -89,10 +91,13 @@ class ForgottenTopics:
         """Not of those that are busy: what is under way would wait for a topic that is gone."""
         now_s = time.monotonic()
         if configuration is not self._seen:
-            self._seen, self._look_s = configuration, min(self._look_s, now_s + _SOON_S)
+            self._seen, self._pause_s = configuration, _SOON_S
+            self._look_s = min(self._look_s, now_s + _SOON_S)
         if now_s < self._look_s:
             return
-        self._look_s = now_s + _LOOK_S
+        # What takes the place of another does so some time after the change.
+        self._pause_s = min(2 * self._pause_s, _LOOK_S_MAX)
+        self._look_s = now_s + self._pause_s
         names = {name for name in with_leftovers(configuration) if self.is_ours(name)}
         if not names:
             return
