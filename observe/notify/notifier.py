@@ -55,6 +55,9 @@ class Notifier:
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
+        if not self._channels.channels:
+            # Nobody is to be told: nothing is looked at either.
+            await asyncio.Event().wait()
         names = [channel.name for channel in self._channels.channels]
         kept = await asyncio.to_thread(self._read)
         self._told = {name: kept.get(name) or ChannelMemory() for name in names}

@@ -43,7 +43,7 @@ async def _state(kafka: str, memory: Memory, signer: Signer) -> None:
         while True:
             statement = Statement(
                 stream=STREAM,
-                minute_ms=60_000 * len(memory.stated),
+                minute_ms=60_000 * sum(of == topic for of, _ in memory.stated),
                 revision=1,
                 acked=1,
                 id_count=1,
