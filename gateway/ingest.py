@@ -263,7 +263,7 @@ class Ingest:
             if reports:
                 name = ingestion.stream.name
                 self._tally.acknowledged(name, monotonic() - posted.begun_s)
-                ingestion.told(reports)
+                ingestion.note_reports(reports)
                 self._note(ingestion, stream_topic(name), parsed, reports)
             given = _as_wished(self._conclude(ingestion, parsed, reports), ingestion.options)
         except Problem as problem:
@@ -370,7 +370,7 @@ class Ingest:
         else:
             reports = await self._claims.publish(claim, topic, parsed.events)
         self._tally.acknowledged(ingestion.stream.name, monotonic() - begun_s)
-        ingestion.told(reports)
+        ingestion.note_reports(reports)
         if self._spool is not None and ingestion.options.is_async:
             # What is not stored will be on the disk.
             request = ledger_request(ingestion, reports, Fate.NOT_STORED)

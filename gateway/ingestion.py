@@ -70,7 +70,7 @@ class Ingestion(msgspec.Struct):
                 self.span.end(status, event_count=self.event_count)
         return given
 
-    def told(self, reports: Sequence[Report]) -> None:
+    def note_reports(self, reports: Sequence[Report]) -> None:
         """Its events are reported on."""
         if self.span is not None:
             is_all = all(report.fate is Fate.STORED for report in reports)

@@ -5,8 +5,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from observe.notify.channel_memory import Due, OpenNotice
 from observe.notify.channels import Channel, Channels
-from observe.notify.told import Due, OpenNotice
 
 # A message is read by people: so many are named, and the rest is counted.
 NAMED_MAX = 20

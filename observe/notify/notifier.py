@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from observe.notify.channel_memory import ChannelMemory, memories_from, to_bytes
 from observe.notify.channels import Channel, Channels
 from observe.notify.messages import body_of, message_id
 from observe.notify.notices import notices_of, untold_of
 from observe.notify.sending import post
-from observe.notify.told import ChannelMemory, to_bytes, told_from
 from shared.config.configuration import Configuration
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import Overview
@@ -116,7 +116,7 @@ class Notifier:
 
     def _read(self) -> dict[str, ChannelMemory]:
         try:
-            return told_from(self._path.read_bytes(), now_ms=now_ms())
+            return memories_from(self._path.read_bytes(), now_ms=now_ms())
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError) as error:

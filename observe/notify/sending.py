@@ -5,12 +5,12 @@ redirect is followed, and of the answer only the status is read.
 """
 
 import asyncio
-import ssl
 from urllib.parse import urlsplit
 
 from observe.notify.channels import Channel
 from shared.config.addresses import host_class, may_send, read_host
 from shared.config.signing import signatures, signing_key
+from shared.runtime.certificates import client_context
 from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError, ascii_host
 
 _WITHIN_S = 10.0
@@ -75,7 +75,7 @@ async def _exchange(
         str(addresses[0]),
         port,
         limit=_STATUS_LINE_BYTES_MAX,
-        ssl=ssl.create_default_context() if is_tls else None,
+        ssl=client_context() if is_tls else None,
         server_hostname=str(host) if is_tls else None,
     )
     try:

@@ -158,7 +158,7 @@ async def test_a_tenant_hears_of_its_own_only_signed_and_told_once(tmp_path: Pat
 async def test_that_it_is_over_is_told_but_not_while_nobody_can_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("observe.notify.told.OVER_AFTER_S", 0.3)
+    monkeypatch.setattr("observe.notify.channel_memory.OVER_AFTER_S", 0.3)
     hifi = Hifi(count=1)
     with scripted() as shop:
         async with running(hifi, tmp_path, webhook("shop", shop, "shop")):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from observe.notify.channel_memory import OVER_AFTER_S, ChannelMemory, memories_from, to_bytes
 from observe.notify.channels import Channel, Channels, read_channels
 from observe.notify.messages import NAMED_MAX, body_of, message_id
 from observe.notify.notices import Concern, Notice, notices_of, untold_of
-from observe.notify.told import OVER_AFTER_S, ChannelMemory, to_bytes, told_from
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.flow.flow import Flow
@@ -166,7 +166,7 @@ def test_a_restart_tells_nothing_twice_and_forgets_nothing() -> None:
     told.look([a_notice(0)], (), now_ms=NOW_MS)
     told.was_told(told.due(now_ms=NOW_MS))
     told.look([a_notice(0), a_notice(1)], (), now_ms=NOW_MS)
-    again = told_from(to_bytes({"shop": told}), now_ms=NOW_MS + 999_000)["shop"]
+    again = memories_from(to_bytes({"shop": told}), now_ms=NOW_MS + 999_000)["shop"]
     again.look([a_notice(0), a_notice(1)], (), now_ms=NOW_MS + 999_000)
     due = again.due(now_ms=NOW_MS + 999_000)
     assert [it.notice for it in due.begun] == [a_notice(1)]

@@ -72,7 +72,7 @@ class Buffer:
         with self._lock:
             batch = self._open
             if batch is None or batch.line_bytes + size > batch.sure_bytes:
-                batch = self._roomy(size, wait_s)
+                batch = self._batch_with_room(size, wait_s)
             lines = batch.lines
             nth = len(lines)
             lines.append(line)
@@ -129,7 +129,7 @@ class Buffer:
     def _held(self) -> int:
         return self._bytes + (0 if self._open is None else self._open.charged_bytes)
 
-    def _roomy(self, size: int, wait_s: float | None) -> Batch:
+    def _batch_with_room(self, size: int, wait_s: float | None) -> Batch:
         """The batch for a line, once there is room; what need not be asked for each event."""
         self._wait_for_room(size - 1 + EVENT_OVERHEAD_BYTES, wait_s)
         if self._is_closed:

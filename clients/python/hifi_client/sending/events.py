@@ -36,7 +36,7 @@ def _encoder() -> Encode:
     return lambda members: plain.encode(members).encode()
 
 
-written = _encoder()
+write_json = _encoder()
 
 
 class _Ids:
@@ -63,7 +63,7 @@ def line_of(
     *,
     event_id: str | None = None,
     key: str | None = None,
-    encode: Encode = written,
+    encode: Encode = write_json,
 ) -> tuple[str, bytes]:
     """The event's id and its line; what is given as text keeps its bytes, but for line breaks."""
     # Asked first, as it nearly always is one, and asking an abstract class takes longer.

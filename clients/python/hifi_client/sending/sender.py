@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeAlias
 from hifi_client.errors import ClosedError, GatewayError, SetupError
 from hifi_client.sending.buffer import Buffer
 from hifi_client.sending.connection import read_target
-from hifi_client.sending.events import Given, line_of, unbroken, written
+from hifi_client.sending.events import Given, line_of, unbroken, write_json
 from hifi_client.sending.fates import Outcome, Sent
 from hifi_client.sending.posting import Poster, Posts
 
@@ -101,7 +101,7 @@ class Sender:
             bytes_max=chosen.memory_bytes_max,
         )
         self._wait_s = None if chosen.when_full == "block" else 0.0
-        self._encode = written if chosen.encode is None else unbroken(chosen.encode)
+        self._encode = write_json if chosen.encode is None else unbroken(chosen.encode)
         self._starting = threading.Lock()
         self._posts: Posts | None = None
         self._is_closed = False

@@ -89,7 +89,7 @@ class ChannelMemory:
         return now_ms - standing.seen_ms >= OVER_AFTER_S * 1000
 
 
-def told_from(content: bytes, *, now_ms: int) -> dict[str, ChannelMemory]:
+def memories_from(content: bytes, *, now_ms: int) -> dict[str, ChannelMemory]:
     """By channel, as it was written; what held then is taken to have held until now."""
     kept = msgspec.json.decode(content, type=dict[str, list[OpenNotice]])
     for standings in kept.values():
