@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-archive bench-client bench-gateway \
+.PHONY: help setup up fmt check lint types tidy unit coverage test stack brokers components programs test-aws test-long bench bench-archive bench-client bench-gateway \
 	bench-delivery bench-fleet bench-http bench-idle bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
 	docs docs-serve clean
 
@@ -36,20 +36,20 @@ check: .venv/.synced ## lock, format, lint, types, import contracts, rules of th
 
 lint: .venv/.synced
 	@$(UV) lock --check --quiet || { echo 'uv.lock is behind pyproject.toml: run $(UV) lock'; exit 1; }
-	@$(BIN)/ruff format --check --quiet . || { echo 'run: make fmt'; exit 1; }
-	@$(BIN)/ruff check --quiet .
+	@$(NICE) $(BIN)/ruff format --check --quiet . || { echo 'run: make fmt'; exit 1; }
+	@$(NICE) $(BIN)/ruff check --quiet .
 
 types: .venv/.synced
-	@$(BIN)/mypy
+	@$(NICE) $(BIN)/mypy
 
 tidy: .venv/.synced # the import contracts are among them
-	@$(BIN)/pytest -q tests/tidy
+	@$(NICE) $(BIN)/pytest -q tests/tidy
 
 unit: .venv/.synced ## the pure parts, in seconds
 	@$(BIN)/pytest -q tests/unit
 
 coverage: .venv/.synced ## the same, and every branch of the core must have been taken
-	@$(BIN)/coverage run -m pytest -q tests/unit
+	@$(NICE) $(BIN)/coverage run -m pytest -q tests/unit
 	@$(BIN)/coverage report
 
 programs: # what tests use besides Python and Java
@@ -59,13 +59,13 @@ programs: # what tests use besides Python and Java
 PACKAGES := examples/javascript/node_modules/.synced tests/packages/axe/node_modules/.synced
 
 test: programs .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) ## all tests: real Kafka, real Spark, real HTTP
-	@# Two at a time: what checks takes one core, and tests wait half of their time.
-	@begun=$$(date +%s); $(MAKE) --no-print-directory -j2 --output-sync lint types tidy coverage \
-		$(if $(ARGS),&& $(PYTEST_ALL) $(ARGS),half-1 half-2); code=$$?; \
-		echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
+	@# Three at a time on two cores, as tests wait for much of their time; what checks has what is left.
+	@begun=$$(date +%s); $(MAKE) --no-print-directory -j3 --output-sync NICE='nice -n 10' \
+		$(if $(ARGS),lint types tidy coverage && $(PYTEST_ALL) $(ARGS),stack brokers lint types tidy coverage components); \
+		code=$$?; echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
 
-half-1 half-2: .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) # what is in which: tests/support/halves.py
-	@$(PYTEST_ALL) --half=$(@:half-%=%)
+stack brokers components: .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) # what is in which: tests/support/parts.py
+	@$(PYTEST_ALL) --part=$@
 
 test-aws: .venv/.aws-synced ## the templates of deploy/aws: assertions, cdk-nag, cfn-lint (needs node); no AWS and no network
 	@$(BIN)/pytest tests/aws $(ARGS)

@@ -17,7 +17,7 @@ pytest_plugins = [
     "tests.support.console_fixtures",
     "tests.support.control_fixtures",
     "tests.support.object_server",
-    "tests.support.halves",
+    "tests.support.parts",
     "tests.support.postgres_fixtures",
     "tests.support.stack_fixtures",
     "tests.support.trial_spark",

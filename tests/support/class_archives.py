@@ -17,7 +17,7 @@ from tests.support.stack_fixtures import RunningHifi, stack_settings, wait_until
 
 
 def make_class_archives(cache: Path, folder: Path) -> None:
-    """Run a Hifi that delivers an event, unless there are archives; of two halves one does."""
+    """Run a Hifi that delivers an event, unless there are archives; of several parts one does."""
     archive = class_archive(ensure_jars("spark", cache=cache), cache=cache, folder=folder)
     with (cache / "classes.making").open("w") as made_by_one:
         fcntl.flock(made_by_one, fcntl.LOCK_EX)

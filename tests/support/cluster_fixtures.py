@@ -20,7 +20,7 @@ def jars_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     cache = default_cache()
     ensure_jars("broker", cache=cache)
     ensure_jars("spark", cache=cache)
-    if request.config.getoption("--half") is not None:
+    if request.config.getoption("--part") is not None:
         # No other test need load Spark for this.
         from tests.support.class_archives import make_class_archives  # noqa: PLC0415
 
@@ -39,5 +39,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterato
 def kafka_three(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Cluster]:
     """Three brokers; a test that stops one must start it again and wait until all is in sync."""
     folder = tmp_path_factory.mktemp("kafka-three")
-    with Cluster(folder=folder, cache=jars_cache, brokers=3) as cluster:
+    cluster = Cluster(folder=folder, cache=jars_cache, brokers=3)
+    cluster.start()
+    try:
         yield cluster
+    finally:
+        # Nobody reads it again, and in order the last one may wait for a quorum.
+        cluster.stop(timeout_s=0)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from aiokafka import ConsumerRecord
 
+from deploy.cli.events.minute_ids import statements_of
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
@@ -28,6 +29,7 @@ from shared.event.topics import DEAD, STREAM_PARTITIONS, stream_and_name, stream
 from shared.proof.balance import Balance
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.installed_functions import install
@@ -153,6 +155,25 @@ class RunningHifi:
             says = f"after {timeout_s:.0f} s still not so: {what}; the books say {last[-1:]}"
             raise AssertionError(says) from None
         return last[-1]
+
+    def wait_until_stated(self, stream: str, minute_ms: int, acked: int) -> None:
+        """Until the newest statement about a minute is of so many events.
+
+        A command that asks is a process each time, which services that start would wait for.
+        """
+        last: list[int] = []
+
+        async def look() -> None:
+            async with open_reader(self.kafka) as log:
+                while last[-1:] != [acked]:
+                    await asyncio.sleep(_LOOK_S)
+                    said = [each.statement for each in await statements_of(log, stream)]
+                    last[:] = [one.acked for one in said if one.minute_ms == minute_ms]
+
+        try:
+            asyncio.run(asyncio.wait_for(look(), PATIENCE_S))
+        except TimeoutError:
+            raise AssertionError(f"it is not stated of {acked} events, but of {last}") from None
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Everything a topic holds now."""

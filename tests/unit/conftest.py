@@ -1,7 +1,10 @@
-"""Chooses how hypothesis searches: the same examples every time, or many new ones on request."""
+"""Chooses how hypothesis searches, and of which tests it is counted what they run."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
+from coverage import Coverage
 from hypothesis import settings
 
 # The suite must not flake: the same examples at each run, and no database of earlier failures.
@@ -9,3 +12,18 @@ settings.register_profile("house", derandomize=True, max_examples=25, deadline=N
 # HYPOTHESIS_PROFILE=explore: for somebody who has changed the core and has a minute.
 settings.register_profile("explore", max_examples=3_000, deadline=None, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+
+
+@pytest.fixture(autouse=True)
+def _of_simulations_nothing_is_counted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """It costs most of the time that they take, and other tests take every branch."""
+    is_simulation = request.node.get_closest_marker("simulation") is not None
+    counting = Coverage.current() if is_simulation else None
+    if counting is None:
+        yield
+        return
+    counting.stop()
+    try:
+        yield
+    finally:
+        counting.start()

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from deploy.cli.archive.put_back import nothing_yet
 from deploy.local.cluster import Cluster
+from observe.audit import loop, spark_job
 from observe.audit.audit_run import Audit, AuditOutcome
 from observe.audit.kafka import audit_kafka
 from observe.audit.loop import audit_spark
@@ -48,13 +49,18 @@ TIERS = [tier.name for tier in RetrySchedule().tiers]
 RULES = Rules(settle_ms=0, blind_ms=600_000)
 # Twenty minutes ago: every minute is over.
 AGE_MS = 20 * 60_000
+# A task waits for most of its time, and no lanes want the cores: there are 80 Kafka partitions.
+TASKS = 8
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[SparkSession]:
     del no_spark
-    with audit_spark(tmp_path_factory.mktemp("spark"), None, heap_mb=512) as session:
-        yield session
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (loop, spark_job):
+            patch.setattr(module, "SLOTS", TASKS)
+        with audit_spark(tmp_path_factory.mktemp("spark"), None, heap_mb=512) as session:
+            yield session
 
 
 async def prepare(kafka: Cluster, seeds: Sequence[Seed]) -> None:

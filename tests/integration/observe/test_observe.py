@@ -168,7 +168,9 @@ def test_a_minute_is_stated_and_a_customer_can_verify_it(hifi: RunningHifi, tmp_
             run.wait()
             return run
 
-        wait_until(lambda: verified().out == "complete\n", what=lambda: verified().err, look_s=1)
+        hifi.wait_until_stated("proven", minute_ms, len(ids))
+        complete = verified()
+        assert complete.out == "complete\n", complete.err
         mine.write_text("\n".join(ids[2:]))
         missing = verified()
         assert (missing.wait(), missing.out.split()) == (3, sorted(ids[:2]))

@@ -176,14 +176,11 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
     post_all(hifi, source, all_events)
     wait_until(lambda: len(written(hifi.kafka, f"{name}-told")) >= 3, what="they are over")
     put(hifi, f"pipelines/{name}/replacement", counting(name, source, "4 seconds", **final))
-    wait_until(
-        lambda: (
-            hifi.balance(pipeline_lane(source, name, 2)).delivered > 0
-            or get(hifi, f"pipelines/{name}")["generation"] == 2
-        ),
+    hifi.wait_for_balance(
+        pipeline_lane(source, name, 2),
+        lambda balance: balance.delivered > 0 or get(hifi, f"pipelines/{name}")["generation"] == 2,
         what="it is being built",
         timeout_s=START_S,
-        look_s=0.01,
     )
     hifi.stack.children["pipelines"].kill()
     hifi.revive("pipelines")

@@ -1,14 +1,14 @@
 """The dispatcher's quick turn: the same outcomes, and the same flow in the end, as with looks."""
 
-import asyncio
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delivery import dispatcher as dispatching
+from delivery import flow_store, settling
 from delivery.batches import Batch, Tried, tried_batches
 from delivery.courier import Exchange, Sent
 from delivery.dispatcher import Dispatcher
@@ -21,6 +21,7 @@ from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
 from shared.retry.schedule import RetrySchedule
 from tests.support.deliver_runs import new_folder
 from tests.support.samples import NOW_MS, a_history, an_envelope
+from tests.support.virtual_time import VirtualTime
 
 # One request at a time: what ends first of several is for the event loop to say.
 TO = Destination("orders", "shop", "https://shop.example/in", batch_count_max=3, parallel_max=1)
@@ -62,23 +63,26 @@ def drained(
     script: Sequence[Attempt], sizes: Sequence[int], *, calm_s: float
 ) -> tuple[list[RecordOut], int, Flow]:
     """What a real-time task leaves of events that come so many at a time."""
-    courier = FakeCourier(script)
+    courier, clock = FakeCourier(script), VirtualTime()
     store = FlowStore(new_folder())
-    dispatcher = Dispatcher(
-        courier,  # type: ignore[arg-type]  # it has what a dispatcher asks for
-        Permits("task", store, LIMITS, Calm(calm_s)),
-        Settlement(TO, SCHEDULE, lambda: NOW_MS, None),
-        random.Random(7),
-    )
-    rows: list[RecordOut] = []
-    first = 0
-    for size in sizes:
-        events = [Tried(an_envelope(offset), a_history()) for offset in range(first, first + size)]
-        first += size
-        # Longer than any of this takes, and shorter than a breaker opens for.
-        box_end_s = time.monotonic() + 20
-        rows += asyncio.run(dispatcher.drain([tried_batches(events, TO)], box_end_s=box_end_s))
-    dispatcher.permits.leave()
+    with clock.seen_by(dispatching, flow_store, settling):
+        dispatcher = Dispatcher(
+            courier,  # type: ignore[arg-type]  # it has what a dispatcher asks for
+            Permits("task", store, LIMITS, Calm(calm_s)),
+            Settlement(TO, SCHEDULE, lambda: NOW_MS, None),
+            random.Random(7),
+        )
+        rows: list[RecordOut] = []
+        first = 0
+        for size in sizes:
+            numbers = range(first, first + size)
+            events = [Tried(an_envelope(offset), a_history()) for offset in numbers]
+            first += size
+            # Longer than any of this takes, and shorter than a breaker opens for.
+            box_end_s = clock.now_s + 20
+            batches = [tried_batches(events, TO)]
+            rows += clock.run(dispatcher.drain(batches, box_end_s=box_end_s))
+        dispatcher.permits.leave()
     with store.hold(LIMITS, now_ms=NOW_MS) as held:
         return rows, courier.request_count, held.flow
 

@@ -140,6 +140,30 @@ def test_after_an_outage_it_starts_from_one_and_doubles_again() -> None:
     assert recovered(Concurrency(limit=1)).doubling_max == 1
 
 
+def test_now_and_then_it_sends_fewer_for_a_window_and_goes_back() -> None:
+    fewer = after_window(Concurrency(limit=10, doubling_max=10, look_at_ms=NOW_MS), [ok()] * 5)
+    assert (fewer.limit, fewer.back_to) == (7, 10)
+    assert fewer.look_at_ms == NOW_MS + 1_000 + 30_000
+    again = after_window(fewer, [ok()] * 5)
+    assert (again.limit, again.back_to) == (10, 0)
+    assert after_window(fewer, [ok()] * 5, limit_max=9).limit == 9
+    two = Concurrency(doubling_max=2, look_at_ms=NOW_MS)
+    assert after_window(two, [ok()] * 5).limit > 2, "there are no fewer"
+
+
+def test_what_fails_at_any_pace_is_not_slowed_down_until_its_time_is_over() -> None:
+    state = Concurrency(limit=1, doubling_max=1)
+    assert after_window(state, [FAILED] * 8).limit == pytest.approx(0.7)
+    given_up = replace(state, given_up_until_ms=NOW_MS + 60_000)
+    assert after_window(given_up, [FAILED] * 8).limit == 1
+
+
+def test_below_one_it_grows_by_a_twentieth_and_stops_at_one() -> None:
+    for limit, grown in ((0.5, 0.525), (0.98, 1.0)):
+        state = Concurrency(limit=limit, doubling_max=limit)
+        assert after_window(state, [ok()] * 8).limit == pytest.approx(grown)
+
+
 samples = st.builds(
     Sample, st.floats(0, 30_000), st.integers(1, 10_000), st.booleans(), st.booleans()
 )

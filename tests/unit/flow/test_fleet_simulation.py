@@ -17,6 +17,8 @@ from shared.retry.schedule import RetrySchedule
 from tests.support.limited_servers import AtOnce, LimitedServer, PerSecond
 from tests.support.virtual_fleet import Answering, VirtualFleet, VirtualMachine
 
+pytestmark = pytest.mark.simulation
+
 ALL = 10_000.0
 Load = Callable[[float], float]
 

@@ -7,11 +7,15 @@ nothing on 429 (its issue 3998), and staying slow after a recovery (12960).
 import random
 from dataclasses import dataclass, field
 
+import pytest
+
 from shared.config.destination import Destination
 from shared.flow.flow import SendLimits
 from shared.retry.attempt import Attempt, Failed, Failure, Responded
 from shared.retry.schedule import RetrySchedule
 from tests.support.virtual_lane import Answering, VirtualLane
+
+pytestmark = pytest.mark.simulation
 
 BATCH = 100
 LIMITS = SendLimits(

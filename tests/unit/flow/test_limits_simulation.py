@@ -22,6 +22,8 @@ from tests.support.limited_servers import (
 )
 from tests.support.virtual_lane import VirtualLane
 
+pytestmark = pytest.mark.simulation
+
 # In that time the limit is found.
 FIND_S = 10
 

@@ -116,6 +116,7 @@ def test_small_files_become_larger_ones(tmp_path: Path) -> None:
         assert found(index, TOPIC, mark) == ((0, number, number + 1),)
 
 
+@pytest.mark.simulation
 def test_whoever_fills_the_index_loses_the_oldest_of_their_own(tmp_path: Path) -> None:
     index = an_index(tmp_path, bytes_max=500_000 * ENTRY_BYTES)
     index.add(OTHER, many(0, 1_000, topic=OTHER))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ def test_offsets_given_anew_are_not_settled_for_what_was_there_before() -> None:
     assert lost(found) == {Node.KAFKA: {4, 5}, Node.DELIVERY: {4, 5}}
 
 
+@pytest.mark.simulation
 def test_a_weeks_outage_of_a_hundred_destinations_is_small() -> None:
     """10,080 minutes of 60,000 events, which nobody has come to: ADR 0053 has the figures."""
     week, each = 10_080, 15_000

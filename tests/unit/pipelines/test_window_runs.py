@@ -22,6 +22,8 @@ from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
+pytestmark = pytest.mark.simulation
+
 PIPELINE = Pipeline.of(
     {
         "name": "p",

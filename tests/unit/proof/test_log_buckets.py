@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,5 +54,6 @@ def test_nothing_is_zero_and_the_past_is_nothing() -> None:
     assert (ahead.quantile(0.5), ahead.sum_ms) == (0.0, 0)
 
 
+@pytest.mark.simulation
 def test_buckets_stay_few() -> None:
     assert len(log_buckets(range(1, WEEK_MS, 997)).counts) < 1_100

@@ -30,6 +30,8 @@ from shared.retry.retry_after import RETRY_AFTER_S_MAX
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import decided
 
+pytestmark = pytest.mark.simulation
+
 SEED = 20_261_121
 SCHEDULE = RetrySchedule()
 DELAYS_MS = {tier.name: round(tier.delay_s * 1000) for tier in SCHEDULE.tiers}

@@ -76,6 +76,7 @@ def test_every_event_that_arrived_was_delivered_or_waits(
     assert len(run.ready) == len(run.age_s) == len(rates)
 
 
+@pytest.mark.simulation
 def test_a_server_with_random_arrivals_waits_as_long_as_theory_says() -> None:
     # M/D/1: a mean wait of rho / 2(1 - rho) service times; Kleinrock, Queueing Systems I, 5.7.
     load = 0.6
@@ -241,6 +242,7 @@ def test_a_day_of_50_lanes_takes_at_most_2_s_of_a_core() -> None:
     assert max(took_s) <= 2
 
 
+@pytest.mark.simulation
 def test_a_day_of_50_lanes_looks_at_a_lane_only_when_one_waits() -> None:
     # 4.3 million lane-seconds: what is looked at is what a simulation costs (2 s of a core a day).
     assert day_of_50_lanes("diurnal").lane_visits < 0.1 * 50 * DAY_S

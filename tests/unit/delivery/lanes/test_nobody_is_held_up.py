@@ -18,6 +18,8 @@ from delivery.lanes.units import PATIENCE_S, Job, JobKind, Lane, Span, Strand
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 
+pytestmark = pytest.mark.simulation
+
 LOOK_S, ANSWER_S, TIMEOUT_S = 0.05, 0.05, 300.0
 TIME_BOX_S, FOLLOW_S = 5.0, 2.0
 WORKERS = 2
