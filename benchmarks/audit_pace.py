@@ -32,7 +32,7 @@ from shared.event.topics import destination_id, fixed_specs, stream_spec, stream
 from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 
 _STREAM = "pace"

@@ -20,7 +20,7 @@ from benchmarks.client_load import BATCH
 from deploy.local.cluster import Cluster
 from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.gateway_process import running

@@ -31,7 +31,7 @@ from deploy.local.cluster import Cluster
 from shared.config.destination import Destination, Latency
 from shared.event.topics import fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 
 _ROUNDS = 3

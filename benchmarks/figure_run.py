@@ -12,7 +12,7 @@ from types import ModuleType
 from benchmarks.machine import describe
 from benchmarks.pipelines.bench import Bench, make_streams
 from deploy.local.cluster import Cluster
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 
 Measure = Callable[[Bench], dict[str, float]]
 _SHORT = "--short"

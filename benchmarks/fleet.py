@@ -32,7 +32,7 @@ from shared.event.envelope import event_headers
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.clients import new_producer
 from shared.runtime.kafka.topic_admin import topic_admin
 

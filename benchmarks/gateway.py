@@ -32,7 +32,7 @@ from benchmarks.wrk import Load, load, require_wrk
 from deploy.local.cluster import Cluster
 from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 

@@ -37,7 +37,7 @@ from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_spec
 from shared.metric_names import OBSERVE_AUDIT_RUN_SECONDS, OBSERVE_LAG_SECONDS, OBSERVE_UP
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 

@@ -32,7 +32,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
 from shared.event.topics import RECEIPTS, retry_topic
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
-from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.java.cache_folder import default_cache
+from shared.runtime.java.jars import ensure_jars
 
 _LONG_TIERS = ("30m", "2h", "8h")
 _TIER = retry_topic("30s")

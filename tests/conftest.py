@@ -97,5 +97,8 @@ def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[
         commands, "set_up_logs", lambda: structlog.configure(logger_factory=elsewhere)
     )
     structlog.configure(logger_factory=elsewhere)
+    for console in (commands.out, commands.talk):
+        # As wide as the command that made it was told.
+        vars(console).pop("console", None)
     yield
     structlog.reset_defaults()

@@ -1,5 +1,7 @@
 """Gets the books for `hifi status` and `hifi up`: from observe, or counted anew from Kafka."""
 
+import asyncio
+
 from deploy.local.services import answer_of
 from observe.books_page import (
     BOOKS_PATH,
@@ -11,9 +13,13 @@ from observe.books_page import (
 )
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
+from shared.event.topics import CONFIG, RECEIPTS
 from shared.proof.restored import RestoredView
 from shared.runtime.clock import now_ms
 from shared.runtime.defaults import HOST
+from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.setup_error import SetupError
 
 # The sampler makes new books every second, and skips some when it has much to read.
 _AGE_MS_MAX = 5_000
@@ -37,6 +43,24 @@ def observed_books(kafka: str, *, port: int) -> BooksPage:
     if age_ms > _AGE_MS_MAX:
         raise NoBooksError(f"observe's books are {age_ms / 1000:,.0f} s old")
     return page
+
+
+def read(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
+    """The books, and why observe's did not do; empty if they did."""
+    return asyncio.run(_read(kafka, observe_metrics_port))
+
+
+async def _read(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
+    async with topic_admin(kafka) as admin:
+        if not {CONFIG, RECEIPTS} <= await admin.names():
+            raise SetupError(
+                f"The Kafka at {kafka} has no topics of Hifi: start `hifi up`,"
+                " or name another with --kafka HOST:PORT."
+            )
+    try:
+        return observed_books(kafka, port=observe_metrics_port), ""
+    except NoBooksError as why:
+        return await counted_books(kafka, await read_config(kafka)), str(why)
 
 
 async def counted_books(kafka: str, configuration: Configuration) -> BooksPage:

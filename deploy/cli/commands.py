@@ -1,14 +1,13 @@
 """Lists the subcommands of `hifi`; the code of one is loaded when it is asked for."""
 
-import logging
+import os
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from deploy.cli.printing import out, talk
@@ -176,6 +175,19 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 
 
+# They ask a gateway and log nothing; what logs are set up with takes as long to load as the rest.
+OVER_HTTP = frozenset(
+    {
+        *("send", "events", "listen", "test", "receipt", "dead", "apply", "delete", "export"),
+        *("streams", "destinations", "pipelines", "tables", "profiles", "keys", "tenants"),
+        # It sets them up itself where it reads Kafka.
+        *("changes", "status"),
+    }
+)
+# But for these, in which Spark runs.
+_WITH_SPARK = frozenset({"check", "try"})
+
+
 class _NotLoaded(TyperCommand):
     """A command of which only what `hifi --help` says of it is known."""
 
@@ -186,6 +198,8 @@ class _NotLoaded(TyperCommand):
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         """From here on the command itself does all, with the defaults of the profile."""
         command = self.loaded()
+        if self.name not in OVER_HTTP or _WITH_SPARK & {*args[:1]}:
+            set_up_logs()
         # None while a shell asks for completions; and a profile is not made of another.
         is_of_a_hifi = parent.obj is not None and info_name != "profiles"
         defaults = parent.obj.defaults() if is_of_a_hifi else {}
@@ -196,13 +210,72 @@ class _NotLoaded(TyperCommand):
     def loaded(self) -> Any:
         module, _, attribute = self._place.partition(":")
         found = getattr(import_module(module), attribute)
-        set_up_logs()
         if isinstance(found, typer.Typer):
             found.info.help = self.help
             return get_command(found)
         alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         alone.command(self.name)(found)
         return get_command(alone)
+
+
+class _QuickReading:
+    """Reads texts, paths, numbers and choices, in the words of people; all else typer reads itself.
+
+    Its own way loads pydantic, also for an option that nobody has named: half of the time to start.
+    """
+
+    in_full = TyperOption.get_runtime_param
+
+    def __init__(self, param: Any) -> None:
+        self._kind = param.type_descriptor
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        wanted = self._kind.annotation
+        try:
+            if not self._kind.is_list:
+                return self._one(value, wanted)
+            return [self._one(each, *get_args(wanted)) for each in value]
+        except ValueError as error:
+            raise typer.BadParameter(str(error), ctx=ctx, param=param) from error
+        except NotImplementedError:
+            return _QuickReading.in_full(param).coerce(value, param, ctx)
+
+    def _one(self, value: Any, wanted: Any) -> Any:
+        if wanted is str and isinstance(value, str):
+            return value
+        # Of one that is there it matters whether it can be read.
+        if wanted is Path and (not Path(value).exists() or os.access(value, os.R_OK)):
+            return Path(value)
+        if wanted in {int, float}:
+            return self._number(value, wanted)
+        if get_origin(wanted) is Literal:
+            if value not in get_args(wanted):
+                raise ValueError(f"{value!r} is none of {', '.join(map(str, get_args(wanted)))}")
+            return value
+        raise NotImplementedError
+
+    def _number(self, value: Any, wanted: type[float]) -> float:
+        try:
+            number = wanted(value)
+        except ValueError:
+            whole = "whole " * (wanted is int)
+            raise ValueError(f"{value!r} is not a {whole}number") from None
+        bounds = self._kind.parameter_info
+        if bounds.min is not None and not number >= bounds.min:
+            raise ValueError(f"{value} is less than {bounds.min}")
+        if bounds.max is not None and number > bounds.max:
+            raise ValueError(f"{value} is more than {bounds.max}")
+        return number
+
+
+def _reads_quickly(param: Any) -> Any:
+    return _QuickReading(param)
+
+
+TyperArgument.get_runtime_param = _reads_quickly  # type: ignore[assignment, method-assign]
+TyperOption.get_runtime_param = _reads_quickly  # type: ignore[assignment, method-assign]
 
 
 class HifiGroup(TyperGroup):
@@ -239,6 +312,8 @@ app = typer.Typer(
 
 def set_up_logs() -> None:
     # It takes as long to load as all that `hifi --help` needs.
+    import logging  # noqa: PLC0415
+
     from shared.runtime.logs import configure_logs  # noqa: PLC0415
 
     configure_logs(service="hifi", level="warning")
@@ -248,6 +323,8 @@ def set_up_logs() -> None:
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
+        from importlib.metadata import version  # noqa: PLC0415 - for this alone
+
         out.print(f"hifi {version('hifi-streams')}")
         raise typer.Exit
 

@@ -7,17 +7,19 @@ import inspect
 from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import wraps
+from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import typer
 
 from deploy.cli.printing import Form
 from deploy.local.stack_settings import DATA, PORTS, StackSettings, option_of
 from shared.runtime import defaults
-from shared.runtime.control_client import ControlClient
+from shared.runtime.control_client import ControlClient, RefusedError
+from shared.runtime.http_client import HttpAnswer
+from shared.runtime.setup_error import OperatorError
 
 Command = Callable[..., None]
 Maker = Callable[..., Any]
@@ -189,16 +191,23 @@ def control_client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -
 class _CreatingClient(ControlClient):
     """What is PUT is something new, or refused."""
 
-    def send(self, method: str, *path: str, **sent: Any) -> httpx.Response:
+    def send(self, method: str, *path: str, **sent: Any) -> HttpAnswer:
         if method == "PUT":
             self.expect_none(*path)
-        return super().send(method, *path, **sent)
+        try:
+            return super().send(method, *path, **sent)
+        except RefusedError as error:
+            if error.status != HTTPStatus.PRECONDITION_FAILED:
+                raise
+            raise OperatorError(
+                f"There is one called {path[-1]!r} already: `put` sets it anew."
+            ) from error
 
 
 class _UpdatingClient(ControlClient):
     """Of what is PUT, the settings that are not said stay as they are."""
 
-    def send(self, method: str, *path: str, **sent: Any) -> httpx.Response:
+    def send(self, method: str, *path: str, **sent: Any) -> HttpAnswer:
         if method == "PUT":
             sent["body"] = self.call("GET", *path) | (sent.get("body") or {})
         return super().send(method, *path, **sent)

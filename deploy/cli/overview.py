@@ -1,15 +1,18 @@
 """Asks the console what it shows, for `hifi top`, `status`, `destinations get`; its colours."""
 
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
-from rich.text import Text
 
 from observe.books_page import BooksPage, books_page
 from shared.event.topics import destination_id
 from shared.proof.overview import DestinationView, Overview, StreamVerdict
-from shared.runtime.setup_error import NoAnswerError, UsageError
+from shared.runtime.http_client import HttpClient, NoHttpAnswerError
+from shared.runtime.setup_error import NoAnswerError, OperatorError, UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 # Loopback answers in a few ms; a busy machine in a second.
 _TIMEOUT_S = 5.0
@@ -29,40 +32,49 @@ _VERDICTS = {
 }
 
 
-def console_client(console: str, api_key: str | None) -> httpx.Client:
-    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
-    return httpx.Client(base_url=console, headers=headers, timeout=_TIMEOUT_S)
+class NotLetInError(UsageError):
+    """A key is missing or wrong: refused, as a gateway refuses it."""
+
+    exit_code = OperatorError.exit_code
 
 
-def read_overview(client: httpx.Client) -> dict[str, Any]:
-    """The overview as it is now, of what the key may see."""
-    try:
-        answer = client.get("/api/overview")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswerError(
-            f"No console answers at {client.base_url} ({error}):"
-            " start one with `hifi up`, or name another with --console URL."
-        ) from error
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
-        raise UsageError(
-            f"The console at {client.base_url} asks for a key:"
-            " name one with --api-key or HIFI_API_KEY."
-        )
-    try:
-        answer.raise_for_status()
-        overview: dict[str, Any] = answer.json()
-    except (httpx.HTTPStatusError, ValueError) as error:
-        raise UsageError(
-            f"What answers at {client.base_url} is no console of Hifi ({error}):"
-            " name it with --console URL."
-        ) from error
-    return overview
+class ConsoleClient(HttpClient):
+    """The console at an address, as one caller."""
+
+    def __init__(self, console: str, api_key: str | None) -> None:
+        super().__init__(console, timeout_s=_TIMEOUT_S)
+        self._caller = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+
+    def overview(self) -> dict[str, Any]:
+        """The overview as it is now, of what the key may see."""
+        try:
+            answer = self.ask("GET", "/api/overview", headers=self._caller)
+        except NoHttpAnswerError as error:
+            raise NoAnswerError(
+                f"No console answers at {self.url} ({error}):"
+                " start one with `hifi up`, or name another with --console URL."
+            ) from error
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            raise NotLetInError(
+                f"The console at {self.url} asks for a key that it knows:"
+                " name one with --api-key or HIFI_API_KEY."
+            )
+        try:
+            overview: dict[str, Any] = answer.json()
+        except ValueError:
+            overview = {}
+        if not answer.is_success or "streams" not in overview:
+            raise UsageError(
+                f"What answers at {self.url} is no console of Hifi (it answered {answer.status}):"
+                " name it with --console URL."
+            )
+        return overview
 
 
 def read_books(console: str, api_key: str | None) -> BooksPage:
     """The books of what the key may see, as the console has them."""
-    with console_client(console, api_key) as client:
-        shown = read_overview(client)
+    with ConsoleClient(console, api_key) as client:
+        shown = client.overview()
     try:
         overview = msgspec.convert(shown, Overview)
     except msgspec.ValidationError as error:
@@ -72,16 +84,18 @@ def read_books(console: str, api_key: str | None) -> BooksPage:
     return books_page(overview, kafka="")
 
 
-def read_view(client: httpx.Client, stream: str, name: str) -> DestinationView | None:
+def read_view(client: ConsoleClient, stream: str, name: str) -> DestinationView | None:
     """What the console shows of one destination; None of one that it has not heard of."""
     wanted = destination_id(stream, name)
-    for shown in read_overview(client)["streams"]:
+    for shown in client.overview()["streams"]:
         for view in shown["destinations"]:
             if view["destination_id"] == wanted:
                 return msgspec.convert(view, DestinationView)
     return None
 
 
-def verdict_text(word: str) -> Text:
+def verdict_text(word: str) -> "Text":
     """A verdict in its colour, also with blanks around it."""
+    from rich.text import Text  # noqa: PLC0415 - not before anything is asked
+
     return Text(word, style=_VERDICTS[StreamVerdict(word.strip())])

@@ -9,17 +9,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
-# `markup=False`: an event that says "[red]" is text.
-out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-talk = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-Cell = str | Text
+Cell: TypeAlias = "str | Text"
 # How a command says what it has found: for people, for programs, or names alone for the next one.
 Form = Literal["table", "json", "yaml", "name"]
 
@@ -27,8 +24,43 @@ Form = Literal["table", "json", "yaml", "name"]
 _VALUE_CHARS_MAX = 2_000
 
 
+class LazyConsole:
+    """A console that is loaded when it is to say something, and not before anything is asked."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        self._stderr = stderr
+
+    @cached_property
+    def console(self) -> "Console":
+        from rich.console import Console  # noqa: PLC0415 - a fifth of the time to start
+
+        # `markup=False`: an event that says "[red]" is text.
+        return Console(
+            stderr=self._stderr, highlight=False, soft_wrap=True, markup=False, emoji=False
+        )
+
+    @property
+    def is_terminal(self) -> bool:
+        stream = sys.stderr if self._stderr else sys.stdout
+        return stream.isatty() and self.console.is_terminal
+
+    @property
+    def width(self) -> int:
+        return self.console.width
+
+    def print(self, *things: Any, **how: Any) -> None:
+        self.console.print(*things, **how)
+
+    def out(self, text: str) -> None:
+        """As it is, however long a line gets."""
+        self.console.out(text, highlight=False)
+
+
+out, talk = LazyConsole(), LazyConsole(stderr=True)
+
+
 def print_json(thing: Any) -> None:
-    out.out(json.dumps(thing, indent=2, ensure_ascii=False), highlight=False)
+    out.out(json.dumps(thing, indent=2, ensure_ascii=False))
 
 
 def yaml_text(thing: Any) -> str:
@@ -42,7 +74,7 @@ def yaml_text(thing: Any) -> str:
 def print_data(form: Form | None, thing: Any) -> None:
     """For programs: YAML if that was asked for, else JSON."""
     if form == "yaml":
-        out.out(yaml_text(thing).rstrip("\n"), highlight=False)
+        out.out(yaml_text(thing).rstrip("\n"))
     else:
         print_json(thing)
 
@@ -86,6 +118,8 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, numbers
     """A table for people; aligned text when it goes to a file. The last `numbers` stand right."""
     first_number = len(heads) - numbers
     if out.is_terminal:
+        from rich.table import Table  # noqa: PLC0415 - as the console
+
         table = Table(box=None, header_style="dim", padding=(0, 3, 0, 0), pad_edge=False)
         for place, head in enumerate(heads):
             table.add_column(head, justify="right" if place >= first_number else "left")
@@ -100,7 +134,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, numbers
             text.rjust(width) if place >= first_number else text.ljust(width)
             for place, (text, width) in enumerate(zip(row_texts, widths, strict=True))
         )
-        out.out("  ".join(cells).rstrip(), highlight=False)
+        out.out("  ".join(cells).rstrip())
 
 
 def harmless(text: str) -> str:

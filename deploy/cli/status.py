@@ -1,15 +1,12 @@
 """`hifi status`: which services are up, and the books of every stream and destination."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.books import NoBooksError, counted_books, observed_books
 from deploy.cli.overview import read_books, verdict_text
 from deploy.cli.printing import (
     Cell,
@@ -21,15 +18,13 @@ from deploy.cli.printing import (
     talk,
     when,
 )
-from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
-from observe.books_page import BooksPage, BooksRow
 from observe.console.parts import wording
-from shared.event.topics import CONFIG, RECEIPTS
 from shared.glossary import COUNT_WORDS
-from shared.runtime.kafka.config_topic import read_config
-from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import OperatorError, SetupError
+from shared.runtime.setup_error import OperatorError
+
+if TYPE_CHECKING:
+    from observe.books_page import BooksPage, BooksRow
 
 
 @options.made_of(settings=options.stack_settings(*options.HEALTH_PORTS), form=options.form)
@@ -57,22 +52,24 @@ def status(
     if options.is_said(ctx, "console") and not options.is_said(ctx, "kafka"):
         _show(form, {}, read_books(console, api_key), "")
         return
+    # All that reads Kafka; who asks a console need not wait for it.
+    from deploy.cli import books, commands  # noqa: PLC0415
+    from deploy.local.services import services_of  # noqa: PLC0415
+
+    commands.set_up_logs()
     services = {service.name: service.problem() for service in services_of(settings)}
-    page, note, problem = None, "", ""
     try:
-        page, note = asyncio.run(_books(kafka, settings.observe_metrics_port))
-    except OperatorError as error:
-        problem = str(error)
+        page, note = books.read(kafka, settings.observe_metrics_port)
+    except OperatorError:
+        _show(form, services, None, "", kafka=kafka)
+        raise
     _show(form, services, page, note, kafka=kafka)
-    if problem:
-        talk.print(f"hifi: {problem}", style="red")
-        raise typer.Exit(1)
 
 
 def _show(
     form: Form | None,
     services: Mapping[str, str | None],
-    page: BooksPage | None,
+    page: "BooksPage | None",
     note: str,
     *,
     kafka: str = "",
@@ -89,21 +86,7 @@ def _show(
         talk.print(harmless(page.problem), style="yellow")
 
 
-async def _books(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
-    """The books, and why observe's did not do; empty if they did."""
-    async with topic_admin(kafka) as admin:
-        if not {CONFIG, RECEIPTS} <= await admin.names():
-            raise SetupError(
-                f"The Kafka at {kafka} has no topics of Hifi: start `hifi up`,"
-                " or name another with --kafka HOST:PORT."
-            )
-    try:
-        return observed_books(kafka, port=observe_metrics_port), ""
-    except NoBooksError as why:
-        return await counted_books(kafka, await read_config(kafka)), str(why)
-
-
-def _as_json(services: Mapping[str, str | None], page: BooksPage | None, note: str) -> Any:
+def _as_json(services: Mapping[str, str | None], page: "BooksPage | None", note: str) -> Any:
     ups = {name: problem is None for name, problem in services.items()}
     answer = {"kafka": page is not None, "services": ups, "books": []}
     if page is None:
@@ -131,12 +114,14 @@ def _as_json(services: Mapping[str, str | None], page: BooksPage | None, note: s
 
 
 def _print(
-    services: Mapping[str, str | None], page: BooksPage | None, note: str, *, kafka: str
+    services: Mapping[str, str | None], page: "BooksPage | None", note: str, *, kafka: str
 ) -> None:
     # Why Kafka is away is said at the end.
     kafkas = {f"kafka {kafka}": None if page else ""} if kafka else {}
     problems = {**kafkas, **services}
     if problems:
+        from rich.text import Text  # noqa: PLC0415
+
         print_table(
             ("service", "", ""),
             [
@@ -175,7 +160,7 @@ def _print(
         out.print(f"audit: {page.audit}", style="yellow")
 
 
-def _cells(row: BooksRow) -> list[Cell]:
+def _cells(row: "BooksRow") -> list[Cell]:
     return [
         harmless(row.stream),
         f"{harmless(row.destination or '-')}{' (removed)' if row.removed_at_ms else ''}",

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.overview import console_client, read_overview, verdict_text
+from deploy.cli.overview import ConsoleClient, verdict_text
 from deploy.cli.printing import Form, harmless, out, print_data
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
@@ -79,23 +79,23 @@ def top(
 
     hifi top --once --json
     """
-    with console_client(console, api_key) as client:
+    with ConsoleClient(console, api_key) as client:
         if form == "name":
-            for row in _rows(read_overview(client)):
+            for row in _rows(client.overview()):
                 out.print(harmless(row["destination_id"]))
             return
         if form not in {None, "table"}:
-            print_data(form, read_overview(client))
+            print_data(form, client.overview())
             return
         if once or not out.is_terminal:
-            out.print(screen(read_overview(client), width=out.width))
+            out.print(screen(client.overview(), width=out.width))
             return
-        with Live(console=out, auto_refresh=False, screen=True) as live:
-            live.update(screen(read_overview(client), width=out.width), refresh=True)
+        with Live(console=out.console, auto_refresh=False, screen=True) as live:
+            live.update(screen(client.overview(), width=out.width), refresh=True)
             while True:
                 time.sleep(_STEP_S)
                 try:
-                    live.update(screen(read_overview(client), width=out.width), refresh=True)
+                    live.update(screen(client.overview(), width=out.width), refresh=True)
                 except UsageError as error:
                     # It may come back; until then nobody must take old figures for new ones.
                     live.update(Text(f"  {error}", style="red"), refresh=True)

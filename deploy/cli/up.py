@@ -95,7 +95,7 @@ class _Steps:
 
     def __enter__(self) -> Self:
         if out.is_terminal:
-            self._live = Live(console=out, transient=True, auto_refresh=False)
+            self._live = Live(console=out.console, transient=True, auto_refresh=False)
             with contextlib.suppress(OSError):
                 self._live.start()
         return self

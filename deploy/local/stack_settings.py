@@ -5,11 +5,13 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from shared.event.topic_safety import Copies
 from shared.runtime import defaults
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
+
+if TYPE_CHECKING:
+    from shared.event.topic_safety import Copies
 
 # Beside whoever starts it.
 DATA = Path("data")
@@ -59,8 +61,10 @@ class StackSettings:
         return self.folder / "kafka-operator.env"
 
     @property
-    def copies(self) -> Copies:
+    def copies(self) -> "Copies":
         """Of one broker's disk there is one copy, and it is said so."""
+        from shared.event.topic_safety import Copies  # noqa: PLC0415 - most need it not
+
         return Copies(1, 1) if self.brokers == 1 else Copies()
 
     def ports(self) -> list[tuple[str, int]]:

@@ -262,7 +262,7 @@ def strictly(item: Configured, before: Configured | None) -> Configured:
     for name, value in item.others.items():
         if name in known:
             raise ConfigError(f"{name}.{next(iter(value))}", "there is no such setting")
-        raise ConfigError(name, f"there is no such setting; there are {sorted(known)}")
+        raise ConfigError(name, f"there is no such setting; there are {', '.join(sorted(known))}")
     return item if before is None else replace(item, others=before.others)
 
 

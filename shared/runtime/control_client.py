@@ -4,12 +4,14 @@ An object that was read is changed only if it is still as it was read: the clien
 each GET and sends it with the next change of the same object.
 """
 
+import json
+import re
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-import httpx
-
+from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError, NotFoundError, OperatorError, UsageError
 
 # A change waits for Kafka (10 s at most) and for this gateway to follow it (2 s); a re-drive is
@@ -17,27 +19,42 @@ from shared.runtime.setup_error import NoAnswerError, NotFoundError, OperatorErr
 _TIMEOUT_S = 30.0
 
 
+_LISTING = re.compile(r"GET /v1/(?:streams/(\S+)/)?(\w+) lists")
+
+
+def in_commands(detail: str) -> str:
+    """What a gateway says, with the command in place of a request that it names."""
+    return _LISTING.sub(
+        lambda found: f"`hifi {found[2]} list{f' {found[1]}' * bool(found[1])}` lists", detail
+    )
+
+
 class RefusedError(UsageError):
     """The gateway answers, and does not do it."""
 
-    def __init__(self, response: httpx.Response) -> None:
-        self.status = response.status_code
+    def __init__(self, response: HttpAnswer) -> None:
+        self.status = response.status
         says = f"The gateway answered {self.status}"
         try:
             problem = response.json()
             self.code, self.detail = str(problem["code"]), str(problem["detail"])
             # Where in what was sent it is wrong, if it is there.
             self.pointer = str(problem.get("pointer") or "")
-            says += f" {self.code}: {self.detail}"
+            says += f" {self.code}: {in_commands(self.detail)}"
         except (ValueError, KeyError, TypeError):
-            says += ", and not as Hifi does: is this the address of a gateway of Hifi?"
+            elsewhere = response.headers.get("location", "")
+            says += (
+                f" and sends on to {elsewhere}: name the address of the gateway itself."
+                if elsewhere
+                else ", and not as Hifi does: is this the address of a gateway of Hifi?"
+            )
             self.code, self.detail, self.pointer = "", says, ""
         if self.code and self.status in {401, 403}:
             says += (
                 " Name a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."
             )
         super().__init__(says)
-        is_missing = self.status == httpx.codes.NOT_FOUND
+        is_missing = self.status == HTTPStatus.NOT_FOUND
         self.exit_code = (NotFoundError if is_missing else OperatorError).exit_code
 
 
@@ -71,10 +88,13 @@ class ControlClient:
         body: dict[str, Any] | None = None,
         query: Mapping[str, str | Sequence[str]] | None = None,
         accept: str = "application/json",
-    ) -> httpx.Response:
+    ) -> HttpAnswer:
         """As `call`, for answers that are no JSON object."""
-        url = "/".join([self._gateway, "v1", *(quote(part, safe="") for part in path)])
         headers = {**self._headers, "accept": accept}
+        content = None
+        if body is not None:
+            content = _json(body)
+            headers["content-type"] = "application/json"
         # An action, such as `resume`, is a change of the object that it stands below.
         changed = path[:-1] if method == "POST" else path
         if method != "GET" and (etag := self._etags.get(changed)):
@@ -82,10 +102,9 @@ class ControlClient:
         if method != "GET" and changed in self._new:
             headers["if-none-match"] = "*"
         try:
-            response = httpx.request(
-                method, url, json=body, params=query, headers=headers, timeout=_TIMEOUT_S
-            )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            with HttpClient(self._gateway, timeout_s=_TIMEOUT_S) as server:
+                response = server.ask(method, _place(path, query), headers=headers, body=content)
+        except NoHttpAnswerError as error:
             raise NoAnswerError(
                 f"No gateway answers at {self._gateway} ({error}):"
                 f" start one with `hifi up`, or name another with {self._setting}."
@@ -107,3 +126,21 @@ class ControlClient:
     def expect_none(self, *path: str) -> None:
         """Write the object at a path only if there is none."""
         self._new.add(path)
+
+
+def _place(path: Sequence[str], query: Mapping[str, str | Sequence[str]] | None) -> str:
+    for name in path:
+        if not name or "/" in name:
+            raise UsageError(f"{name!r} is not a name{': it has a / in it' * bool(name)}.")
+    # What no terminal can have meant goes as it came: the gateway says what is wrong with it.
+    names = (quote(part, safe="", errors="surrogateescape") for part in path)
+    asked = f"?{urlencode(query, doseq=True, errors='surrogateescape')}" if query else ""
+    return f"/v1/{'/'.join(names)}{asked}"
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    try:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise UsageError("NaN and Infinity are no JSON: write a number.") from error
+    return text.encode(errors="surrogateescape")

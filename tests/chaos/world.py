@@ -19,7 +19,8 @@ from deploy.local.ports import is_free
 from deploy.local.services import how_it_ended
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
-from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.java.cache_folder import default_cache
+from shared.runtime.java.jars import ensure_jars
 from tests.chaos import gateway_workers
 from tests.chaos.actions import Brokers
 from tests.chaos.gateway_workers import WORKERS

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deploy.local.cluster import Cluster
-from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.java.cache_folder import default_cache
+from shared.runtime.java.jars import ensure_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

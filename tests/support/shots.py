@@ -26,7 +26,8 @@ from shared.event.times import MINUTE_MS, minute_of
 from shared.event.topics import ACKED, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.runtime.clock import now_ms
-from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.java.cache_folder import default_cache
+from shared.runtime.java.jars import ensure_jars
 from tests.support.browser import MISSING, Browser, Tab, chromium
 from tests.support.kafka_log import write_rows
 from tests.support.pipeline_runs import document, put

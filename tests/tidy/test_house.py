@@ -15,7 +15,7 @@ from tests.tidy import house_rules, sources
 # Who else may read the environment, and why.
 ENVIRONMENT_READERS = {
     "shared/runtime/java/java.py": "JAVA_HOME and PATH are where every program looks for Java",
-    "shared/runtime/java/jars.py": "the cache's place is asked for before there are any settings",
+    "shared/runtime/java/cache_folder.py": "it is asked for before there are settings",
     "shared/runtime/spark/session.py": "it writes: Spark reads its Python and address there",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
     "deploy/cli/scale/fresh.py": "as up.py",

@@ -56,7 +56,7 @@ def export(
             print_data(form, [*found])
         else:
             for each in found:
-                out.out("---\n" + yaml_text(each).rstrip("\n"), highlight=False)
+                out.out("---\n" + yaml_text(each).rstrip("\n"))
 
 
 def _all(client: ControlClient) -> Iterator[dict[str, Any]]:

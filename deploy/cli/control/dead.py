@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
-import httpx
 import typer
 
 from deploy.cli import options
@@ -14,7 +13,6 @@ from deploy.cli.printing import (
     Form,
     harmless,
     print_data,
-    print_json,
     print_list,
     print_one,
     reader_may_leave,
@@ -24,6 +22,7 @@ from deploy.cli.printing import (
 from shared.event.times import rfc3339
 from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient
+from shared.runtime.http_client import HttpAnswer
 from shared.runtime.setup_error import NotFoundError, UsageError
 
 app = typer.Typer(name="dead", no_args_is_help=True)
@@ -130,7 +129,7 @@ def redrive(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: options.AsJson = False,
+    form: Form | None,
     filters: dict[str, str],
     client: ControlClient,
 ) -> None:
@@ -149,8 +148,9 @@ def redrive(
         if not yes and not typer.confirm(f"Send {done['count']:,} again?", err=True):
             raise typer.Exit(1)
         done |= _send_again(client, path, order)
-    if as_json:
-        print_json({name: done[name] for name in ("redrive_id", "count", "already", "malformed")})
+    if form is not None:
+        said = {name: done[name] for name in ("redrive_id", "count", "already", "malformed")}
+        print_one(form, said, name=done["redrive_id"] or "")
     elif done["redrive_id"] is not None:
         sent = f"{done['count']:,} sent again as re-drive {done['redrive_id']}"
         talk.print(sent, style="green")
@@ -179,7 +179,7 @@ def _send_again(
 
 def _pages(
     client: ControlClient, query: dict[str, str], limit: int | None, *, accept: str = _JSON
-) -> Iterator[httpx.Response]:
+) -> Iterator[HttpAnswer]:
     """A list of at most so many, page by page."""
     left, after = limit, ""
     while left != 0:

@@ -9,7 +9,6 @@ import typer
 from deploy.cli import options
 from deploy.cli.control import removal
 from deploy.cli.control.streams import read_json
-from deploy.cli.overview import console_client, read_view, verdict_text
 from deploy.cli.printing import Form, harmless, print_list, print_one, talk
 from deploy.local.stack_settings import StackSettings
 from observe.console.parts import wording
@@ -68,8 +67,11 @@ def show(
     """
     shown = options.control_client(gateway, api_key).call("GET", *_path(stream, name))
     print_one(form, shown, name=name)
+    # It can wait until the first is on the screen.
+    from deploy.cli.overview import ConsoleClient, read_view, verdict_text  # noqa: PLC0415
+
     try:
-        with console_client(console, api_key) as client:
+        with ConsoleClient(console, api_key) as client:
             view = read_view(client, stream, name)
     except UsageError as error:
         talk.print(f"How it is cannot be told: {harmless(str(error))}", style="dim")
@@ -125,6 +127,8 @@ def change(
 
     hifi destinations update orders shop --set parallel_max=8 --set rate_per_s=1000
     """
+    if not set_ and settings is None:
+        raise UsageError("Say what changes: --set SETTING=VALUE, or --settings FILE.")
     path = _path(stream, name)
     before = client.call("GET", *path)
     after = _put(client, path, before | _read(settings) | _parse(set_))

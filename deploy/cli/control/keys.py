@@ -12,8 +12,6 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.printing import Form, harmless, out, print_list, print_one, talk
-from deploy.local.secret_keys import new_operator_key
-from shared.config.access import SCOPES
 from shared.event.times import DAY_MS
 from shared.runtime.control_client import ControlClient
 
@@ -27,7 +25,7 @@ def create(
     *,
     key_id: KeyId,
     scope: Annotated[
-        list[str] | None, typer.Option(help=f"What it allows: {', '.join(sorted(SCOPES))}.")
+        list[str] | None, typer.Option(help="What it allows: admin, read, write.")
     ] = None,
     stream: Annotated[
         list[str] | None, typer.Option(help="A stream it is for; without any: all of the tenant.")
@@ -85,6 +83,8 @@ def print_operator_key() -> None:
 
     export HIFI_GATEWAY_OPERATOR_KEY=$(hifi keys new-operator-key)
     """
+    from deploy.local.secret_keys import new_operator_key  # noqa: PLC0415 - only here
+
     out.print(new_operator_key())
 
 

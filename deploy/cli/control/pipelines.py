@@ -1,20 +1,20 @@
 """`hifi pipelines`: checks, tries, sets up, shows and removes what comes of a stream's events."""
 
-import asyncio
 import time
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from deploy.cli import options
 from deploy.cli.control import removal
-from deploy.cli.control.pipeline_files import read_document, to_put
 from deploy.cli.printing import Form, harmless, out, print_list, print_one, talk
 from shared.runtime.control_client import ControlClient, RefusedError
-from shared.runtime.files.document_text import Document
 from shared.runtime.setup_error import UsageError
+
+if TYPE_CHECKING:
+    from shared.runtime.files.document_text import Document
 
 app = typer.Typer(name="pipelines", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def check(file: File) -> None:
 
     hifi pipelines check sales.yaml
     """
-    document = read_document(file)
+    document = _read(file)
     pipeline = document.pipeline()
     # Spark's libraries take most of a second to load, which no other command should take.
     from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415
@@ -57,9 +57,11 @@ def try_(
 
     hifi pipelines try sales.yaml --last 1000
     """
-    document = read_document(file)
+    document = _read(file)
     pipeline = document.pipeline()
-    from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415 - as above
+    import asyncio  # noqa: PLC0415 - as above
+
+    from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415
 
     records = asyncio.run(trials.last_events(kafka, pipeline.source.stream, last))
     streams = asyncio.run(trials.shards_of(kafka, pipeline))
@@ -77,9 +79,9 @@ def put(file: File, client: ControlClient) -> None:
 
     hifi pipelines put sales.yaml
     """
-    document = read_document(file)
+    document = _read(file)
     path = ("pipelines", document.pipeline().name)
-    _print_note(client.call("PUT", *path, body=to_put(document)))
+    _print_note(client.call("PUT", *path, body=_body(document)))
     said = judgement(client, document)
     if said.is_refused:
         raise UsageError(f"It is stored, and cannot be run:\n{said.text}")
@@ -96,7 +98,7 @@ class Judgement(NamedTuple):
 
 
 def judgement(
-    client: ControlClient, document: Document, *, wait_s: float = JUDGED_WAIT_S
+    client: ControlClient, document: "Document", *, wait_s: float = JUDGED_WAIT_S
 ) -> Judgement:
     name = document.fields["name"]
     state = client.call("GET", "pipelines", name, query={"wait": f"{wait_s:g}"})["state"]
@@ -110,7 +112,7 @@ def judgement(
     return Judgement(f"{name} is running.")
 
 
-def _why(document: Document, state: dict[str, Any]) -> str:
+def _why(document: "Document", state: dict[str, Any]) -> str:
     """What is wrong with it, and in which line."""
     why, *more = state["why"].split("\n")
     lines = [f"{document.place(state['pointer'])}: {why}", *more]
@@ -131,9 +133,9 @@ def replace(
 
     hifi pipelines replace sales.yaml --from 7d
     """
-    document = read_document(file)
+    document = _read(file)
     path = ("pipelines", document.pipeline().name)
-    answer = client.call("PUT", *path, "replacement", body=to_put(document), query={"from": begin})
+    answer = client.call("PUT", *path, "replacement", body=_body(document), query={"from": begin})
     built = answer["document"]
     _print_note(answer)
     talk.print(f"Generation {built['generation']} of {path[1]} is being built.")
@@ -204,6 +206,19 @@ def delete(*, name: Name, yes: removal.Yes = False, client: ControlClient) -> No
         typer.confirm(f"Remove {harmless(name)}?", abort=True, err=True)
     client.call("DELETE", "pipelines", name)
     talk.print(f"{harmless(name)} is removed.")
+
+
+def _read(file: Path) -> "Document":
+    # With all that a document may say: whoever lists pipelines need not wait for that.
+    from deploy.cli.control.pipeline_files import read_document  # noqa: PLC0415
+
+    return read_document(file)
+
+
+def _body(document: "Document") -> dict[str, Any]:
+    from deploy.cli.control.pipeline_files import to_put  # noqa: PLC0415 - as above
+
+    return to_put(document)
 
 
 def _cells(shown: dict[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ import typer
 from deploy.cli import options
 from deploy.cli.printing import harmless, talk
 from deploy.local.stack_settings import StackSettings
-from shared.proof.balance import Balance
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: for scripts.")]
 # Where observe says what still waits.
@@ -22,6 +21,7 @@ def ask_first(
         return
     # Counting reads Kafka; only who removes something pays for loading that.
     from deploy.cli.books import NoBooksError, observed_books  # noqa: PLC0415
+    from shared.proof.balance import Balance  # noqa: PLC0415
 
     try:
         rows = observed_books(kafka, port=settings.observe_metrics_port).rows

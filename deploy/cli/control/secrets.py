@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import out, print_json, talk
+from deploy.cli.printing import Form, out, print_one, talk
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.stores import reseal
 from shared.config.signing import signing_secret
@@ -52,7 +52,7 @@ def rotate(
         typer.Option("--secret-keys", envvar=VARIABLE, help="Those of the stores; else DATA's."),
     ] = None,
     data: options.Data = options.DATA_DEFAULT,
-    as_json: options.AsJson = False,
+    form: Form | None,
     client: ControlClient,
 ) -> None:
     """Seal every secret anew with the first of HIFI_SECRET_KEYS, so that the others can go.
@@ -68,8 +68,8 @@ def rotate(
         box = SecretBox.of(secret_keys(data, {VARIABLE: keys} if keys else {}))
         for name, found in reseal(stores, box)._asdict().items():
             done[name] += found
-    if as_json:
-        print_json(done)
+    if form is not None:
+        print_one(form, done, name="")
     else:
         talk.print(
             f"{done['sealed_anew']} sealed anew,"

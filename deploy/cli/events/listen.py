@@ -6,14 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-import httpx
 import typer
 
 from deploy.cli import options
 from deploy.cli.events.stream_events import Contains, Key, Since, Stream, StreamEvent, follow
 from deploy.cli.printing import harmless, talk
 from shared.runtime.control_client import ControlClient
-from shared.runtime.setup_error import UsageError
+from shared.runtime.http_client import HttpClient, NoHttpAnswerError
 
 _BATCH_DEFAULT, _BATCH_MAX = 100, 1_000
 _TIMEOUT_S = 30.0
@@ -43,13 +42,16 @@ def listen(
 
         hifi listen orders --forward-to http://127.0.0.1:3000/hooks
     """
-    with contextlib.suppress(KeyboardInterrupt), httpx.Client(timeout=_TIMEOUT_S) as receiver:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        HttpClient(forward_to, timeout_s=_TIMEOUT_S) as receiver,
+    ):
         for events in follow(client, stream, since=since, key=key, contains=contains):
             for first in range(0, len(events), batch):
-                _forward(receiver, forward_to, stream, events[first : first + batch])
+                _forward(receiver, stream, events[first : first + batch])
 
 
-def _forward(receiver: httpx.Client, url: str, stream: str, events: Sequence[StreamEvent]) -> None:
+def _forward(receiver: HttpClient, stream: str, events: Sequence[StreamEvent]) -> None:
     places = f"{stream} {events[0].place} {events[-1].place} {len(events)}"
     headers = {
         "content-type": "application/json",
@@ -64,19 +66,17 @@ def _forward(receiver: httpx.Client, url: str, stream: str, events: Sequence[Str
         begun_s = time.monotonic()
         sent_at = {"webhook-timestamp": str(int(time.time()))}
         try:
-            answer = receiver.post(url, content=body, headers=headers | sent_at)
+            answer = receiver.ask("POST", headers=headers | sent_at, body=body)
             break
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise UsageError(f"--forward-to {url} is no address to POST to: {error}.") from error
-        except httpx.HTTPError as error:
+        except NoHttpAnswerError as error:
             if not is_away:
-                talk.print(f"{url} does not answer ({error or type(error).__name__}): they wait.")
+                talk.print(f"{receiver.url} does not answer ({error}): they wait.")
             is_away = True
             time.sleep(_AGAIN_S)
     took_ms = (time.monotonic() - begun_s) * 1000
     what = f"{len(events)} events" if len(events) > 1 else harmless(events[0].id)
     talk.print(
-        f"{answer.status_code}  {what}  {took_ms:.0f} ms",
+        f"{answer.status}  {what}  {took_ms:.0f} ms",
         style="green" if answer.is_success else "red",
     )
     if not answer.is_success:

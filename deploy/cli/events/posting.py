@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-import httpx
-
 from deploy.cli.events.event_input import Given
 from observe.console.parts import wording
+from shared.runtime.control_client import in_commands
+from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError
 
 _RETRYABLE = frozenset(
@@ -26,6 +26,8 @@ _RETRYABLE = frozenset(
 )
 # Four waits of a second or more outlast a broker's restart (4 s measured).
 _TRIES_MAX = 5
+# A batch of 10 MB over a slow line, and Kafka's own time.
+POST_TIMEOUT_S = 60.0
 # The gateway asks for 1 s; anything that asks for minutes is better asked by hand.
 _RETRY_AFTER_S_DEFAULT, _RETRY_AFTER_S_MAX = 1.0, 30.0
 
@@ -68,22 +70,20 @@ class Poster:
 
     def __init__(
         self,
-        client: httpx.Client,
+        gateway: HttpClient,
         *,
-        gateway: str,
         stream: str,
         key: str | None = None,
         api_key: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client = client
-        self._gateway = gateway.rstrip("/")
-        self._url = f"{self._gateway}/v1/streams/{quote(stream, safe='')}/events"
-        self._headers = {b"content-type": b"application/json"}
+        self._gateway = gateway
+        self._path = f"/v1/streams/{quote(stream, safe='')}/events"
+        self._headers: dict[str, str | bytes] = {"content-type": "application/json"}
         if key is not None:
-            self._headers[b"x-partition-key"] = key.encode()
+            self._headers["x-partition-key"] = key.encode()
         if api_key is not None:
-            self._headers[b"authorization"] = f"Bearer {api_key}".encode()
+            self._headers["authorization"] = f"Bearer {api_key}".encode()
         self._sleep = sleep
         self._has_answered = False
 
@@ -133,35 +133,33 @@ class Poster:
     def _post_once(self, events: list[Given]) -> _Answer:
         body = b"[" + b",".join(event.raw for event in events) + b"]"
         try:
-            response = self._client.post(self._url, content=body, headers=self._headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol) or (
-                isinstance(error, httpx.ConnectError) and not self._has_answered
-            ):
+            answer = self._gateway.ask("POST", self._path, headers=self._headers, body=body)
+        except NoHttpAnswerError as error:
+            if error.is_unsent and not self._has_answered:
                 raise NoAnswerError(
-                    f"No gateway answers at {self._gateway} ({error}):"
+                    f"No gateway answers at {self._gateway.url} ({error}):"
                     " start one with `hifi up`, or name another with --gateway URL."
                 ) from error
             # It may have been stored: only the sender of the events can know if that matters.
-            says = f"no answer from the gateway ({error or type(error).__name__})"
+            says = f"no answer from the gateway ({error})"
             return _failed(events, "no answer", says), [], 0.0
         self._has_answered = True
-        return _judge(events, response)
+        return _judge(events, answer)
 
 
-def _judge(events: list[Given], response: httpx.Response) -> _Answer:
-    said = _json(response)
-    status = str(response.status_code)
+def _judge(events: list[Given], answer: HttpAnswer) -> _Answer:
+    said = _json(answer)
+    status = str(answer.status)
     request_ids = (str(said["request_id"]),) if "request_id" in said else ()
     results = said.get("results", [])
-    if response.status_code != HTTPStatus.OK and not results:
+    if answer.status != HTTPStatus.OK and not results:
         # The answer is about the request as a whole.
-        if response.status_code in _RETRYABLE:
-            return PostOutcome(status=status), events, _wait_s(response)
-        detail = said.get("detail") or response.text[:200] or response.reason_phrase
-        says = f"{status} {said.get('title', '')}: {detail}"
+        if answer.status in _RETRYABLE:
+            return PostOutcome(status=status), events, _wait_s(answer)
+        detail = said.get("detail") or answer.text[:200] or "and nothing else"
+        says = f"{status} {said.get('title', '')}: {in_commands(detail)}"
         # Our own gateway refuses what the caller did wrong before it stores anything of it.
-        is_refused = response.is_client_error and "code" in said
+        is_refused = answer.is_client_error and "code" in said
         failed = _failed(events, status, says, is_refused=is_refused)
         return replace(failed, request_ids=request_ids), [], 0.0
     again = [events[entry["index"]] for entry in results if entry.get("retryable")]
@@ -180,7 +178,7 @@ def _judge(events: list[Given], response: httpx.Response) -> _Answer:
         complaints=complaints,
         request_ids=request_ids,
     )
-    return outcome, again, _wait_s(response)
+    return outcome, again, _wait_s(answer)
 
 
 def _failed(
@@ -190,17 +188,17 @@ def _failed(
     return PostOutcome(0, rejected, unsure, status=status, complaints=(says,), stops=True)
 
 
-def _wait_s(response: httpx.Response) -> float:
+def _wait_s(answer: HttpAnswer) -> float:
     try:
-        asked_s = float(response.headers.get("retry-after", _RETRY_AFTER_S_DEFAULT))
+        asked_s = float(answer.headers.get("retry-after", _RETRY_AFTER_S_DEFAULT))
     except ValueError:
         return _RETRY_AFTER_S_DEFAULT
     return min(max(asked_s, 0.0), _RETRY_AFTER_S_MAX)
 
 
-def _json(response: httpx.Response) -> dict[str, Any]:
+def _json(answer: HttpAnswer) -> dict[str, Any]:
     try:
-        said = response.json()
+        said = answer.json()
     except ValueError:
         return {}
     return said if isinstance(said, dict) else {}

@@ -5,15 +5,15 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 
 from deploy.cli import options
 from deploy.cli.events.event_input import read_lines
 from deploy.cli.events.minute_ids import acked_ids
-from deploy.cli.events.posting import Poster
+from deploy.cli.events.posting import POST_TIMEOUT_S, Poster
 from deploy.cli.printing import harmless, out, talk
 from observe.console.parts import wording
+from shared.runtime.http_client import HttpClient
 
 # Some are missing, and were not (all) sent; 1 and 2 say that nothing could be compared.
 _MISSING = 3
@@ -57,8 +57,8 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
             out.print(harmless(name))
         raise typer.Exit(_MISSING if missing else 0)
     accepted = 0
-    with httpx.Client(timeout=httpx.Timeout(60)) as client:
-        poster = Poster(client, gateway=gateway, stream=stream, api_key=api_key)
+    with HttpClient(gateway, timeout_s=POST_TIMEOUT_S) as server:
+        poster = Poster(server, stream=stream, api_key=api_key)
         for outcome in poster.post_all(iter(missing.values()), batch=_BATCH):
             for complaint in outcome.complaints:
                 talk.print(f"  {harmless(complaint)}", style="red")

@@ -22,17 +22,12 @@ from deploy.cli.printing import (
     yaml_text,
 )
 from shared.glossary import COUNT_WORDS
-from shared.retry.resend import LEFT_ALONE
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError
 
 app = typer.Typer(name="events", no_args_is_help=True)
 
 _COUNT_DEFAULT, _PAGE_MAX = 20, 1_000
-# What came of an event that somebody sends again, by destination.
-_RESENT = {"queued": "queued to go again"} | {
-    where: f"left alone: {why}" for where, why in LEFT_ALONE.items()
-}
 # As long as the gateway keeps a question open.
 _WAIT_S = 20
 
@@ -182,8 +177,12 @@ def resend(
     if form not in {None, "table"}:
         print_one(form, done, name=event_id or place or "")
         return
+    from shared.retry.resend import LEFT_ALONE  # noqa: PLC0415 - with all that retries are made of
+
+    said = {where: f"left alone: {why}" for where, why in LEFT_ALONE.items()}
+    said["queued"] = "queued to go again"
     for name, what in done["destinations"].items():
-        out.print(f"{harmless(name)}: {_RESENT.get(what, what)}")
+        out.print(f"{harmless(name)}: {said.get(what, what)}")
     if not done["destinations"]:
         out.print(f"{harmless(stream)} has no destination")
 

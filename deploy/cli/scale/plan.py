@@ -85,7 +85,7 @@ def plan(  # noqa: PLR0917 - typer makes an option of each
 def _show(sizing: Sizing, given: Catalogue, output: PlanOutput) -> None:
     sizes = site_sizes(sizing, region=given.region, prices_at=given.at)
     if output is PlanOutput.TOML:
-        out.out(to_toml(sizes), highlight=False)
+        out.out(to_toml(sizes))
     elif output is PlanOutput.JSON:
         print_json(_as_json(sizing, given) | {"site": msgspec.to_builtins(sizes)})
     else:

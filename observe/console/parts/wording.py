@@ -1,9 +1,10 @@
 """Writes times, durations, counts and sizes: short, exact, always the same way."""
 
 import time
+from typing import TYPE_CHECKING
 
-from observe.lag.trouble import words_of
-from shared.proof.overview import DestinationView
+if TYPE_CHECKING:
+    from shared.proof.overview import DestinationView
 
 # Where there is nothing to write.
 NONE = "\u2013"
@@ -87,8 +88,11 @@ def plural(number: int, word: str) -> str:
     return f"{number:,} {word if number == 1 else word + 's'}"
 
 
-def last_answers(view: DestinationView) -> list[tuple[str, str]]:
+def last_answers(view: "DestinationView") -> list[tuple[str, str]]:
     """What a destination took last, and what it did not; its own words are shown beside these."""
+    # Commands that want no more than the other words need not wait for all that it knows.
+    from observe.lag.trouble import words_of  # noqa: PLC0415
+
     facts = []
     if view.lately.total:
         counts = {"delivered": "delivered", "refused": "refused", "failed": "failed"}

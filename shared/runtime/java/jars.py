@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import hashlib
-import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -64,17 +63,6 @@ def ensure_jars(
                 report = _report(jar_set, missing, on_progress)
                 _fetch(missing, folder, ivy_settings, on_line=report)
     return [folder / jar.file_name for jar in locked]
-
-
-def default_cache() -> Path:
-    """$HIFI_CACHE, else hifi under $XDG_CACHE_HOME, else ~/.cache/hifi."""
-    if own := os.environ.get("HIFI_CACHE"):
-        return Path(own).expanduser().absolute()
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG standard says that a relative path there must be ignored.
-    if Path(home).is_absolute():
-        return Path(home) / "hifi"
-    return Path.home() / ".cache" / "hifi"
 
 
 def read_lock() -> dict[str, list[LockedJar]]:

@@ -19,8 +19,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
 from pyspark.util import PythonEvalType
 
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.java.class_archive import ClassArchive
-from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.java.jars import ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.java.small_heap import YOUNG_MB, small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access

@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner
 
 from deploy.cli.events.event_input import Given, read_lines, synthetic
@@ -15,6 +16,7 @@ from deploy.cli.events.posting import Poster
 from deploy.cli.events.send import send
 from gateway.publish.report import Fate
 from shared.event.topics import stream_topic
+from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError, UsageError
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
@@ -75,6 +77,21 @@ def test_a_script_reads_what_became_of_them(gateway: RunningGateway) -> None:
     assert len(said["request_ids"]) == 1
 
 
+def test_what_became_of_them_comes_in_each_form(gateway: RunningGateway) -> None:
+    two = ["--count", "2", "--batch", "1"]
+    code, out, err = invoke(gateway, *two, "-o", "name")
+    assert (code, err) == (0, "")
+    ids = out.split()
+    assert len(ids) == 2
+    assert yaml.safe_load(invoke(gateway, *two, "-o", "yaml")[1])["accepted"] == 2
+    table = invoke(gateway, *two, "-o", "table")[1].splitlines()
+    rows = dict(line.split(maxsplit=1) for line in table)
+    assert (rows["setting"], rows["accepted"], rows["rejected"]) == ("value", "2", "0")
+    # A script that reads ids gets none for what was not accepted.
+    code, out, _ = invoke(gateway, '"no object"', "-o", "name")
+    assert code == 1
+
+
 def test_synthetic_events_have_ids_of_their_own(
     gateway: RunningGateway, publisher: FakePublisher
 ) -> None:
@@ -116,12 +133,17 @@ def test_markup_and_control_characters_stay_text(gateway: RunningGateway) -> Non
     code, _, err = invoke(gateway, '{"id":"[red]\\u001b[31m"}')
     assert code == 1
     assert "\x1b" not in err
+    # Of what is nowhere no receipt is offered.
+    assert "hifi receipt" not in err
 
 
 def test_an_unknown_stream_is_said_in_the_gateways_words(gateway: RunningGateway) -> None:
     result = CliRunner().invoke(app, ["nobody", "{}", "--gateway", gateway.url])
     assert result.exit_code == 6
-    assert "404 There is no such stream: There is no stream 'nobody'" in result.stderr
+    assert (
+        "404 There is no such stream: There is no stream 'nobody'; `hifi streams list`"
+        in result.stderr
+    )
     assert "0 accepted, 1 rejected, 0 not known" in result.stdout
 
 
@@ -144,9 +166,24 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "missing"))
 
 
-def poster(answer: Callable[[httpx.Request], httpx.Response], waited_s: list[float]) -> Poster:
-    client = httpx.Client(transport=httpx.MockTransport(answer))
-    return Poster(client, gateway="http://gw/", stream="demo", key=None, sleep=waited_s.append)
+class Answering(HttpClient):
+    """A gateway that says what a test wants."""
+
+    def __init__(self, answer: Callable[[bytes], HttpAnswer]) -> None:
+        super().__init__("http://gw/", timeout_s=1)
+        self.answer = answer
+
+    def ask(self, *_: object, body: bytes | None = None, **__: object) -> HttpAnswer:
+        return self.answer(body or b"")
+
+
+def poster(answer: Callable[[bytes], HttpAnswer], waited_s: list[float]) -> Poster:
+    return Poster(Answering(answer), stream="demo", sleep=waited_s.append)
+
+
+def said(status: int, body: Any = None, **headers: str) -> HttpAnswer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return HttpAnswer(status, named, json.dumps(body).encode() if body else b"")
 
 
 def given(count: int) -> list[Given]:
@@ -157,11 +194,11 @@ def given(count: int) -> list[Given]:
 def test_later_means_once_more_after_the_wait_that_was_asked_for(status: int, asked: str) -> None:
     bodies: list[bytes] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        bodies.append(request.content)
+    def answer(body: bytes) -> HttpAnswer:
+        bodies.append(body)
         if len(bodies) < 3:
-            return httpx.Response(status, headers={"retry-after": asked})
-        return httpx.Response(200, json={"accepted": 4, "rejected": 0})
+            return said(status, retry_after=asked)
+        return said(200, {"accepted": 4, "rejected": 0})
 
     waited_s: list[float] = []
     outcome = poster(answer, waited_s).post(given(4))
@@ -173,15 +210,15 @@ def test_later_means_once_more_after_the_wait_that_was_asked_for(status: int, as
 def test_only_what_is_retryable_is_sent_again() -> None:
     sent: list[int] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        sent.append(request.content.count(b'"id"'))
+    def answer(body: bytes) -> HttpAnswer:
+        sent.append(body.count(b'"id"'))
         if len(sent) > 1:
-            return httpx.Response(200, json={"accepted": 1, "rejected": 0})
+            return said(200, {"accepted": 1, "rejected": 0})
         results = [
             {"index": 1, "status": "unknown", "code": "u", "detail": "d", "retryable": True},
             {"index": 2, "status": "rejected", "code": "bad_id", "detail": "d", "retryable": False},
         ]
-        return httpx.Response(504, json={"accepted": 2, "rejected": 1, "results": results})
+        return said(504, {"accepted": 2, "rejected": 1, "results": results})
 
     outcome = poster(answer, []).post(given(4))
     assert sent == [4, 1]
@@ -191,7 +228,7 @@ def test_only_what_is_retryable_is_sent_again() -> None:
 
 def test_it_gives_up_after_five_tries_and_stops() -> None:
     waited_s: list[float] = []
-    outcome = poster(lambda _: httpx.Response(503), waited_s).post(given(3))
+    outcome = poster(lambda _: said(503), waited_s).post(given(3))
     assert (outcome.accepted, outcome.unsure, outcome.tries, outcome.stops) == (0, 3, 5, True)
     assert waited_s == [1.0] * 4
 
@@ -199,7 +236,7 @@ def test_it_gives_up_after_five_tries_and_stops() -> None:
 @pytest.mark.parametrize("asked", ["-5", "soon", "100000"])
 def test_a_strange_retry_after_is_kept_within_bounds(asked: str) -> None:
     waited_s: list[float] = []
-    poster(lambda _: httpx.Response(503, headers={"retry-after": asked}), waited_s).post(given(1))
+    poster(lambda _: said(503, retry_after=asked), waited_s).post(given(1))
     assert all(0 <= one <= 30 for one in waited_s)
 
 
@@ -207,9 +244,9 @@ def test_a_strange_retry_after_is_kept_within_bounds(asked: str) -> None:
 def test_what_is_not_retryable_is_sent_once(status: int) -> None:
     calls: list[int] = []
 
-    def answer(_: httpx.Request) -> httpx.Response:
+    def answer(_: bytes) -> HttpAnswer:
         calls.append(1)
-        return httpx.Response(status, text="<html>no JSON</html>")
+        return HttpAnswer(status, {}, b"<html>no JSON</html>")
 
     outcome = poster(answer, []).post(given(2))
     assert calls == [1]
@@ -218,8 +255,8 @@ def test_what_is_not_retryable_is_sent_once(status: int) -> None:
 
 
 def test_a_broken_connection_is_never_taken_for_a_yes() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        raise httpx.ReadError("connection reset", request=request)
+    def answer(_: bytes) -> HttpAnswer:
+        raise NoHttpAnswerError(ConnectionResetError("connection reset"))
 
     outcome = poster(answer, []).post(given(2))
     assert (outcome.accepted, outcome.unsure, outcome.stops) == (0, 2, True)
@@ -236,8 +273,8 @@ def test_one_retryable_fate_in_a_real_answer_is_sent_again(
         waited_s.append(wait_s)
         publisher.fates.clear()
 
-    with httpx.Client() as client:
-        sender = Poster(client, gateway=gateway.url, stream="demo", key=None, sleep=recover)
+    with HttpClient(gateway.url, timeout_s=60) as server:
+        sender = Poster(server, stream="demo", sleep=recover)
         outcome = sender.post([Given("1", b'{"id":"a"}'), Given("2", b'{"id":"b"}')])
     assert (outcome.accepted, outcome.unsure, outcome.tries) == (2, 0, 2)
     assert sorted(event.id for event in publisher.stored(TOPIC)) == ["a", "b"]

@@ -23,7 +23,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.health import Health
 from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
 from shared.runtime.metrics import Metrics
-from shared.runtime.setup_error import OperatorError
+from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
 doctor_app, status_app = typer.Typer(), typer.Typer()
 doctor_app.command()(doctor)
@@ -52,10 +52,10 @@ def test_status_has_the_words_of_the_console_and_why(
     restored = {"orders": RestoredView(7_000, "spring\x1b", 1_000)}
     page = BooksPage("127.0.0.1:9092", now_ms(), "", rows, restored=restored)
 
-    async def books(_: str, __: int) -> tuple[BooksPage, str]:
+    def books(_: str, __: int) -> tuple[BooksPage, str]:
         return page, ""
 
-    monkeypatch.setattr("deploy.cli.status._books", books)
+    monkeypatch.setattr("deploy.cli.books.read", books)
     env = free_ports(tmp_path) | {"HIFI_KAFKA": "127.0.0.1:9092"}
     printed = CliRunner().invoke(status_app, env=env).stdout
     lines = [line.split() for line in printed.splitlines()]
@@ -76,10 +76,10 @@ def test_status_has_the_words_of_the_console_and_why(
 def test_a_service_that_cannot_work_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def books(_: str, __: int) -> tuple[BooksPage, str]:
+    def books(_: str, __: int) -> tuple[BooksPage, str]:
         return BooksPage("127.0.0.1:9092", now_ms(), "", []), ""
 
-    monkeypatch.setattr("deploy.cli.status._books", books)
+    monkeypatch.setattr("deploy.cli.books.read", books)
     env = free_ports(tmp_path) | {"HIFI_KAFKA": "127.0.0.1:9092"}
     well, waiting = Health(), Health()
     for health in (well, waiting):
@@ -131,7 +131,8 @@ def test_what_the_audit_could_not_read_stands_below_the_books(
 def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> None:
     env = free_ports(tmp_path) | {"HIFI_KAFKA": "127.0.0.1:1"}
     result = CliRunner().invoke(status_app, ["--json"], env=env)
-    assert result.exit_code == 1
+    assert isinstance(result.exception, KafkaUnavailableError)
+    assert result.exception.exit_code == 7
     assert json.loads(result.stdout) == {
         "kafka": False,
         "services": {
@@ -144,7 +145,7 @@ def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> Non
         },
         "books": [],
     }
-    assert "No Kafka broker answers at 127.0.0.1:1" in result.stderr
+    assert "No Kafka broker answers at 127.0.0.1:1" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from deploy.aws.topics import topic_variables
 from deploy.local.cluster import Cluster
 from shared.config.destination import Destination
 from shared.event.rights import RIGHTS
-from shared.runtime.java.jars import default_cache
+from shared.runtime.java.cache_folder import default_cache
 from tests.integration.delivery.test_spark_cluster import Traffic, make
 from tests.support.aws_sites import site_of
 from tests.support.fake_aws import FakeAws, fake_aws, machine_config

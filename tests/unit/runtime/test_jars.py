@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.java.ivy import fetched, ivy_xml, last_error
 from shared.runtime.java.jars import (
     LOCK_PATH,
     JarProgress,
     LockedJar,
     _report,
-    default_cache,
     missing_jars,
     read_lock,
 )

@@ -1,0 +1,176 @@
+"""Asks a server over HTTP with the standard library: a command waits until its client is loaded.
+
+HTTPS is checked against the certificates that the machine trusts (SSL_CERT_FILE names others), and
+the proxy of the environment is used (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY).
+"""
+
+import base64
+import json
+import select
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, Self
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from shared.runtime.setup_error import UsageError
+
+# No proxy is between us and ourselves.
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class NoHttpAnswerError(Exception):
+    """Nothing has come back. `is_unsent`: nothing was sent either, as nobody took the call."""
+
+    def __init__(self, error: Exception, *, is_unsent: bool = False) -> None:
+        says = str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            says = f"its certificate is not trusted here: {error.verify_message};"
+            says += " SSL_CERT_FILE names a file with who has signed it"
+        super().__init__(says)
+        self.is_unsent = is_unsent
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What came back, whatever its status."""
+
+    status: int
+    # By names in lower case.
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    @property
+    def is_client_error(self) -> bool:
+        return HTTPStatus.BAD_REQUEST <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR
+
+    @property
+    def text(self) -> str:
+        return self.content.decode(errors="replace")
+
+    def json(self) -> Any:
+        """ValueError if it is none."""
+        return json.loads(self.content)
+
+
+class HttpClient:
+    """Asks one server, over a connection that is kept; for one thread."""
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
+        self.url = url.rstrip("/")
+        parts = _parts(url)
+        self._connection, self._begin, self._headers = _way_to(parts, timeout_s)
+        self._base = parts.path.rstrip("/")
+        self._own = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str | None = None,
+        *,
+        headers: Mapping[str, str | bytes] | None = None,
+        body: bytes | None = None,
+    ) -> HttpAnswer:
+        """One request, sent once: whether it may be sent again only the caller can know.
+
+        `path`: below the address; without one the address itself is asked.
+        """
+        connection = self._connection
+        target = self._begin + (self._own if path is None else self._base + path)
+        try:
+            self._connect()
+            connection.request(method, target, body, {**self._headers, **(headers or {})})
+            with connection.getresponse() as response:
+                content = response.read()
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise NoHttpAnswerError(error) from error
+        except ValueError as error:
+            # Its text has all of the header, which may be a key.
+            connection.close()
+            raise UsageError("A key has a character that no header of HTTP has.") from error
+        except BaseException:
+            connection.close()
+            raise
+        found = {name.lower(): value for name, value in response.getheaders()}
+        return HttpAnswer(response.status, found, content)
+
+    def _connect(self) -> None:
+        connection = self._connection
+        if connection.sock is not None:
+            # One that the server has closed meanwhile can be read: to its end.
+            if not select.select([connection.sock], [], [], 0)[0]:
+                return
+            connection.close()
+        try:
+            connection.connect()
+        except (OSError, HTTPException, UnicodeError) as error:
+            connection.close()
+            raise NoHttpAnswerError(error, is_unsent=True) from error
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise UsageError(
+            f"{url!r} is no address: write it as http://127.0.0.1:8080 or https://hifi.example.com."
+        )
+    return parts
+
+
+def _way_to(
+    parts: SplitResult, timeout_s: float
+) -> tuple[HTTPConnection, str, Mapping[str, str | bytes]]:
+    """A connection, and for a proxy how each request begins and who asks."""
+    proxy = _proxy_for(parts)
+    to = proxy or parts
+    if parts.scheme == "http":
+        plain = HTTPConnection(to.hostname or "", to.port, timeout=timeout_s)
+        return (plain, f"http://{parts.netloc}", _for_proxy(proxy)) if proxy else (plain, "", {})
+    tls = _trusted(ssl.get_default_verify_paths())
+    secure = HTTPSConnection(to.hostname or "", to.port, timeout=timeout_s, context=tls)
+    if proxy is not None:
+        secure.set_tunnel(parts.hostname or "", parts.port or 443, _for_proxy(proxy))
+    return secure, "", {}
+
+
+@cache
+def _trusted(_: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
+    """Reading all that the machine trusts takes 20 ms."""
+    return ssl.create_default_context()
+
+
+def _proxy_for(parts: SplitResult) -> SplitResult | None:
+    if parts.hostname in _HERE:
+        return None
+    from urllib import request  # noqa: PLC0415 - who asks this machine need not wait for it
+
+    proxies = request.getproxies_environment()
+    named = proxies.get(parts.scheme) or proxies.get("all")
+    if not named or request.proxy_bypass(parts.netloc):
+        return None
+    return _parts(named if "://" in named else f"http://{named}")
+
+
+def _for_proxy(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    who = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+    return {"proxy-authorization": f"Basic {base64.b64encode(who).decode()}"}

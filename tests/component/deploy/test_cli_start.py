@@ -1,0 +1,117 @@
+"""What a command loads before it asks: that is what a person waits for, whatever the machine."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from deploy.cli.commands import OVER_HTTP, app
+
+# Each loads longer than a command may take to start, or has no business there.
+_HEAVY = (
+    *("aiokafka", "asyncio", "httpx", "importlib.metadata", "logging", "pyarrow", "pydantic"),
+    *("pyspark", "rich", "starlette", "structlog", "uvicorn", "yaml"),
+)
+# Of which the standard library's are two thirds, and typer's most of the others.
+_MODULES_MAX = 250
+# These read documents first, or what a setting is on its first day: with all of the configuration.
+_READ_DOCUMENTS = frozenset(
+    {"apply", "delete", "export"}
+    | {f"pipelines {word}" for word in ("check", "try", "create", "put", "replace")}
+)
+# These ask nobody.
+_AT_HOME = frozenset({"keys new-operator-key"} | {f"profiles {word}" for word in (
+    "put", "list", "get", "show", "use", "delete",
+)})  # fmt: skip
+# What each of the others is called with; without a word of its own, with a name.
+_CALLED = {
+    "destinations": ["orders", "shop"],
+    "destinations change": ["orders", "shop", "--set", "a=1"],
+    "destinations list": [],
+    "destinations update": ["orders", "shop", "--set", "a=1"],
+    "events": ["orders"],
+    "events get": ["orders", "e-1"],
+    "events show": ["orders", "e-1"],
+    "events resend": ["orders", "e-1"],
+    "dead list": [],
+    "dead export": [],
+    "dead get": ["0:7"],
+    "dead show": ["0:7"],
+    "dead redrive": ["--stream", "orders"],
+    "changes list": [],
+    "keys list": [],
+    "listen": ["orders", "--forward-to", "http://127.0.0.1:1"],
+    "pipelines list": [],
+    "send": ["orders", "{}"],
+    "status": ["--console", "http://127.0.0.1:1"],
+    "streams list": [],
+    "tables list": [],
+    "tenants list": [],
+    "test": ["orders"],
+}
+# Each in a copy of a process that has loaded what all have in common: what is there at its first
+# call, and not what it says when nobody takes it.
+_SEE = """
+import json, os, socket, sys
+from deploy.cli.app import main
+import deploy.cli.commands
+
+def called(*_, **__):
+    print(json.dumps([sys.argv[1:], sorted(sys.modules)]), flush=True)
+    os._exit(0)
+
+socket.create_connection = called
+for arguments in json.loads(sys.stdin.read()):
+    if (child := os.fork()) == 0:
+        sys.argv[1:] = arguments
+        try:
+            main()
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+"""
+
+
+def words() -> list[str]:
+    """Each command that asks a gateway or a console, as it is said."""
+    whole = get_command(app)
+    found = []
+    for name in sorted(OVER_HTTP):
+        parts = getattr(whole.commands[name].loaded(), "commands", None)  # type: ignore[attr-defined]
+        found += [name] if parts is None else [f"{name} {part}" for part in parts]
+    return [each for each in found if each not in _READ_DOCUMENTS | _AT_HOME]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """By what was said, all modules there were when somebody was to be called."""
+    said = [
+        [*each.split(), *_CALLED.get(each, _CALLED.get(each.split()[0], ["name"]))]
+        for each in words()
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-c", _SEE],
+        check=False,
+        input=json.dumps(said),
+        cwd=Path(__file__).parents[3],
+        env={"HIFI_PROFILES": str(tmp_path_factory.mktemp("none") / "profiles.json")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    told = map(json.loads, ended.stdout.splitlines())
+    found = {" ".join(arguments): modules for arguments, modules in told}
+    silent = [" ".join(each) for each in said if " ".join(each) not in found]
+    assert not silent, f"{silent} called nobody:\n{ended.stderr}"
+    return found
+
+
+def test_commands_load_little_before_they_ask(loaded: dict[str, list[str]]) -> None:
+    assert len(loaded) > 40
+    heavy = {said: sorted(set(_HEAVY) & set(modules)) for said, modules in loaded.items()}
+    assert {said: found for said, found in heavy.items() if found} == {}
+    counts = {said: len(modules) for said, modules in loaded.items()}
+    assert {said: count for said, count in counts.items() if count > _MODULES_MAX} == {}
