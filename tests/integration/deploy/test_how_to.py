@@ -1,5 +1,6 @@
-"""The tutorial and each how-to, done from the top down: what they show is what comes."""
+"""README, the tutorial and each how-to, from the top down: what they show is what comes."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from deploy.local.ports import pick_free
 from deploy.local.stack_settings import PORTS
 from shared.config.destination import Destination
-from tests.support.shown_commands import Terminal, dated, is_shown, run_page, shown
+from shared.runtime.control_client import ControlClient
+from tests.support.shown_commands import Shown, Terminal, dated, is_shown, run_page, shown
 from tests.support.stack_fixtures import RunningHifi
 from tests.tidy import sources
 
@@ -16,6 +18,12 @@ pytestmark = pytest.mark.integration
 
 DOCS = sources.ROOT / "docs"
 HOW_TO = sorted(f"how-to/{page.name}" for page in (DOCS / "how-to").glob("*.md"))
+README = "../README.md"
+# It shows a run as it was: these differ each time.
+_OF_A_RUN = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d|\b\d+:\d+\b"
+    r"|\d+\.\d\d s|[\d,]+ events/s"
+)
 RECEIVE = "how-to/receive.md"
 # Each is a shell that starts commands, and there are two cores.
 AT_ONCE = 3
@@ -26,7 +34,7 @@ RECEIVERS = ("9001", "9004", "9005")
 
 def test_what_each_page_shows_is_what_comes(hifi: RunningHifi, tmp_path: Path) -> None:
     """Side by side: most of the time a page waits for what it wants to see."""
-    pages = ["tutorial.md", *HOW_TO]
+    pages = [README, "tutorial.md", *HOW_TO]
     if not PACKAGES.is_dir():
         pages.remove(RECEIVE)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -40,6 +48,9 @@ def test_what_each_page_shows_is_what_comes(hifi: RunningHifi, tmp_path: Path) -
 def _read(hifi: RunningHifi, folder: Path, page: str) -> None:
     commands = shown(page, _names(hifi, page))
     assert commands
+    if page == README:
+        commands = [Shown(it.command, _OF_A_RUN.sub("...", it.says)) for it in commands]
+        _have_what_up_makes(hifi)
     for command, _ in commands:
         if command.startswith("hifi destinations put "):
             stream, name, url = command.split()[3:6]
@@ -48,6 +59,17 @@ def _read(hifi: RunningHifi, folder: Path, page: str) -> None:
     # What the tutorial proves is a minute that is over.
     dated(folder, minutes_ago=10)
     run_page(Terminal(folder, _environ(hifi)), commands)
+
+
+def _have_what_up_makes(hifi: RunningHifi) -> None:
+    """For each page a stream of its own: here with the sample destination, as `make up` has it."""
+    names = _names(hifi, README)
+    sample = Destination(names["demo"], "sample", f"http://127.0.0.1:{names['8090']}/")
+    control = ControlClient(hifi.gateway, None)
+    control.call("PUT", "streams", sample.stream)
+    path = ("streams", sample.stream, "destinations", sample.name)
+    control.call("PUT", *path, body={"url": sample.url})
+    hifi.added.append(sample)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +90,9 @@ def _names(hifi: RunningHifi, page: str) -> dict[str, str]:
     settings = hifi.stack.settings
     ports = {"8080": settings.gateway_port, "8090": settings.sample_port}
     ports |= dict(zip(RECEIVERS, pick_free(len(RECEIVERS)), strict=True))
-    stream = f"of-{Path(page).stem}"
-    return {"orders": stream} | {name: str(port) for name, port in ports.items()}
+    stream = f"of-{Path(page).stem.lower()}"
+    named = {"demo" if page == README else "orders": stream}
+    return named | {name: str(port) for name, port in ports.items()}
 
 
 def _environ(hifi: RunningHifi) -> dict[str, str]:
