@@ -32,7 +32,7 @@ from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
 from gateway.lookup import changes as change_routes
 from gateway.lookup import receipts as receipt_routes
-from gateway.lookup import resending, statements, stream_events, stream_spread
+from gateway.lookup import resending, statements, stream_events, stream_ids, stream_spread
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
@@ -145,7 +145,7 @@ async def show_api(request: Request) -> Response:
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, keys),
     *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending, change_routes),
-    statements,
+    *(statements, stream_ids),
 )
 _ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (

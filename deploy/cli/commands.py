@@ -63,10 +63,6 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.events.listen:listen",
             "Send the events of a stream to a receiver that you are developing, until Ctrl-C.",
         ),
-        "tail": (
-            "deploy.cli.events.tail:tail",
-            "Print records as they come: time, Kafka partition and offset, facts, key, value.",
-        ),
         "test": (
             "deploy.cli.events.trial:try_out",
             "Send one event, and follow it until each destination has taken or refused it.",
@@ -174,6 +170,9 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
 }
 
+# Words of earlier days, which go on and stand in no list.
+_OLD_WORDS = {"tail": ("deploy.cli.events.stream_events:tail", "As `hifi events tail`.")}
+
 
 # They ask a gateway and log nothing; what logs are set up with takes as long to load as the rest.
 OVER_HTTP = frozenset(
@@ -191,8 +190,8 @@ _WITH_SPARK = frozenset({"check", "try"})
 class _NotLoaded(TyperCommand):
     """A command of which only what `hifi --help` says of it is known."""
 
-    def __init__(self, name: str, place: str, summary: str, *, panel: str) -> None:
-        super().__init__(name, help=summary, rich_help_panel=panel)
+    def __init__(self, name: str, place: str, summary: str, *, panel: str | None) -> None:
+        super().__init__(name, help=summary, rich_help_panel=panel, hidden=panel is None)
         self._place = place
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
@@ -286,6 +285,8 @@ class HifiGroup(TyperGroup):
         for panel, commands in PANELS.items():
             for name, (place, summary) in commands.items():
                 self.add_command(_NotLoaded(name, place, summary, panel=panel))
+        for name, (place, summary) in _OLD_WORDS.items():
+            self.add_command(_NotLoaded(name, place, summary, panel=None))
 
     def invoke(self, ctx: Any) -> Any:
         try:

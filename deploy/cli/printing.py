@@ -163,7 +163,7 @@ def when(at_ms: int) -> str:
 
 @contextlib.contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """`hifi tail ... | head` is no error: when nobody reads any more, we are done."""
+    """`hifi events tail ... | head` is no error: when nobody reads any more, we are done."""
     try:
         yield
         sys.stdout.flush()

@@ -63,7 +63,7 @@ async def list_statements(
     stream: PathName, caller: Reader, plane: Plane, query: Annotated[StatementQuery, Query()]
 ) -> Response:
     """Show what was signed about a stream's minutes, the newest first."""
-    caller.stream(stream, plane.configuration)
+    caller.past_stream(stream, plane.configuration)
     caller.check("read")
     async with plane.event_turns.of(caller.tenant):
         signed_since_ms = await _owned_since(plane, caller, stream)

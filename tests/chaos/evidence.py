@@ -5,18 +5,16 @@ Kafka by then, so what is in neither is lost.
 """
 
 import asyncio
-import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiokafka import ConsumerRecord
-from typer.testing import CliRunner
 
-from deploy.cli.commands import app
-from observe.audit.signing import PUBLIC
+from deploy.cli.events.minute_ids import are_signed, broken_link
+from observe.audit.signing import PUBLIC, is_signed
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
 from shared.event.envelope import ACCEPTED_AT, DESTINATION, EVENT_ID, EVENT_TIME
@@ -34,7 +32,6 @@ from shared.event.topics import (
     tier_topics,
 )
 from shared.proof.acked import AckedRow, audited_minute
-from shared.proof.merkle import merkle_root
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 from shared.proof.statement import SignedStatement, Statement
 from shared.retry.decision import FILTERED
@@ -49,7 +46,6 @@ _WAITING = {
     RETRIER: [topic for tier in RetrySchedule().tiers for topic in tier_topics(tier.name)],
     RETRIER_SLOW: [retry_topic(SLOW.name)],
 }
-_COMPLETE, _UNTRUSTED = 0, 4
 
 # Ids by the destination that they are for.
 _Ids = dict[str, set[str]]
@@ -167,78 +163,82 @@ def wrong_statements(
     kafka: str,
     folder: Path,
     *,
-    sent: Mapping[str, Iterable[str]],
+    sent: Mapping[str, AbstractSet[str]],
     least: Mapping[str, int],
 ) -> list[str]:
-    """What `hifi verify` has against the statements of each stream, or a loss that they tell of.
+    """What does not fit the statements of each stream, or a loss that they tell of.
 
-    `least`: about how many events those of a stream must be, together.
+    As `hifi verify` does it, but out of Kafka: of all tenants, and of what a stream was before it
+    was made anew. `least`: about how many events those of a stream must be, together.
     """
-    statements = asyncio.run(_statements(kafka))
-    stated: Counter[str] = Counter()
-    for (stream, _), signed in statements.items():
-        stated[stream] += signed.statement.acked
+    key = (folder / "observe" / PUBLIC).read_text().strip()
+    return asyncio.run(_wrong_statements(kafka, key, sent, least))
+
+
+async def _wrong_statements(
+    kafka: str, key: str, sent: Mapping[str, AbstractSet[str]], least: Mapping[str, int]
+) -> list[str]:
+    chains: dict[str, list[SignedStatement]] = defaultdict(list)
+    for record in await read_all(kafka, STATEMENTS):
+        signed = SignedStatement.from_json(record.value)
+        chains[signed.statement.stream].append(signed)
+    # Of each minute the newest.
+    newest = {
+        stream: {signed.statement.minute_ms: signed.statement for signed in chain}
+        for stream, chain in chains.items()
+    }
+    stated = {s: sum(said.acked for said in minutes.values()) for s, minutes in newest.items()}
     wrong = [
-        f"{stream}: {stated[stream]} of {count} events are stated"
+        f"{stream}: {stated.get(stream, 0)} of {count} events are stated"
         for stream, count in least.items()
-        if stated[stream] < count
+        if stated.get(stream, 0) < count
     ]
-    for (stream, minute_ms), signed in statements.items():
-        for name, counts in signed.statement.destinations.items():
-            if counts.lost:
-                wrong.append(f"{stream}, minute {minute_ms}: {name} lost {dict(counts.lost)}")
-        said = _verify(kafka, folder, signed.statement, sent.get(stream, ()))
-        if said:
-            wrong.append(f"{stream}, minute {minute_ms}: {said}")
+    ledger = await read_all(kafka, ACKED)
+    for stream, chain in chains.items():
+        if not all(is_signed(signed, public_key=key) for signed in chain):
+            wrong.append(f"{stream}: a statement is not signed with that public key")
+        if broken := broken_link(chain):
+            wrong.append(f"{stream}, minute {broken.statement.minute_ms}: the chain is broken")
+        log = await read_all(kafka, stream_topic(stream))
+        for minute_ms, said in newest[stream].items():
+            for name, counts in said.destinations.items():
+                if counts.lost:
+                    wrong.append(f"{stream}, minute {minute_ms}: {name} lost {dict(counts.lost)}")
+            if problem := _verify(said, ledger, log, sent.get(stream, frozenset())):
+                wrong.append(f"{stream}, minute {minute_ms}: {problem}")
     return wrong
 
 
-def _verify(kafka: str, folder: Path, said: Statement, ids: Iterable[str]) -> str:
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
-        listed.write("\n".join(ids))
-        listed.flush()
-        argv = ["verify", "--stream", said.stream, f"--minute={said.minute_ms}"]
-        argv += ["--ids", listed.name]
-        key = folder / "observe" / PUBLIC
-        done = CliRunner().invoke(app, [*argv, "--kafka", kafka, "--public-key", str(key)])
-    if done.exit_code == _COMPLETE:
-        return ""
-    why = asyncio.run(_unsigned(kafka, said)) if done.exit_code == _UNTRUSTED else ""
-    return f"{done.output.strip()} {done.exception!r} {why}"
-
-
-async def _unsigned(kafka: str, said: Statement) -> str:
-    """What a statement was made of, and of what not, as far as can be told."""
-    ledger = [
+def _verify(
+    said: Statement,
+    ledger: Sequence[ConsumerRecord],
+    log: Sequence[ConsumerRecord],
+    sent: AbstractSet[str],
+) -> str:
+    """What a statement was made of, and of what not, as far as can be told; empty if all fits."""
+    named = [
         StoredId(event_id, row.partition, offset, record.timestamp)
-        for record in await read_all(kafka, ACKED)
+        for record in ledger
         if (row := AckedRow.from_bytes(record.value)).topic == stream_topic(said.stream)
         for minute, offset, event_id in row.named()
         if minute == said.minute_ms
     ]
-    log = [
+    stored = [
         StoredId(_header(record, EVENT_ID), record.partition, record.offset, record.timestamp)
-        for record in await read_all(kafka, stream_topic(said.stream))
+        for record in log
         if _minute(record) == said.minute_ms
     ]
-
-    def is_signed(ids: AbstractSet[str]) -> bool:
-        return len(ids) == said.id_count and merkle_root(ids).hex() == said.root
-
+    acked = frozenset(one.event_id for one in named)
+    for ids in (acked, acked | {one.event_id for one in stored}):
+        if are_signed(ids, said):
+            missing = sorted(ids - sent)
+            return f"nobody has sent {missing}" if missing else ""
     return (
         f"revision {said.revision} of {said.acked} events with {said.id_count} ids, issued at"
-        f" {said.issued_at_ms}: {unsigned(is_signed, ledger=ledger, log=log)}"
+        f" {said.issued_at_ms}:"
+        f" {unsigned(lambda ids: are_signed(ids, said), ledger=named, log=stored)}"
     )
 
 
 def _minute(record: ConsumerRecord) -> int:
     return audited_minute(int(_header(record, EVENT_TIME)), int(_header(record, ACCEPTED_AT)))
-
-
-async def _statements(kafka: str) -> dict[tuple[str, int], SignedStatement]:
-    """The newest of each stream and minute."""
-    newest = {}
-    for record in await read_all(kafka, STATEMENTS):
-        signed = SignedStatement.from_json(record.value)
-        newest[signed.statement.stream, signed.statement.minute_ms] = signed
-    return newest

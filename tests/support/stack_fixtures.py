@@ -28,8 +28,8 @@ from shared.config.destination import Destination
 from shared.event.topics import DEAD, STREAM_PARTITIONS, stream_and_name, stream_spec
 from shared.proof.balance import Balance
 from shared.runtime.clock import now_ms
+from shared.runtime.control_client import ControlClient
 from shared.runtime.kafka.config_topic import read_config
-from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.installed_functions import install
@@ -161,19 +161,14 @@ class RunningHifi:
 
         A command that asks is a process each time, which services that start would wait for.
         """
-        last: list[int] = []
+        client, last = ControlClient(self.gateway, None), list[int]()
 
-        async def look() -> None:
-            async with open_reader(self.kafka) as log:
-                while last[-1:] != [acked]:
-                    await asyncio.sleep(_LOOK_S)
-                    said = [each.statement for each in await statements_of(log, stream)]
-                    last[:] = [one.acked for one in said if one.minute_ms == minute_ms]
+        def is_stated() -> bool:
+            said = [each.statement for each in statements_of(client, stream, minute_ms)]
+            last[:] = [one.acked for one in said if one.minute_ms == minute_ms]
+            return last[-1:] == [acked]
 
-        try:
-            asyncio.run(asyncio.wait_for(look(), PATIENCE_S))
-        except TimeoutError:
-            raise AssertionError(f"it is not stated of {acked} events, but of {last}") from None
+        wait_until(is_stated, what=lambda: f"it is stated of {acked} events, not of {last}")
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Everything a topic holds now."""

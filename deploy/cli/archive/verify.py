@@ -1,6 +1,5 @@
 """`hifi archive verify`: lays an archive beside the signed statements about its stream."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,26 +11,25 @@ import typer
 from deploy.cli import options
 from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name, store_errors
 from deploy.cli.control.dead import time_ms
-from deploy.cli.events.minute_ids import broken_link, minute_ids, statements_of
+from deploy.cli.events.minute_ids import are_signed, broken_link, ids_of, statements_of
 from deploy.cli.events.verify import minute_text, read_public_key
 from deploy.cli.printing import harmless, out, talk
 from observe.audit.signing import PUBLIC, is_signed
 from observe.console.parts import wording
 from shared.proof.acked import audited_minute
 from shared.proof.archived import Archived, ArchiveId, gaps
-from shared.proof.merkle import merkle_root
 from shared.proof.statement import SignedStatement, Statement
 from shared.runtime.archive.files import UnreadableError, read_object
 from shared.runtime.archive.reading import Damage, fetched, listed
 from shared.runtime.archive.stores import OpenStore
-from shared.runtime.kafka.reader import open_reader
+from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
 _INCOMPLETE, _UNTRUSTED = 3, 4
 _COLUMNS = ("event_id", "event_time_ms", "accepted_at_ms")
 
 
-@options.made_of(place=archive_choice)
+@options.made_of(place=archive_choice, client=options.control_client)
 def verify(
     *,
     stream: Annotated[str, typer.Option(help="The stream.")],
@@ -43,8 +41,8 @@ def verify(
         Path | None,
         typer.Option(help="Hifi's public key, a file; by default that of `hifi up`'s data folder."),
     ] = None,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
     place: ArchiveChoice,
+    client: ControlClient,
 ) -> None:
     """Check an archive, object by object and minute by minute, against what Hifi has signed.
 
@@ -60,14 +58,19 @@ def verify(
     for each in kept.damage:
         more = f" ({each.detail})" if each.detail else ""
         out.print(f"{each.kind}: {each.path}{more}")
-    said = asyncio.run(_statements(kafka, stream))
+    said = statements_of(client, stream, kept.begins_ms if from_ms is None else from_ms)
+    if not said:
+        raise UsageError(
+            f"There is no statement about {stream} yet: minutes are signed some three minutes"
+            " after their last event."
+        )
     if problem := distrust(said, read_public_key(public_key or place.data / "observe" / PUBLIC)):
         talk.print(f"hifi: {problem}", style="bold red")
         raise typer.Exit(_UNTRUSTED)
     minutes = kept.to_check(said, from_ms=from_ms, to_ms=to_ms)
     bad = [one for one in minutes if not kept.is_complete(one)]
     for one in bad:
-        _tell(kept, one, asyncio.run(_ids_of(kafka, one)))
+        _tell(kept, one, ids_of(client, one))
     if bad or kept.damage:
         kept.tell_gaps()
         raise typer.Exit(_INCOMPLETE)
@@ -102,6 +105,10 @@ class KeptIds:
     def object_count(self) -> int:
         return len(self.objects)
 
+    @property
+    def begins_ms(self) -> int:
+        return min((each.event_from_ms for each in self.objects), default=0)
+
     def tell_gaps(self) -> None:
         for life, objects in self.lives.items():
             of = f" in the life {life_name(life)}" if len(self.lives) > 1 else ""
@@ -115,9 +122,7 @@ class KeptIds:
         self, said: Iterable[SignedStatement], *, from_ms: int | None, to_ms: int | None
     ) -> list[Statement]:
         """The newest statement of each minute that the archive should have."""
-        begins = from_ms
-        if begins is None:
-            begins = min((each.event_from_ms for each in self.objects), default=0)
+        begins = self.begins_ms if from_ms is None else from_ms
         newest = {signed.statement.minute_ms: signed.statement for signed in said}
         return [
             newest[minute_ms]
@@ -126,7 +131,7 @@ class KeptIds:
         ]
 
     def is_complete(self, said: Statement) -> bool:
-        return merkle_root(self.ids.get(said.minute_ms, ())).hex() == said.root
+        return are_signed(self.ids.get(said.minute_ms, set()), said)
 
 
 def kept_in(
@@ -179,32 +184,15 @@ def distrust(chain: list[SignedStatement], public_key: str) -> str:
     return ""
 
 
-async def _statements(kafka: str, stream: str) -> list[SignedStatement]:
-    async with open_reader(kafka) as log:
-        chain = await statements_of(log, stream)
-    if not chain:
-        raise UsageError(
-            f"There is no statement about {stream} yet: minutes are signed some three minutes"
-            " after their last event."
-        )
-    return chain
-
-
-async def _ids_of(kafka: str, said: Statement) -> frozenset[str] | None:
-    """The ids that were signed; None if Kafka has them no more."""
-    theirs = await minute_ids(kafka, said.stream, said.minute_ms)
-    return theirs.ids if theirs.is_whole else None
-
-
-def _tell(kept: KeptIds, said: Statement, signed: frozenset[str] | None) -> None:
+def _tell(kept: KeptIds, said: Statement, theirs: frozenset[str]) -> None:
     ours = kept.ids.get(said.minute_ms, set())
     at = minute_text(said.minute_ms)
-    if signed is None:
+    if not are_signed(theirs, said):
         out.print(
-            f"{at}: {len(ours):,} of {said.id_count:,} ids; which are missing, Kafka knows no more"
+            f"{at}: {len(ours):,} of {said.id_count:,} ids; which are missing, Hifi knows no more"
         )
         return
-    missing, beyond = sorted(signed - ours), sorted(ours - signed)
+    missing, beyond = sorted(theirs - ours), sorted(ours - theirs)
     out.print(f"{at}: {len(missing):,} of {said.id_count:,} ids are missing")
     for event_id in missing:
         out.print(f"  missing {harmless(event_id)}")

@@ -1,1 +1,1 @@
-"""Commands about events: send, tail, receipt, replay, verify."""
+"""Commands about events: send, events, listen, receipt, verify, reconcile."""

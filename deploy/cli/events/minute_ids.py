@@ -1,22 +1,26 @@
-"""Reads what is written of a stream's minutes: the statements, and the ids of their events.
+"""Reads what a gateway tells of a stream's minutes: the statements, and the ids of their events.
 
 The ids come from the gateway's ledger and, where that is silent, from the log itself.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from shared.event.derived import restore_of
-from shared.event.envelope import open_stream_record
-from shared.event.times import minute_of
-from shared.event.topics import ACKED, STATEMENTS, stream_topic
-from shared.proof.acked import EARLY_MS_MAX, AckedRow, audited_minute
+import msgspec
+
+from shared.event.times import HOUR_MS, minute_of, rfc3339
+from shared.proof.acked import EARLY_MS_MAX, WILD
 from shared.proof.merkle import merkle_root
-from shared.proof.statement import SignedStatement
-from shared.runtime.kafka.reader import KafkaReader, open_reader
+from shared.proof.statement import SignedStatement, Statement
+from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError, UsageError
+
+_PAGE_MAX = 1_000
+# Nothing is signed of a minute long before it: an event may be 5 min early, clocks may differ.
+_SIGNED_EARLY_MS_MAX = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,23 @@ class MinuteIds:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the ids that were read are the very ones that were signed."""
-        return merkle_root(self.ids).hex() == self.signed.statement.root
+        """Whether these ids are the very ones that were signed."""
+        return are_signed(self.ids, self.signed.statement)
+
+
+class _IdPage(msgspec.Struct):
+    """Ids of a stream, in the order of its log."""
+
+    ids: list[str]
+    # Those of them that a restore has put back.
+    restored: list[str]
+    newer: str
+    is_complete: bool
+
+
+class _StatementPage(msgspec.Struct):
+    statements: list[SignedStatement]
+    older: str | None
 
 
 def read_minute(text: str) -> int:
@@ -47,41 +66,79 @@ def read_minute(text: str) -> int:
         raise UsageError(
             f"{text!r} is no minute: write it as 2026-11-21T19:05Z, or in epoch milliseconds."
         ) from error
-    return minute_of(at_ms)
+    return at_ms if at_ms == WILD else minute_of(at_ms)
 
 
-async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
-    """All that is known of one minute; a UsageError if nothing is."""
-    async with open_reader(kafka) as log:
-        chain = await statements_of(log, stream)
-        about = [signed for signed in chain if signed.statement.minute_ms == minute_ms]
-        if not about:
-            raise NotFoundError(
-                f"There is no statement about that minute of {stream}: nothing was acknowledged in"
-                " it, or it is not checked yet. That takes about three minutes after"
-                " its last event, and longer where a destination stands still: the console says so."
-            )
-        ids = await _ids(log, stream, minute_ms)
-        known = MinuteIds(about[-1], broken_link(chain), ids)
-        if known.is_whole:
-            return known
-        return replace(known, ids=ids | await _ids_in_log(log, stream, minute_ms))
+def minute_ids(
+    client: ControlClient, stream: str, minute_ms: int, mine: frozenset[str]
+) -> MinuteIds:
+    """The newest statement about a minute, and its ids: `mine`, if it is these that were signed.
+
+    So a whole list can be verified when nobody has the ids any more: a year later, too.
+    """
+    chain = statements_of(client, stream, minute_ms)
+    about = [signed for signed in chain if signed.statement.minute_ms == minute_ms]
+    if not about:
+        raise NotFoundError(
+            f"There is no statement about that minute of {stream}: nothing was acknowledged in"
+            " it, or it is not checked yet. That takes about three minutes after"
+            " its last event, and longer where a destination stands still: the console says so."
+        )
+    said = about[-1].statement
+    ids = mine if are_signed(mine, said) else ids_of(client, said)
+    return MinuteIds(about[-1], broken_link(chain), ids)
 
 
-async def acked_ids(
-    kafka: str, stream: str, wanted: Iterable[str]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Those of the ids that the stream's log has, and those of them that a restore put back."""
-    asked, found, restored = frozenset(wanted), set[str](), set[str]()
-    async with open_reader(kafka) as log:
-        events = await log.since([stream_topic(stream)], 0)
-        async for record in events.records():
-            event_id = open_stream_record(record).event_id
-            if event_id in asked:
-                found.add(event_id)
-                if restore_of(record.headers):
-                    restored.add(event_id)
-    return frozenset(found), frozenset(restored)
+def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[SignedStatement]:
+    """What was signed about a stream, in its order: all about minutes since then, and more."""
+    found: list[SignedStatement] = []
+    query = {"limit": str(_PAGE_MAX)}
+    while True:
+        answer = client.send("GET", "streams", stream, "statements", query=query)
+        page = msgspec.json.decode(answer.content, type=_StatementPage)
+        found += page.statements
+        signed_ms = found[-1].statement.issued_at_ms if found else since_ms
+        if page.older is None or signed_ms < since_ms - _SIGNED_EARLY_MS_MAX:
+            return found[::-1]
+        query["before"] = page.older
+
+
+def ids_of(client: ControlClient, said: Statement) -> frozenset[str]:
+    """The ids that were signed of a minute; if they are not there, those that are."""
+    ids: set[str] = set()
+    since_ms = said.minute_ms - EARLY_MS_MAX
+    for acked in (True, False):
+        for page in id_pages(client, said.stream, since_ms, acked=acked, minute_ms=said.minute_ms):
+            ids.update(page.ids)
+            # More can only come to it: what is signed is in there by now, or never is all of it.
+            if len(ids) > said.id_count or are_signed(ids, said):
+                return frozenset(ids)
+    return frozenset(ids)
+
+
+def id_pages(
+    client: ControlClient,
+    stream: str,
+    since_ms: int,
+    *,
+    acked: bool = False,
+    minute_ms: int | None = None,
+) -> Iterator[_IdPage]:
+    """The ids of what was stored since then, up to now; by the ledger, if `acked`."""
+    query = {"acked": str(acked).lower(), "from": rfc3339(max(0, since_ms))}
+    if minute_ms is not None:
+        query["minute_ms"] = str(minute_ms)
+    while True:
+        answer = client.send("GET", "streams", stream, "ids", query=query)
+        page = msgspec.json.decode(answer.content, type=_IdPage)
+        yield page
+        if page.is_complete:
+            return
+        query["after"] = page.newer
+
+
+def are_signed(ids: AbstractSet[str], said: Statement) -> bool:
+    return len(ids) == said.id_count and merkle_root(ids).hex() == said.root
 
 
 def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
@@ -90,34 +147,3 @@ def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
         if after.statement.previous != before.statement.digest:
             return after
     return None
-
-
-async def statements_of(log: KafkaReader, stream: str) -> list[SignedStatement]:
-    """All that was signed about a stream, in its order."""
-    statements = await log.since([STATEMENTS], 0)
-    return [
-        SignedStatement.from_json(record.value)
-        async for record in statements.records()
-        if (record.key or b"").startswith(f"{stream}:".encode())
-    ]
-
-
-async def _ids(log: KafkaReader, stream: str, minute_ms: int) -> frozenset[str]:
-    ids: set[str] = set()
-    ledger = await log.since([ACKED], minute_ms - EARLY_MS_MAX)
-    async for record in ledger.records():
-        if record.key == stream.encode():
-            row = AckedRow.from_bytes(record.value)
-            if row.topic == stream_topic(stream):
-                ids.update(event_id for minute, _, event_id in row.named() if minute == minute_ms)
-    return frozenset(ids)
-
-
-async def _ids_in_log(log: KafkaReader, stream: str, minute_ms: int) -> frozenset[str]:
-    ids: set[str] = set()
-    events = await log.since([stream_topic(stream)], minute_ms - EARLY_MS_MAX)
-    async for record in events.records():
-        event = open_stream_record(record)
-        if audited_minute(event.event_time_ms, event.accepted_at_ms) == minute_ms:
-            ids.add(event.event_id)
-    return frozenset(ids)

@@ -1,6 +1,5 @@
 """`hifi reconcile`: finds what of a customer's file Hifi never took, and sends just that."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +7,16 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
+from deploy.cli.control.dead import time_ms
 from deploy.cli.events.event_input import read_lines
-from deploy.cli.events.minute_ids import acked_ids
+from deploy.cli.events.minute_ids import id_pages
 from deploy.cli.events.posting import POST_TIMEOUT_S, Poster
 from deploy.cli.printing import harmless, out, talk
 from observe.console.parts import wording
+from shared.runtime.control_client import ControlClient
 from shared.runtime.http_client import HttpClient
 
-# Some are missing, and were not (all) sent; 1 and 2 say that nothing could be compared.
+# Some are missing, and were not (all) sent; other codes say that nothing could be compared.
 _MISSING = 3
 _BATCH = 500
 
@@ -26,15 +27,22 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
         Path, typer.Option(help="What you have sent: an event with its id on each line; or -.")
     ],
     replay: Annotated[bool, typer.Option("--replay", help="Send what is missing.")] = False,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Stored since: 2026-11-21T10:00Z, or 2h; else ever."
+        ),
+    ] = None,
     gateway: options.Gateway = options.GATEWAY_DEFAULT,
     api_key: options.ApiKey = None,
 ) -> None:
     """Compare a file of events with what Hifi has, and with --replay send just the difference.
 
     Without --replay it only prints the missing ids. Events keep their ids, so whoever receives
-    one twice can tell. Exit code 0 when nothing is missing (any more), 3 when
-    something is; 1 when it cannot be told, 2 when the command is written wrongly.
+    one twice can tell. The ids of the stream are read from the gateway, with a key that may read
+    it: all that it keeps, or since --from. Exit code 0 when nothing is missing (any more), 3 when
+    something is; else nothing was compared: 1 when the key is refused, 2 when the command is
+    written wrongly, 6 when there is no such stream, 7 when no gateway answers.
 
         hifi reconcile --stream orders --events sent.ndjson
 
@@ -43,10 +51,15 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
     given = list(read_lines(events))
     ids = [id_of(event.raw) for event in given]
     named = {name: event for name, event in zip(ids, given, strict=True) if name}
-    known, restored = asyncio.run(acked_ids(kafka, stream, named))
-    missing = {name: event for name, event in named.items() if name not in known}
+    missing, restored = named.copy(), set[str]()
+    since_ms = time_ms("--from", since) or 0
+    for page in id_pages(ControlClient(gateway, api_key), stream, since_ms):
+        restored.update(named.keys() & page.restored)
+        for name in page.ids:
+            missing.pop(name, None)
+    known = len(named) - len(missing)
     talk.print(
-        f"{len(named):,} ids in the file, {len(known):,} of them in Hifi, {len(missing):,} missing"
+        f"{len(named):,} ids in the file, {known:,} of them in Hifi, {len(missing):,} missing"
     )
     if restored:
         talk.print(f"A restore has put back {len(restored):,} of those in Hifi.")

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from deploy.cli import options
+from deploy.cli.control.dead import time_ms
 from deploy.cli.printing import (
     Form,
     harmless,
@@ -21,6 +22,7 @@ from deploy.cli.printing import (
     when,
     yaml_text,
 )
+from shared.event.times import rfc3339
 from shared.glossary import COUNT_WORDS
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError
@@ -35,7 +37,10 @@ Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name
 Key = Annotated[str | None, typer.Option(help="Only those with this ordering key.")]
 Contains = Annotated[str | None, typer.Option(help="Only those that contain this text.")]
 Since = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="Since then, not only what comes.")
+    str | None,
+    typer.Option(
+        "--from", metavar="TIME", help="Since then, not only what comes: 2026-11-21T10:00Z, or 2h."
+    ),
 ]
 
 
@@ -204,7 +209,7 @@ def tail(
 
     hifi events tail orders
 
-    hifi events tail orders --from 2026-11-24T10:00:00Z --json
+    hifi events tail orders --from 2h --json
     """
     with contextlib.suppress(KeyboardInterrupt), reader_may_leave():
         for event in _counted(
@@ -217,12 +222,13 @@ def follow(
     client: ControlClient, stream: str, *, since: str | None, **filters: str | None
 ) -> Iterator[list[StreamEvent]]:
     """What comes, some at a time, for ever."""
-    if since is None:
+    since_ms = time_ms("--from", since)
+    if since_ms is None:
         page = _page(client, stream, limit=1)
         page.events.clear()
         talk.print("waiting for events; Ctrl-C ends it", style="dim")
     else:
-        page = _page(client, stream, limit=_PAGE_MAX, **{"from": since}, **filters)
+        page = _page(client, stream, limit=_PAGE_MAX, **{"from": rfc3339(since_ms)}, **filters)
     while True:
         if page.events:
             yield page.events

@@ -3,9 +3,7 @@
 Prints `complete`, or exactly the ids that are missing from the list.
 """
 
-import asyncio
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -21,14 +19,17 @@ from shared.event.times import DAY_MS
 from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
 from shared.glossary import STAGE_WORDS
 from shared.proof.statement import Counts
+from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-# Something is missing; the statement itself cannot be trusted. As everywhere, 1 says that nothing
-# could be checked, and 2 that the command is written wrongly: neither says anything of the ids.
+# Something is missing; the statement itself cannot be trusted. Other codes, as everywhere, say
+# nothing of the ids.
 _MISSING, _UNTRUSTED = 3, 4
 
 
-def verify(  # noqa: PLR0917 - typer makes an option of each
+@options.made_of(client=options.control_client)
+def verify(
+    *,
     stream: Annotated[str, typer.Option(help="The stream.")],
     minute: Annotated[
         str, typer.Option(help="The minute by the events' own time: 2026-11-21T19:05Z, or ms.")
@@ -39,19 +40,20 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
         typer.Option(help="Hifi's public key, a file; by default that of `hifi up`'s data folder."),
     ] = None,
     data: options.Data = options.DATA_DEFAULT,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    client: ControlClient,
 ) -> None:
     """Check your own list of ids against what Hifi has signed for a minute.
 
-    Exit code 0 when the list has every id, 3 when some are missing, 4 when the statement is not
-    to be trusted; 1 when nothing can be checked (no such minute, no public key, no Kafka), 2 when
-    the command is written wrongly.
+    It asks the gateway, with a key that may read the stream. Exit code 0 when the list has every
+    id, 3 when some are missing, 4 when the statement is not to be trusted; else nothing was
+    checked: 1 when the key is refused, 2 when the command is written wrongly or has no public key,
+    6 when there is no such stream or minute, 7 when no gateway answers.
 
         hifi verify --stream orders --minute 2026-11-21T19:05Z --ids received.txt
     """
     mine = read_ids(ids)
-    theirs = or_as_listed(asyncio.run(minute_ids(kafka, stream, read_minute(minute))), mine)
-    key = read_public_key(public_key or data / "observe" / PUBLIC)
+    minute_ms, key = read_minute(minute), read_public_key(public_key or data / "observe" / PUBLIC)
+    theirs = minute_ids(client, stream, minute_ms, mine)
     if problem := distrust(theirs, key):
         talk.print(f"hifi: {problem}", style="bold red")
         raise typer.Exit(_UNTRUSTED)
@@ -85,15 +87,6 @@ def read_public_key(path: Path) -> str:
             f"There is no public key at {path} ({error}): get the one of the Hifi that signs,"
             " and name it with --public-key FILE."
         ) from error
-
-
-def or_as_listed(theirs: MinuteIds, mine: frozenset[str]) -> MinuteIds:
-    """The ids of the list, if they are the very ones that were signed: Kafka may have them no more.
-
-    A minute can be stated a week after its events, and be verified a year later.
-    """
-    listed = replace(theirs, ids=mine)
-    return listed if listed.is_whole else theirs
 
 
 def distrust(theirs: MinuteIds, public_key: str) -> str:

@@ -35,14 +35,8 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archived]:
     ids = {each["event_id"] for each in rows}
     signed = _signed(tmp_path / "observe", ids)
 
-    async def statements(*_: object) -> list[SignedStatement]:
-        return [signed]
-
-    async def ids_of(*_: object) -> frozenset[str]:
-        return frozenset(ids)
-
-    monkeypatch.setattr(verify_module, "_statements", statements)
-    monkeypatch.setattr(verify_module, "_ids_of", ids_of)
+    monkeypatch.setattr(verify_module, "statements_of", lambda *_: [signed])
+    monkeypatch.setattr(verify_module, "ids_of", lambda *_: frozenset(ids))
     return objects
 
 

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from deploy.cli.events import verify
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import OperatorError
 
 app = typer.Typer()
 app.command()(verify.verify)
@@ -31,11 +31,8 @@ def test_missing_ids_and_a_statement_not_to_be_trusted_are_told_apart(  # noqa: 
     code: int,
     out: str,
 ) -> None:
-    async def signed(*_: object) -> SimpleNamespace:
-        return SimpleNamespace(ids=frozenset({"a", "b"}))
-
-    monkeypatch.setattr(verify, "minute_ids", signed)
-    monkeypatch.setattr(verify, "or_as_listed", lambda theirs, _: theirs)
+    theirs = SimpleNamespace(ids=frozenset({"a", "b"}))
+    monkeypatch.setattr(verify, "minute_ids", lambda *_: theirs)
     monkeypatch.setattr(verify, "distrust", lambda *_: problem)
     monkeypatch.setattr(verify, "describe", lambda _: None)
     (tmp_path / "ids").write_text(mine)
@@ -46,13 +43,20 @@ def test_missing_ids_and_a_statement_not_to_be_trusted_are_told_apart(  # noqa: 
 
 def test_what_cannot_be_checked_is_no_missing_id(tmp_path: Path) -> None:
     (tmp_path / "ids").write_text("a")
-    mistyped = invoke(tmp_path, "--minute", "yesterday")
-    # main() prints the sentence and exits 1.
-    assert isinstance(mistyped.exception, UsageError)
-    assert "is no minute" in str(mistyped.exception)
+    (tmp_path / "key").write_text("k")
+    key = ["--public-key", str(tmp_path / "key")]
+    # main() prints the sentence, and exits with its code.
+    for arguments, code, says in (
+        (["--minute", "yesterday", *key], 2, "is no minute"),
+        (["--minute", MINUTE, "--data", str(tmp_path)], 2, "There is no public key at"),
+        (["--minute", MINUTE, *key], 7, "No gateway answers at http://127.0.0.1:1"),
+    ):
+        error = invoke(tmp_path, *arguments).exception
+        assert isinstance(error, OperatorError)
+        assert (error.exit_code, says in str(error)) == (code, True)
     assert invoke(tmp_path, "--minute").exit_code == 2
 
 
 def invoke(folder: Path, *arguments: str) -> Result:
-    ids = ["--ids", str(folder / "ids"), "--kafka", "127.0.0.1:1"]
+    ids = ["--ids", str(folder / "ids"), "--gateway", "http://127.0.0.1:1"]
     return CliRunner().invoke(app, ["--stream", "s", *ids, *arguments])

@@ -28,7 +28,7 @@ from tests.support.gateway_fixtures import (
 REQUEST_ID = next(request_ids())
 JSON, PROBLEM = "application/json", "application/problem+json"
 # They read a stream's log, and this gateway has no Kafka: tests/integration/gateway asks them.
-READ_THE_LOG = ("/events", "/events:resend", "/spread", "/statements")
+READ_THE_LOG = ("/events", "/events:resend", "/spread", "/statements", "/ids")
 # Enough that each operation sees every kind of fault, and bounded in time.
 EXAMPLES = 25
 

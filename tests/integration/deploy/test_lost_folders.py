@@ -35,8 +35,8 @@ def test_all_goes_on_where_it_was_and_statements_follow_those_of_before(
         mine = tmp_path / "ids.txt"
         ids = [str(event["id"]) for name in names for event in events(name, minute_ms)]
         mine.write_text("\n".join(ids))
-        where = ["--stream", "moved", "--kafka", hifi.kafka, "--minute", str(minute_ms)]
-        # It checks the chain from the first statement on.
+        where = ["--stream", "moved", "--gateway", hifi.gateway, "--minute", str(minute_ms)]
+        # It checks the chain, here from the first statement on.
         asked = cli_runs.run(
             "verify", *where, "--data", str(data), "--ids", str(mine), folder=tmp_path
         )

@@ -68,8 +68,9 @@ class LockedHifi(RunningHifi):
         return lock.variables(user)
 
     def command(self, *arguments: str, **changed: str) -> Run:
-        """`hifi`, as the operator unless something is changed; it names this Kafka itself."""
-        env = {**self.lock, "HIFI_KAFKA": self.kafka, "HIFI_UP_DATA": str(self.folder), **changed}
+        """`hifi`, as the operator unless something is changed; it names this Hifi itself."""
+        where = {"HIFI_KAFKA": self.kafka, "HIFI_GATEWAY": self.gateway}
+        env = {**self.lock, **where, "HIFI_UP_DATA": str(self.folder), **changed}
         return run(*arguments, folder=self.tmp / "runs", env=env)
 
     def started(self, service: str, user: str, **changed: str | None) -> "Beside":
@@ -158,8 +159,7 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
         assert len(later.accepted_ids) == 5
         # Also what is sent again, in a transaction, by the gateway.
         never.script = always(200)
-        asked = ["dead", "redrive", "--stream", "way", "--yes"]
-        redriven = locked.command(*asked, HIFI_GATEWAY=locked.gateway)
+        redriven = locked.command("dead", "redrive", "--stream", "way", "--yes")
         assert redriven.wait() == 0, redriven.err
         locked.wait_for_balance("way/never", lambda b: b.delivered == 5, what="all there at last")
     ids = locked.tmp / "ids.txt"
@@ -257,10 +257,10 @@ def test_the_command_says_why_in_one_sentence(locked: LockedHifi) -> None:
         "does not let the user operator in": {"HIFI_KAFKA_PASSWORD": "wrong"},
         "is not trusted": {"HIFI_KAFKA_CA_FILE": str(stranger)},
         "HIFI_KAFKA_CA_FILE is /nowhere": {"HIFI_KAFKA_CA_FILE": "/nowhere"},
-        "use the topic hifi.": locked.variables(STRANGER),
+        "has no topics of Hifi": locked.variables(STRANGER),
     }
     for says, changed in wrong.items():
-        ended = locked.command("tail", "way", "--from", "earliest", "--count", "1", **changed)
+        ended = locked.command("status", **changed)
         assert ended.wait() == 1, ended.out
         assert says in " ".join(ended.err.split()), ended.err
         assert "Traceback" not in ended.err

@@ -158,7 +158,7 @@ def test_a_minute_is_stated_and_a_customer_can_verify_it(hifi: RunningHifi, tmp_
         assert destination.wait_for(
             lambda: len(destination.accepted_ids) == 50, timeout_s=PATIENCE_S
         )
-        where = ["--stream", "proven", "--kafka", hifi.kafka]
+        where = ["--stream", "proven", "--gateway", hifi.gateway]
         proof = [*where, "--minute", str(minute_ms), "--data", str(hifi.stack.settings.folder)]
         mine = tmp_path / "ids.txt"
         mine.write_text("\n".join(ids))
@@ -178,7 +178,7 @@ def test_a_minute_is_stated_and_a_customer_can_verify_it(hifi: RunningHifi, tmp_
 
         sent = tmp_path / "sent.ndjson"
         sent.write_text("\n".join(json.dumps({"id": one}) for one in (*ids, "forgotten")))
-        file = ["--events", str(sent), "--gateway", hifi.gateway]
+        file = ["--events", str(sent)]
         run = cli_runs.run("reconcile", *where, *file, folder=tmp_path)
         assert (run.wait(), run.out.split()) == (3, ["forgotten"])
         run = cli_runs.run("reconcile", *where, *file, "--replay", folder=tmp_path)

@@ -21,6 +21,8 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 PAGE_BYTES_MAX = 4_000_000
 # On the way back so many are read of each Kafka partition at a time: a fetch or two.
 _CHUNK = 2_000
+# On the way ahead: 10 ms of work, so that whoever shares the process hardly notices.
+_AT_A_TIME = 500
 # The least: one fetch brings as many anyhow.
 _CHUNK_MIN = 20
 # How long somebody waits for a page without wondering.
@@ -64,6 +66,8 @@ class StreamPage:
     older: Cursor | None = None
     # False: time was too short to look through all; the cursors go on from there.
     is_complete: bool = True
+    # Of what there is from some point on: it is all that there was.
+    is_last: bool = True
 
 
 class StreamPages:
@@ -124,7 +128,12 @@ class StreamPages:
                 at = _onwards(start, spans)
             page = _PageAhead(count, wanted, at)
             is_complete = await page.read(log, ends, until_s=time.monotonic() + _SEARCH_S_MAX)
-        return StreamPage(tuple(page.records), newer=_cursor(page.at), is_complete=is_complete)
+        return StreamPage(
+            tuple(page.records),
+            newer=_cursor(page.at),
+            is_complete=is_complete,
+            is_last=all(at >= ends[where] for where, at in page.at.items()),
+        )
 
     async def at(self, place: Origin) -> RecordIn | None:
         """The event that lies there; None where there is none, or none any more."""
@@ -188,7 +197,7 @@ class _PageAhead:
     ) -> bool:
         """Up to the ends; False if time was too short for that."""
         ranges = {where: (begin, ends[where]) for where, begin in self.at.items()}
-        reading = log.range(ranges, records_max=self.count_max)
+        reading = log.range(ranges, records_max=min(self.count_max, _AT_A_TIME))
         unread = await reading.each(self.take, until_s=until_s, is_over=self.is_full)
         if not unread and not self.is_full():
             # Also past the marks of transactions, which are no records.
