@@ -2,7 +2,8 @@
 
 Both send batches of 500 events of 500 bytes over four connections to one gateway worker with a real
 Kafka behind it, from a process of their own; all of it shares the machine. The client is given
-dicts, which it writes as JSON, and tells each event's fate; raw HTTP has its bodies ready.
+500 dicts at once, which it writes as JSON, and tells each event's fate; raw HTTP has its bodies
+ready.
 `python -m benchmarks.client [rounds] [seconds]`.
 """
 
@@ -26,7 +27,7 @@ from tests.support.config_records import write_config
 from tests.support.gateway_process import running
 
 _ROUNDS, _DURATION_S = 5, 4.0
-_KINDS = ("raw", "dicts", "texts", "spool", "msgspec")
+_KINDS = ("raw", "dicts", "singly", "texts", "spool", "msgspec")
 _STREAM = "bench"
 
 

@@ -1,8 +1,8 @@
 """One sender that sends as fast as it may for some seconds: `KIND URL STREAM SECONDS` (client.py).
 
 raw: threads that post ready-made bodies by the standard library's client, and read the answers.
-dicts, texts: the client for Python, given dicts, or JSON; spool: dicts through a spool; msgspec:
-dicts that this library writes.
+dicts, texts: the client for Python, given 500 dicts at once, or JSON; singly: dicts one by one;
+spool: dicts through a spool; msgspec: dicts that this library writes.
 """
 
 import http.client
@@ -83,8 +83,11 @@ def _client(kind: str, url: str, stream: str, *, until_s: float) -> Load:
             encode=msgspec.json.encode if kind == "msgspec" else None,
         )
         while time.perf_counter() < until_s:
-            for one in given:
-                last = hifi.send(one)
+            if kind == "singly":
+                for one in given:
+                    last = hifi.send(one)
+            else:
+                last = hifi.send_many(given)[-1]
             sent.append(last)
         hifi.flush(60)
         ended_s, cpu_s = time.perf_counter(), time.process_time()

@@ -15,7 +15,7 @@ from hifi_client.receiving.receiver import Delivery, Receiver, Reply
 from hifi_client.receiving.seen import Seen, SeenInMemory
 from hifi_client.receiving.web import AsgiReceiver, WsgiReceiver
 from hifi_client.sending.async_sender import AsyncSender
-from hifi_client.sending.fates import Fate, Outcome, Sent
+from hifi_client.sending.fates import Fate, Outcome, Sent, SentMany
 from hifi_client.sending.sender import Options, Sender
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "SeenInMemory",
     "Sender",
     "Sent",
+    "SentMany",
     "SetupError",
     "SpoolError",
     "WsgiReceiver",

@@ -1,5 +1,12 @@
 """Names what can go wrong on this side; each message says what to do."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hifi_client.sending.fates import Sent
+
 
 class HifiError(Exception):
     """What this client raises, so that one `except` takes all of it."""
@@ -18,7 +25,14 @@ class NotAnEventError(HifiError):
 
 
 class FullError(HifiError):
-    """There is no room for one more event, and the caller did not want to wait (any longer)."""
+    """There is no room for one more event, and the caller did not want to wait (any longer).
+
+    `sent` are those of `send_many` that were taken before.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.sent: Sequence[Sent] = ()
 
 
 class ClosedError(HifiError):

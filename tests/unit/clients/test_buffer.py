@@ -1,5 +1,8 @@
 """Events are cut into batches and bounded to the byte, though little is asked for each of them."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hifi_client import ClosedError, FullError
@@ -17,9 +20,25 @@ def buffer(
     )
 
 
-def put(buffer: Buffer, *sizes: int) -> None:
+if TYPE_CHECKING:
+    from hifi_client.sending.fates import Stretch
+
+Put = Callable[..., None]
+
+
+def put_singly(buffer: Buffer, *sizes: int) -> None:
     for size in sizes:
         buffer.put(b"x" * size, wait_s=0)
+
+
+def put_at_once(buffer: Buffer, *sizes: int) -> None:
+    buffer.put_many([b"x" * size for size in sizes], [], wait_s=0)
+
+
+@pytest.fixture(params=[put_singly, put_at_once])
+def put(request: pytest.FixtureRequest) -> Put:
+    chosen: Put = request.param
+    return chosen
 
 
 def taken(buffer: Buffer) -> list[int] | None:
@@ -27,7 +46,7 @@ def taken(buffer: Buffer) -> list[int] | None:
     return None if batch is None else [len(line) for line in batch.lines]
 
 
-def test_a_batch_has_as_many_bytes_as_it_may_with_breaks_between_its_lines() -> None:
+def test_a_batch_has_as_many_bytes_as_it_may_with_breaks_between_its_lines(put: Put) -> None:
     cut = buffer(batch_bytes_max=100)
     put(cut, 30, 30, 38)
     assert taken(cut) == [30, 30, 38]
@@ -37,14 +56,14 @@ def test_a_batch_has_as_many_bytes_as_it_may_with_breaks_between_its_lines() -> 
     assert [taken(cut), taken(cut)] == [[39], [200]]
 
 
-def test_a_batch_has_as_many_events_as_it_may() -> None:
+def test_a_batch_has_as_many_events_as_it_may(put: Put) -> None:
     cut = buffer(count_max=2)
     put(cut, 1, 2, 3)
     assert [taken(cut), taken(cut)] == [[1, 2], None]
 
 
 @pytest.mark.parametrize("count_max", [1, 3, 1_000])
-def test_memory_holds_what_it_may_to_the_byte_in_whatever_batches(count_max: int) -> None:
+def test_memory_holds_what_it_may_to_the_byte_in_whatever_batches(put: Put, count_max: int) -> None:
     bound = buffer(count_max=count_max, bytes_max=10 * (100 + EVENT_OVERHEAD_BYTES))
     put(bound, *[100] * 10)
     assert bound.held_bytes == 10 * (100 + EVENT_OVERHEAD_BYTES)
@@ -61,17 +80,46 @@ def test_memory_holds_what_it_may_to_the_byte_in_whatever_batches(count_max: int
         put(bound, 0)
 
 
-def test_an_event_that_is_larger_than_memory_goes_alone() -> None:
+def test_an_event_that_is_larger_than_memory_goes_alone(put: Put) -> None:
     small = buffer(bytes_max=10)
     put(small, 100)
     with pytest.raises(FullError):
         put(small, 1)
 
 
-def test_what_is_closed_takes_nothing_more_and_gives_what_it_has() -> None:
+def test_what_is_closed_takes_nothing_more_and_gives_what_it_has(put: Put) -> None:
     closed = buffer()
     put(closed, 1, 2)
     closed.close()
     with pytest.raises(ClosedError):
         put(closed, 3)
     assert [taken(closed), taken(closed)] == [[1, 2], None]
+
+
+def test_those_put_at_once_stand_as_if_put_singly() -> None:
+    sizes = [0, 30, 300, 30, 38, 99, 1, 100, 100, *[10] * 20]
+    one, many = buffer(count_max=5, batch_bytes_max=100), buffer(count_max=5, batch_bytes_max=100)
+    singly = [one.put(b"x" * size, wait_s=0) for size in sizes]
+    stretches: list[Stretch] = []
+    many.put_many([b"x" * size for size in sizes[:4]], stretches, wait_s=0)
+    many.put_many([b"x" * size for size in sizes[4:]], stretches, wait_s=0)
+    places = [place for _, first, count in stretches for place in range(first, first + count)]
+    assert places == [place for _, place in singly]
+    assert many.held_bytes == one.held_bytes
+    cut = []
+    while (batch := taken(one)) is not None:
+        cut.append(batch)
+        assert taken(many) == batch
+        one.flush(is_on=True)
+        many.flush(is_on=True)
+    assert [size for batch in cut for size in batch] == sizes
+
+
+def test_where_room_ends_those_before_stay() -> None:
+    bound = buffer(bytes_max=3 * (100 + EVENT_OVERHEAD_BYTES))
+    stretches: list[Stretch] = []
+    with pytest.raises(FullError):
+        bound.put_many([b"x" * 100] * 4, stretches, wait_s=0)
+    assert sum(count for _, _, count in stretches) == 3
+    bound.close()
+    assert taken(bound) == [100] * 3

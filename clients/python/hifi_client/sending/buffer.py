@@ -3,9 +3,11 @@
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 
 from hifi_client.errors import ClosedError, FullError
-from hifi_client.sending.fates import Fates
+from hifi_client.sending.fates import Fates, Stretch
 
 # What an event costs besides its bytes: an object, its place in a list.
 EVENT_OVERHEAD_BYTES = 64
@@ -80,6 +82,29 @@ class Buffer:
             if nth + 1 >= self._count_max or batch.line_bytes >= self._batch_bytes_max:
                 self._seal()
             return batch.fates, nth
+
+    def put_many(
+        self, lines: Sequence[bytes], stretches: list[Stretch], *, wait_s: float | None
+    ) -> None:
+        """Put them in their order, and add where they stand; what was put stays if room ends."""
+        at = 0
+        with self._lock:
+            while at < len(lines):
+                batch = self._open
+                if batch is None or batch.line_bytes + len(lines[at]) >= batch.sure_bytes:
+                    batch = self._batch_with_room(len(lines[at]) + 1, wait_s)
+                held, first, size = batch.lines, len(batch.lines), batch.line_bytes
+                for line in islice(lines, at, at + self._count_max - first):
+                    # The first of them may be more than is sure for all.
+                    if size + len(line) >= batch.sure_bytes and len(held) > first:
+                        break
+                    held.append(line)
+                    size += len(line) + 1
+                batch.line_bytes = size
+                stretches.append((batch.fates, first, len(held) - first))
+                at += len(held) - first
+                if len(held) >= self._count_max or size >= self._batch_bytes_max:
+                    self._seal()
 
     def take(self, *, timeout_s: float | None = None) -> Batch | None:
         """The next batch, as soon as it is full or has waited long enough; None at the end."""

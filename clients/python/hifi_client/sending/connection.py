@@ -4,12 +4,14 @@ Head and body leave in one piece, as far as they fit: the gateway takes such req
 """
 
 import http.client
+import io
 import re
 import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from hifi_client.errors import NoAnswerError, SetupError
@@ -17,6 +19,8 @@ from hifi_client.errors import NoAnswerError, SetupError
 # Room for an entry on each of the most events that a request may hold.
 ANSWER_BYTES_MAX = 16_000_000
 _SEND_BUFFER_BYTES = 1_048_576
+_PIECE_BYTES = 65_536
+_STATUS = re.compile(r"HTTP/1\.1 [2-5]\d\d ")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", re.ASCII)
 
 
@@ -133,13 +137,59 @@ class Connection:
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"content-length: {len(body)}\r\n\r\n")
         connected.sendall("\r\n".join(lines).encode("latin-1") + body)
-        response = http.client.HTTPResponse(connected, method="POST")
+        begun = connected.recv(_PIECE_BYTES)
+        answer = _plain(begun)
+        if answer is not None:
+            if answer.headers.get("connection", "keep-alive").lower() != "keep-alive":
+                self.close()
+            return answer
+        response = http.client.HTTPResponse(_Begun(connected, begun), method="POST")  # type: ignore[arg-type]
         try:
             response.begin()
             said = response.read(ANSWER_BYTES_MAX)
+            if response.length:
+                raise http.client.IncompleteRead(said, response.length)
             found = {name.lower(): value for name, value in response.getheaders()}
             if response.will_close or not response.isclosed():
                 self.close()
             return Answer(response.status, found, said)
         finally:
             response.close()
+
+
+def _plain(begun: bytes) -> Answer | None:
+    """An answer that came whole and has nothing special, as nearly all do: 0.1 ms sooner."""
+    head, broken, body = begun.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    found = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        found[name.lower()] = value.strip()
+    is_plain = (
+        broken
+        and _STATUS.match(status)
+        and len(found) == len(lines)
+        and found.get("content-length") == str(len(body))
+        and "transfer-encoding" not in found
+    )
+    return Answer(int(status[9:12]), found, body) if is_plain else None
+
+
+class _Begun(io.RawIOBase):
+    """A socket of which a piece was read already."""
+
+    def __init__(self, connected: socket.socket, begun: bytes) -> None:
+        self._connected, self._begun = connected, begun
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._begun:
+            return self._connected.recv_into(buffer)
+        taken, self._begun = self._begun[: len(buffer)], self._begun[len(buffer) :]
+        buffer[: len(taken)] = taken
+        return len(taken)

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import Any, TypeAlias, overload
 
 
 class Fate(StrEnum):
@@ -185,6 +186,51 @@ class Sent:
         if found is None:
             raise TimeoutError(f"After {timeout_s} s nothing is known of the event {self.id}.")
         return found
+
+
+# Events that stand together: in which fates, from which place on, and how many.
+Stretch: TypeAlias = tuple[Fates, int, int]
+
+
+class SentMany(Sequence[Sent]):
+    """Events that were given to a sender at once, in their order; each is made when asked for."""
+
+    __slots__ = ("_ids", "_stretches")
+
+    def __init__(self, ids: Sequence[str], stretches: Sequence[Stretch]) -> None:
+        # Of those that found no room there are ids only.
+        self._ids, self._stretches = ids, stretches
+
+    def wait(self, timeout_s: float | None = None) -> list[Outcome]:
+        """What became of each for good; TimeoutError if one is not known in time."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        return [
+            sent.wait(None if until_s is None else max(0.0, until_s - time.monotonic()))
+            for sent in self
+        ]
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self._stretches)
+
+    def __iter__(self) -> Iterator[Sent]:
+        ids = iter(self._ids)
+        for fates, first, count in self._stretches:
+            for nth, event_id in enumerate(islice(ids, count), first):
+                yield Sent(event_id, fates, nth)
+
+    @overload
+    def __getitem__(self, index: int) -> Sent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sent]: ...
+    def __getitem__(self, index: int | slice) -> Sent | list[Sent]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        index = left = range(len(self))[index]
+        for fates, first, count in self._stretches:
+            if left < count:
+                return Sent(self._ids[index], fates, first + left)
+            left -= count
+        raise AssertionError("as many ids as places")
 
 
 def _call(told: Told, outcome: Outcome) -> None:

@@ -6,17 +6,17 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from hifi_client.errors import ClosedError, GatewayError, SetupError
+from hifi_client.errors import ClosedError, FullError, GatewayError, SetupError
 from hifi_client.sending.buffer import Buffer
 from hifi_client.sending.connection import read_target
-from hifi_client.sending.events import Given, line_of, unbroken, write_json
-from hifi_client.sending.fates import Outcome, Sent
+from hifi_client.sending.events import Given, line_of, lines_of, unbroken, write_json
+from hifi_client.sending.fates import Outcome, Sent, SentMany, Stretch
 from hifi_client.sending.posting import Poster, Posts
 
 log = logging.getLogger("hifi_client")
@@ -131,6 +131,42 @@ class Sender:
         found_id, line = line_of(event, event_id=event_id, key=key, encode=self._encode)
         fates, nth = self._buffer.put(line, wait_s=wait_s)
         return Sent(found_id, fates, nth)
+
+    def send_many(self, events: Iterable[Given], *, key: str | None = None) -> SentMany:
+        """Take events in their order, for less than `send` costs for each of them.
+
+        All of them or, if one is no event, none. Where `when_full` is "raise" some may be taken
+        before memory is full: FullError has these in `sent`.
+        """
+        return self.send_many_within(self._wait_s, events, key=key)
+
+    def send_many_within(
+        self, wait_s: float | None, events: Iterable[Given], *, key: str | None = None
+    ) -> SentMany:
+        """As `send_many`, but wait no longer than this for room (None: for ever)."""
+        ids, lines = self.lines_of(events, key=key)
+        stretches: list[Stretch] = []
+        sent = SentMany(ids, stretches)
+        try:
+            self.put_lines(wait_s, lines, stretches)
+        except FullError as error:
+            error.sent = sent
+            raise
+        return sent
+
+    def lines_of(
+        self, events: Iterable[Given], *, key: str | None = None
+    ) -> tuple[list[str], list[bytes]]:
+        """The ids of events, and how they go."""
+        return lines_of(events, key=key, encode=self._encode)
+
+    def put_lines(
+        self, wait_s: float | None, lines: Sequence[bytes], stretches: list[Stretch]
+    ) -> None:
+        """Take lines, and add where they stand; what was taken stays so if room ends."""
+        if self._posts is None:
+            self._start()
+        self._buffer.put_many(lines, stretches, wait_s=wait_s)
 
     @property
     def problem(self) -> str:
