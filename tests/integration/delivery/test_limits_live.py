@@ -15,6 +15,8 @@ pytestmark = pytest.mark.integration
 ANSWER_S = 0.1
 # In that time the limit is found.
 FIND_S = 10
+# Of what one with a known limit takes. Beside other tests both are held up, and not alike.
+ALONE, BESIDE_OTHERS = 0.85, 0.7
 
 
 @dataclass
@@ -46,7 +48,14 @@ class AtOnce:
 
 
 def gets_nearly_all(
-    hifi: RunningHifi, stream: str, limit: int, status: int, *, seconds: int, parallel_max: int = 4
+    hifi: RunningHifi,
+    stream: str,
+    limit: int,
+    status: int,
+    *,
+    seconds: int,
+    share: float,
+    parallel_max: int = 4,
 ) -> None:
     """As much as one whose limit we were told: at the same time, on a machine that is as busy."""
     found, told = AtOnce(limit, status), AtOnce(limit, status)
@@ -67,15 +76,22 @@ def gets_nearly_all(
         as_told, _ = told.since(begun_s)
         late_taken, late_refused = found.since(begun_s + FIND_S)
     assert as_told >= could / 3, "the machine is too busy to say"
-    assert taken >= 0.85 * as_told
+    assert taken >= share * as_told
     assert late_refused < 0.05 * (late_taken + late_refused)
 
 
-def test_two_at_once_with_the_usual_settings(hifi: RunningHifi) -> None:
-    gets_nearly_all(hifi, "two", 2, 503, seconds=30)
+@pytest.mark.parametrize(
+    ("stream", "share"),
+    [
+        ("two", BESIDE_OTHERS),
+        pytest.param("two-alone", ALONE, marks=pytest.mark.long),
+    ],
+)
+def test_two_at_once_with_the_usual_settings(hifi: RunningHifi, stream: str, share: float) -> None:
+    gets_nearly_all(hifi, stream, 2, 503, seconds=30, share=share)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("status", [429, 503])
 def test_five_at_once_of_sixteen_over_a_minute(hifi: RunningHifi, status: int) -> None:
-    gets_nearly_all(hifi, f"five{status}", 5, status, seconds=60, parallel_max=16)
+    gets_nearly_all(hifi, f"five{status}", 5, status, seconds=60, share=ALONE, parallel_max=16)
