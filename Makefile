@@ -55,8 +55,9 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 programs: # what tests use besides Python and Java
 	@.ci/programs
 
-# What the examples for JavaScript use besides the client, and what looks at pages for those who cannot.
-PACKAGES := examples/javascript/node_modules/.synced tests/packages/axe/node_modules/.synced
+# What the examples for JavaScript use besides the client, what looks at pages for those who cannot,
+# and with what people sign in.
+PACKAGES := $(addsuffix /node_modules/.synced,examples/javascript tests/packages/axe tests/packages/oidc)
 
 test: programs .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) ## all tests: real Kafka, real Spark, real HTTP
 	@# Three at a time on two cores, as tests wait for much of their time; what checks has what is left.

@@ -212,8 +212,8 @@ class Callers:
         if scheme.lower() != "bearer":
             raise bad_credential("Authorization must be: Bearer KEY.")
         if self._tokens is not None and credential.count(".") == 2:  # noqa: PLR2004 - a JWT's dots
-            tenant, scopes, subject = self._tokens.read(credential.strip())
-            return Caller(tenant, scopes, kind="token", name=subject)
+            bearer = self._tokens.read(credential.strip())
+            return Caller(bearer.tenant, bearer.scopes, kind="token", name=bearer.subject)
         return self.of_key(credential.strip(), now_ms=now_ms)
 
     def writer(

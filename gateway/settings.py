@@ -17,6 +17,7 @@ from shared.runtime.settings import (
     ServiceSettings,
 )
 from shared.runtime.setup_error import SetupError
+from shared.runtime.tokens.reading import ClaimNames
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
@@ -80,10 +81,16 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
     tls_client_ca_file: Path | None = None
-    # Tokens of one issuer for one audience; its public keys as a JSON Web Key Set.
+    # Tokens of one issuer for us, by whichever of these names, by comma; its public keys as a JSON
+    # Web Key Set.
     jwt_keys_file: Path | None = None
     jwt_issuer: str = ""
     jwt_audience: str = "hifi"
+    # Which claims say the tenant and the scopes, and by which words; the console's alike.
+    jwt_tenant_claim: str = "tenant"
+    jwt_scope_claim: str = "scope"
+    jwt_read_value: str = "read"
+    jwt_admin_value: str = "admin"
 
     # By what delays and deadlines are multiplied, as in delivery and retrier: for saying when what
     # waits is due.
@@ -150,6 +157,18 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     idempotency_bytes_max: Count = 32_000_000
     # Big enough that a batch's fixed costs vanish; the broker's default limit is 1,048,588.
     batch_bytes_max: Annotated[int, Field(gt=0, le=1_048_588)] = 524_288
+
+    @property
+    def jwt_audiences(self) -> list[str]:
+        """By which names tokens call us."""
+        return [name.strip() for name in self.jwt_audience.split(",") if name.strip()]
+
+    @property
+    def claim_names(self) -> ClaimNames:
+        """Which claims of a token say who shows it."""
+        return ClaimNames(
+            self.jwt_tenant_claim, self.jwt_scope_claim, self.jwt_read_value, self.jwt_admin_value
+        )
 
     @property
     def may_spool(self) -> bool:

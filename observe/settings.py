@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
@@ -13,6 +14,7 @@ from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
 from shared.runtime.setup_error import SetupError
 from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
+from shared.runtime.tokens.reading import ClaimNames
 
 _KEY_BYTES = 32
 # As many random characters as nobody guesses, also of hexadecimal digits.
@@ -38,6 +40,16 @@ def _cookie_secret(text: str) -> str:
             f"HIFI_OBSERVE_CONSOLE_COOKIE_SECRET has fewer than {_SECRET_LENGTH_MIN} characters:"
             " `openssl rand -hex 32` prints a good one."
         )
+    return text
+
+
+def _address(text: str) -> str:
+    """Of a service that people trust: nobody on the way may read or change what it says."""
+    parts = urlsplit(text)
+    is_here = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+    is_secure = parts.scheme == "https" or (parts.scheme == "http" and is_here)
+    if text and not (is_secure and parts.hostname and not parts.query and not parts.fragment):
+        raise ValueError("write it as https://name.example; http is for this machine alone")
     return text
 
 
@@ -117,3 +129,57 @@ class ConsoleSettings(ListenerSettings):
     # Seals the cookies of who is signed in: the same for all consoles behind one name. Without it
     # each process has its own, and who was signed in signs in again after its restart.
     cookie_secret: Annotated[str, AfterValidator(_cookie_secret)] = Field(default="", repr=False)
+    # Where people sign in besides: the issuer of an OpenID provider, and what it calls the console.
+    oidc_issuer: Annotated[str, AfterValidator(_address)] = ""
+    oidc_client_id: str = ""
+    # None: a public client, which PKCE alone protects.
+    oidc_client_secret_file: Path | None = None
+    # On the button: "Sign in with ...".
+    oidc_name: str = "OpenID"
+    # What is asked for besides openid, so that the claims below are in the token.
+    oidc_scope: str = "profile"
+    oidc_tenant_claim: str = "tenant"
+    oidc_scope_claim: str = "scope"
+    oidc_read_value: str = "read"
+    oidc_admin_value: str = "admin"
+    # How browsers call this console, where the provider sends them back to: never what a request
+    # says of itself.
+    url: Annotated[str, AfterValidator(_address)] = ""
+
+    @model_validator(mode="after")
+    def _has_all_of_a_provider(self) -> Self:
+        if not self.oidc_issuer:
+            return self
+        named = {"OIDC_CLIENT_ID": self.oidc_client_id, "URL": self.url}
+        for name in (name for name, value in named.items() if not value):
+            raise SetupError(
+                f"HIFI_OBSERVE_CONSOLE_OIDC_ISSUER is set, and HIFI_OBSERVE_CONSOLE_{name} is not:"
+                " docs/console.md says what signing in with a provider needs."
+            )
+        if not self.asks_for_keys:
+            raise SetupError(
+                "HIFI_OBSERVE_CONSOLE_OIDC_ISSUER is set, and this console asks nobody who they"
+                " are: set HIFI_OBSERVE_CONSOLE_AUTH=keys."
+            )
+        return self
+
+    @property
+    def claim_names(self) -> ClaimNames:
+        """Which claims of a token say whose it is."""
+        return ClaimNames(
+            self.oidc_tenant_claim, self.oidc_scope_claim, self.oidc_read_value,
+            self.oidc_admin_value,
+        )  # fmt: skip
+
+    @property
+    def oidc_client_secret(self) -> str:
+        """What the file says; empty for a public client."""
+        if self.oidc_client_secret_file is None:
+            return ""
+        try:
+            return self.oidc_client_secret_file.read_text().strip()
+        except OSError as error:
+            raise SetupError(
+                f"HIFI_OBSERVE_CONSOLE_OIDC_CLIENT_SECRET_FILE is {self.oidc_client_secret_file},"
+                f" which cannot be read ({error.strerror}): name a file with the secret."
+            ) from error

@@ -149,8 +149,8 @@ async def _tell(_: Request, error: Exception) -> Response:
         status, says = error.status, error.detail
         if status == HTTPStatus.UNAUTHORIZED:
             says += (
-                " The gateway wants a key that this console does not ask for: set"
-                " HIFI_OBSERVE_CONSOLE_AUTH=keys."
+                " A gateway that wants a key needs HIFI_OBSERVE_CONSOLE_AUTH=keys here; who has"
+                " signed in with a provider needs HIFI_GATEWAY_JWT_* there (docs/console.md)."
             )
     return _notice(status, says)
 

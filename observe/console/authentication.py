@@ -13,6 +13,7 @@ from observe.console.viewers import (
     ANYBODY,
     SESSION_MS,
     Cookies,
+    Person,
     Session,
     Viewer,
     viewer_of,
@@ -53,12 +54,15 @@ class Authentication:
         secret = settings.cookie_secret.encode() or secrets.token_bytes(_SECRET_BYTES)
         self.cookies = Cookies(secret)
         self._configuration = configuration
-        self._is_https = settings.https
+        self.is_https = settings.https or settings.url.startswith("https:")
+        # Where people sign in without a key; empty: nowhere.
+        self.provider_name = settings.oidc_name if settings.oidc_issuer else ""
+        self._issuer = settings.oidc_issuer
 
     def identify(self, request: Request) -> Identity:
         """Who looks; SignedOut when we do not know."""
         session, new_cookie = self.stranger(request)
-        viewer = ANYBODY if self.is_open else self._viewer_of(session.api_key)
+        viewer = ANYBODY if self.is_open else self._viewer_in(session)
         if isinstance(viewer, str):
             raise SignedOut
         return self._identity(viewer, session, new_cookie)
@@ -84,6 +88,10 @@ class Authentication:
         self._checked_viewer(api_key)
         return self.cookies.write(_new_session(api_key))
 
+    def session_of(self, token: str, person: Person, *, until_ms: int) -> str:
+        """The cookie of a new session of somebody whose token was verified."""
+        return self.cookies.write(Session(_new_nonce(), until_ms, token, person))
+
     def check_post(self, request: Request, session: Session, fields: Mapping[str, str]) -> None:
         """Refuse a POST that does not come from a page of ours in this very session."""
         comes_from_us = may_post(
@@ -106,7 +114,7 @@ class Authentication:
                 path="/",
                 httponly=True,
                 samesite="strict",
-                secure=self._is_https,
+                secure=self.is_https,
             )
 
     def _checked_viewer(self, api_key: str) -> Viewer:
@@ -117,6 +125,14 @@ class Authentication:
             raise HTTPException(401, viewer)
         return viewer
 
+    def _viewer_in(self, session: Session) -> Viewer | str:
+        person = session.person
+        if person is None:
+            return self._viewer_of(session.credential)
+        if person.issuer != self._issuer:
+            return "This console believes that provider no more."
+        return Viewer(person.subject, frozenset(person.scopes), person.tenant)
+
     def _viewer_of(self, api_key: str) -> Viewer | str:
         return viewer_of(api_key, self._configuration(), now_ms=now_ms())
 
@@ -126,7 +142,11 @@ class Authentication:
 
 
 def _new_session(api_key: str = "") -> Session:
-    return Session(secrets.token_hex(_NONCE_BYTES), now_ms() + SESSION_MS, api_key)
+    return Session(_new_nonce(), now_ms() + SESSION_MS, api_key)
+
+
+def _new_nonce() -> str:
+    return secrets.token_hex(_NONCE_BYTES)
 
 
 def local_path(path: str) -> str:

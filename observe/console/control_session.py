@@ -1,4 +1,4 @@
-"""Reads and changes through the gateway's control API, with the key of whoever is signed in."""
+"""Reads and changes through the gateway's control API, as whoever is signed in."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -87,8 +87,8 @@ class TableRows(msgspec.Struct, frozen=True):
 class ControlSession:
     """What the console may do at the gateway for one person. Without a key: what anybody may."""
 
-    def __init__(self, gateway: str, api_key: str) -> None:
-        self._client = ControlClient(gateway, api_key, setting=_SETTING)
+    def __init__(self, gateway: str, credential: str) -> None:
+        self._client = ControlClient(gateway, credential, setting=_SETTING)
 
     async def letters(
         self, filters: Mapping[str, str], *, streams: Collection[str], before: str = ""

@@ -211,7 +211,7 @@ class Sources:
             request: Request, identity: Identity, fields: Mapping[str, str]
         ) -> Response:
             viewer, around = identity.viewer, identity.around
-            control = ControlSession(self.gateway, identity.session.api_key)
+            control = ControlSession(self.gateway, identity.session.credential)
             here, context = request.url.path, self.context()
             made = await answer(PageRequest(viewer, around, here, fields, self, context, control))
             if isinstance(made, Page):

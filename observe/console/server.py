@@ -8,6 +8,7 @@ import structlog
 from observe.console.app import create_app
 from observe.console.authentication import Authentication
 from observe.console.live import Live
+from observe.console.oidc.sign_in import OpenIdSignIn
 from observe.console.page_context import PageContext
 from observe.console.page_request import EventFinder, Sources
 from observe.console.views import Views
@@ -50,7 +51,10 @@ async def serve_console(
 
     schedule = RetrySchedule().scaled(settings.time_scale)
     sources = Sources(authentication, context, events, settings.gateway, schedule)
-    app = create_app(Views(sources, live).routes(), settings=settings)
+    routes = Views(sources, live).routes()
+    if settings.oidc_issuer:
+        routes += OpenIdSignIn(authentication, settings).routes()
+    app = create_app(routes, settings=settings)
     with listening(
         "The console",
         host=settings.host,

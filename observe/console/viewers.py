@@ -1,15 +1,18 @@
-"""Identifies who looks: the API key in the session cookie, and what it may see and do.
+"""Identifies who looks: the key or token in the session cookie, and what it may see and do.
 
 The cookie holds the key itself, sealed with a secret of the console, so that nobody can read it
 there. The key is looked up at every request: one that is revoked or has expired ends its sessions
-at once. Nothing is kept on the server.
+at once. A token was verified when it came, and the session ends with it. Nothing is kept on the
+server.
 """
 
 import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shared.config.access import SCOPES, read_text
 from shared.config.configuration import Configuration
@@ -22,12 +25,24 @@ _OWNER = "console session"
 
 
 @dataclass(frozen=True, slots=True)
+class Person:
+    """Whom an OpenID provider has told us of, with a token."""
+
+    issuer: str
+    subject: str
+    tenant: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """What the cookie says. Without a key it only carries the CSRF token of an open console."""
 
     nonce: str
     until_ms: int
-    api_key: str = field(default="", repr=False)
+    # An API key, or the token of a person: what the gateway is shown.
+    credential: str = field(default="", repr=False)
+    person: Person | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +81,35 @@ class Cookies:
         self._box = SecretBox([base64.urlsafe_b64encode(key).decode()])
 
     def write(self, session: Session) -> str:
-        fields = [session.nonce, session.until_ms, session.api_key]
-        return self._box.seal(json.dumps(fields), owner=_OWNER)
+        fields: list[Any] = [session.nonce, session.until_ms, session.credential]
+        if session.person is not None:
+            person = session.person
+            fields += [person.issuer, person.subject, person.tenant, person.scopes]
+        return self.seal(fields, owner=_OWNER)
 
     def read(self, cookie: str | None, *, now_ms: int) -> Session | None:
         """The session, if we have sealed it and it has not run out."""
+        fields = self.unseal(cookie, owner=_OWNER)
+        if fields is None:
+            return None
+        nonce, until_ms, credential, *told = fields
+        person = None
+        if told:
+            issuer, subject, tenant, scopes = told
+            person = Person(issuer, subject, tenant, tuple(scopes))
+        session = Session(nonce, until_ms, credential, person)
+        return session if now_ms < until_ms else None
+
+    def seal(self, fields: Sequence[Any], *, owner: str) -> str:
+        return self._box.seal(json.dumps(fields), owner=owner)
+
+    def unseal(self, text: str | None, *, owner: str) -> list[Any] | None:
+        """The fields, if we have sealed them for this."""
         try:
-            session = Session(*json.loads(self._box.unseal(cookie or "", owner=_OWNER)))
+            fields: list[Any] = json.loads(self._box.unseal(text or "", owner=owner))
         except SecretUnavailableError:
             return None
-        return session if now_ms < session.until_ms else None
+        return fields
 
     def csrf(self, session: Session) -> str:
         return hmac.new(self._secret, f"csrf:{session.nonce}".encode(), hashlib.sha256).hexdigest()

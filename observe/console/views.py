@@ -76,6 +76,7 @@ class Views:
         self._sources = sources
         self._authentication = sources.authentication
         self._live = live
+        self._provider = sources.authentication.provider_name
         self._made: dict[_Seen, _Made] = {}
 
     def routes(self) -> list[Route]:
@@ -169,7 +170,9 @@ class Views:
         session, cookie = self._authentication.stranger(request)
         next_path = local_path(request.query_params.get("next", "/"))
         csrf = self._authentication.cookies.csrf(session)
-        response = HTMLResponse(sign_in_page(csrf=csrf, next_path=next_path))
+        response = HTMLResponse(
+            sign_in_page(csrf=csrf, next_path=next_path, provider=self._provider)
+        )
         self._authentication.set_cookie(response, cookie)
         return response
 
@@ -182,7 +185,9 @@ class Views:
             cookie = self._authentication.try_key(fields.get("key", ""))
         except HTTPException as refusal:
             csrf = self._authentication.cookies.csrf(session)
-            page = sign_in_page(csrf=csrf, next_path=next_path, problem=refusal.detail)
+            page = sign_in_page(
+                csrf=csrf, next_path=next_path, problem=refusal.detail, provider=self._provider
+            )
             return HTMLResponse(page, status_code=refusal.status_code)
         response = RedirectResponse(next_path, status_code=303)
         self._authentication.set_cookie(response, cookie)

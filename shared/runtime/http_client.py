@@ -83,10 +83,12 @@ class HttpClient:
         *,
         headers: Mapping[str, str | bytes] | None = None,
         body: bytes | None = None,
+        bytes_max: int | None = None,
     ) -> HttpAnswer:
         """One request, sent once: whether it may be sent again only the caller can know.
 
-        `path`: below the address; without one the address itself is asked.
+        `path`: below the address; without one the address itself is asked. `bytes_max`: no more is
+        read of an answer, whose rest is lost.
         """
         connection = self._connection
         target = self._begin + (self._own if path is None else self._base + path)
@@ -94,7 +96,7 @@ class HttpClient:
             self._connect()
             connection.request(method, target, body, {**self._headers, **(headers or {})})
             with connection.getresponse() as response:
-                content = response.read()
+                content = response.read(bytes_max)
         except (OSError, HTTPException) as error:
             connection.close()
             raise NoHttpAnswerError(error) from error
@@ -105,6 +107,9 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
+        if bytes_max is not None:
+            # What was not read must not be taken for the next answer.
+            connection.close()
         found = {name.lower(): value for name, value in response.getheaders()}
         return HttpAnswer(response.status, found, content)
 

@@ -138,13 +138,18 @@ def running_console(
     gateway_auth: Literal["off", "keys"] | None = None,
 ) -> Iterator[RunningConsole]:
     """Both of them ask for keys, or neither; or a console whose gateway is elsewhere."""
+    settings = ConsoleSettings(port=0, auth=auth, gateway=gateway or "")
+    with served_console(settings, Settings(auth=gateway_auth or auth)) as running:
+        yield running
+
+
+@contextmanager
+def served_console(settings: ConsoleSettings, behind: Settings) -> Iterator[RunningConsole]:
+    """As it is set, before a gateway as that is set, if it names no other."""
     config, dead = FixedConfig(), FakeDeadLetters()
-    behind = Settings(auth=gateway_auth or auth)
     with running_gateway(FakePublisher([]), config, behind, dead_letters=dead) as running:
-        settings = ConsoleSettings(port=0, auth=auth, gateway=gateway or running.url)
-        yield from _running_console(
-            settings, RunningConsole(config, GivenEvents(), dead, {}, running)
-        )
+        told = settings.model_copy(update={"gateway": settings.gateway or running.url})
+        yield from _running_console(told, RunningConsole(config, GivenEvents(), dead, {}, running))
 
 
 def _running_console(

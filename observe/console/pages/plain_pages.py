@@ -1,5 +1,7 @@
 """The pages that stand alone: sign-in, what is refused or not there, and what words mean."""
 
+from urllib.parse import urlencode
+
 from observe.console.page_request import PageRequest
 from observe.console.parts.layout import Around, Page, form, render, render_bare, still_page
 from observe.console.parts.markup import NOTHING, tag
@@ -7,7 +9,8 @@ from observe.console.parts.pieces import code
 from shared.glossary import WORDS, hint_of
 
 
-def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
+def sign_in_page(*, csrf: str, next_path: str, problem: str = "", provider: str = "") -> bytes:
+    """By key, or with the provider of that name."""
     return render_bare(
         "Sign in",
         tag("h1", "Sign in"),
@@ -38,6 +41,27 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
             tag("button", "Sign in", type="submit", class_="act"),
             class_="card pad column",
         ),
+        tag(
+            "p",
+            "Without a key: ",
+            tag(
+                "a",
+                f"Sign in with {provider}",
+                href=f"/sign-in/with?{urlencode({'next': next_path})}",
+                id="provider",
+            ),
+        )
+        if provider
+        else NOTHING,
+    )
+
+
+def signed_in_page(next_path: str) -> bytes:
+    """From where a browser goes on by itself."""
+    return render_bare(
+        "Signed in",
+        tag("h1", "You are signed in"),
+        tag("p", tag("a", "Go on", href=next_path)),
     )
 
 

@@ -61,7 +61,7 @@ FURTHER_PAGES = [
     "/no",
 ]
 AXE = Path(__file__).parents[2] / "packages/axe/node_modules/axe-core/axe.min.js"
-_AXE_FINDS = """axe.run(document).then(found => found.violations.flatMap(
+AXE_FINDS = """axe.run(document).then(found => found.violations.flatMap(
     each => each.nodes.map(node => `${each.id}: ${node.html.slice(0, 200)}`)))"""
 
 
@@ -127,11 +127,11 @@ def test_axe_finds_nothing_on_any_page(
     with browser.page(scheme=scheme, width=width, is_phone=width < 500) as tab:
         tab.open(f"{console.url}/words")
         tab.run(f"{axe}; document.body.append(document.createElement('img'))")
-        assert any(it.startswith("image-alt: <img>") for it in tab.run(_AXE_FINDS))
+        assert any(it.startswith("image-alt: <img>") for it in tab.run(AXE_FINDS))
         for path in (*PAGES, *FURTHER_PAGES):
             tab.open(console.url + path)
             tab.run(f"{axe}; 0")
-            assert tab.run(_AXE_FINDS) == [], path
+            assert tab.run(AXE_FINDS) == [], path
             assert (tab.text("h1") == "Not here") is (path == "/no"), path
         for name, heading in (("Not a name", "New key"), ("page", "page is made")):
             tab.open(f"{console.url}/keys/new")
@@ -139,14 +139,14 @@ def test_axe_finds_nothing_on_any_page(
             tab.click_and_load("form[action='/keys/new'] button")
             assert tab.text("h1") == heading
             tab.run(f"{axe}; 0")
-            assert tab.run(_AXE_FINDS) == [], heading
+            assert tab.run(AXE_FINDS) == [], heading
             assert tab.run("document.documentElement.scrollWidth") <= width, heading
         tab.open(f"{console.url}/pipelines:new")
         tab.click_and_load("form[action='/pipelines:new'] button")
         # No stream has the name that it begins with.
         assert "line 6: to.0.stream" in tab.text("main")
         tab.run(f"{axe}; 0")
-        assert tab.run(_AXE_FINDS) == []
+        assert tab.run(AXE_FINDS) == []
         assert tab.run("document.documentElement.scrollWidth") <= width
 
 

@@ -32,21 +32,21 @@ def test_keys_are_those_of_the_file_as_it_is_now(
     file = tmp_path / "keys.json"
     file.write_text(key_set(old))
     reader = TokenReader(file, Settings(jwt_issuer="us"))
-    assert reader.read(token(old))[0] == "acme"
+    assert reader.read(token(old)).tenant == "acme"
 
     def put(text: str, *, at_s: int) -> None:
         file.write_text(text)
         os.utime(file, (at_s, at_s))
 
     put(key_set(new), at_s=1)
-    assert reader.read(token(old))[0] == "acme", "the file is looked at now and then"
+    assert reader.read(token(old)).tenant == "acme", "the file is looked at now and then"
     monkeypatch.setattr(gateway.jwt, "_LOOK_S", 0)
-    assert reader.read(token(new))[0] == "acme"
+    assert reader.read(token(new)).tenant == "acme"
     with pytest.raises(Problem):
         reader.read(token(old))
     put("{", at_s=2)
-    assert reader.read(token(new))[0] == "acme", "what is no key set takes no key away"
+    assert reader.read(token(new)).tenant == "acme", "what is no key set takes no key away"
     file.unlink()
-    assert reader.read(token(new))[0] == "acme"
+    assert reader.read(token(new)).tenant == "acme"
     put(key_set(old), at_s=3)
-    assert reader.read(token(old))[0] == "acme"
+    assert reader.read(token(old)).tenant == "acme"

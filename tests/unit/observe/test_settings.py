@@ -68,7 +68,7 @@ def test_consoles_with_the_same_secret_know_each_others_sessions() -> None:
         return Authentication(Configuration, ConsoleSettings(cookie_secret=secret))
 
     first, second, stranger = console(KEY), console(KEY), console("")
-    session = Session("nonce", until_ms=1, api_key="a key")
+    session = Session("nonce", until_ms=1, credential="a key")
     cookie = first.cookies.write(session)
     assert second.cookies.read(cookie, now_ms=0) == session
     assert second.cookies.csrf(session) == first.cookies.csrf(session)

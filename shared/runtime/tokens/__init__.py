@@ -1,0 +1,1 @@
+"""Reads JSON Web Tokens that somebody else has signed."""

@@ -1,0 +1,101 @@
+"""Verifies JSON Web Tokens, and reads the tenant and scopes out of them."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jwt
+
+from shared.config.access import SCOPES
+from shared.event.topics import is_name
+
+# Signed with a private key by somebody else; a shared secret or none at all is no proof here.
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "ES256", "ES384", "ES512", "EdDSA"]
+# What clocks differ by, at most, where they are looked after.
+LEEWAY_S = 30
+# Of whom it is, as far as anybody reads.
+_SUBJECT_CHARS_MAX = 100
+# By the ids of the keys; None: of one without an id.
+KeySet: TypeAlias = Mapping[str | None, jwt.PyJWK]
+
+
+class TokenError(Exception):
+    """A token is not to be believed; the text says why, as a sentence."""
+
+
+class UnknownKeyError(TokenError):
+    """The key that has signed it is not among those that we know: they may have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimNames:
+    """Which claims say what, and by which words."""
+
+    tenant: str = "tenant"
+    scope: str = "scope"
+    # What stands there for the scopes read and admin.
+    read: str = "read"
+    admin: str = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHolder:
+    """Who shows a token, and what it grants."""
+
+    tenant: str
+    scopes: frozenset[str]
+    subject: str
+
+
+def read_key_set(text: str | bytes) -> KeySet:
+    """The keys of a JSON Web Key Set; ValueError when it is none."""
+    try:
+        keys = jwt.PyJWKSet.from_dict(json.loads(text))
+    except (ValueError, TypeError, AttributeError, jwt.PyJWTError) as error:
+        raise ValueError(str(error)) from error
+    return {key.key_id: key for key in keys.keys}
+
+
+def verify(
+    token: str,
+    keys: KeySet,
+    *,
+    issuer: str,
+    audiences: Collection[str],
+    needs: Collection[str] = (),
+) -> dict[str, Any]:
+    """The claims of a token of that issuer for one of the audiences; TokenError otherwise."""
+    try:
+        key = keys.get(jwt.get_unverified_header(token).get("kid"))
+        if key is None:
+            raise UnknownKeyError("The token is not valid: its key is not in the key set.")
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key=key,
+            algorithms=_ALGORITHMS,
+            issuer=issuer,
+            audience=list(audiences),
+            leeway=LEEWAY_S,
+            options={"require": ["exp", *needs]},
+        )
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        raise TokenError(f"The token is not valid: {error}.") from error
+    return claims
+
+
+def bearer_of(claims: Mapping[str, Any], names: ClaimNames) -> TokenHolder:
+    """Tenant, scopes and subject of verified claims; TokenError when they name no tenant."""
+    tenant = claims.get(names.tenant)
+    if not isinstance(tenant, str) or not is_name(tenant):
+        raise TokenError(f"The token's claim {names.tenant} is not the name of a tenant.")
+    said = claims.get(names.scope, "")
+    # Words in one text, as OAuth has scopes, or a list, as groups and roles are told.
+    words = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
+    called = {"write": "write", "read": names.read, "admin": names.admin}
+    subject = claims.get("sub")
+    return TokenHolder(
+        tenant,
+        frozenset(scope for scope in SCOPES if called[scope] in words),
+        subject[:_SUBJECT_CHARS_MAX] if isinstance(subject, str) else "",
+    )
