@@ -71,6 +71,7 @@ PAGES = {
     "resume": "/destinations/resume?stream=orders&destination=crm",
     "redrive": "/dead/redrive?stream=orders",
     "event": "/events?stream=orders&id=late-3",
+    "find": "/events",
     "event-dead": "/events?stream=orders&id=bad-3",
     "keys": "/keys",
     "changes": "/changes",

@@ -47,6 +47,7 @@ PAGES = [
 FURTHER_PAGES = [
     "/events",
     "/events?id=nowhere",
+    "/events?key=user-7",
     "/pipelines",
     "/streams/orders/lake?range=6h&table=lag",
     "/destinations/new?stream=orders",
