@@ -27,7 +27,7 @@ from tests.support.config_records import write_config
 from tests.support.gateway_process import running
 
 _ROUNDS, _DURATION_S = 5, 4.0
-_KINDS = ("raw", "dicts", "singly", "texts", "spool", "msgspec")
+_KINDS = ("raw", "dicts", "singly", "texts", "spool", "plain")
 _STREAM = "bench"
 
 

@@ -2,7 +2,7 @@
 
 raw: threads that post ready-made bodies by the standard library's client, and read the answers.
 dicts, texts: the client for Python, given 500 dicts at once, or JSON; singly: dicts one by one;
-spool: dicts through a spool; msgspec: dicts that this library writes.
+spool: dicts through a spool; plain: dicts that the standard library writes, not msgspec.
 """
 
 import http.client
@@ -14,10 +14,9 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import msgspec
-
 from benchmarks.events import event
 from hifi_client import Fate, Sender, Sent
+from hifi_client.sending.json_writer import plain_writer
 
 BATCH, PARALLEL = 500, 4
 # Behind what is under way anyway.
@@ -80,7 +79,7 @@ def _client(kind: str, url: str, stream: str, *, until_s: float) -> Load:
             parallel_max=PARALLEL,
             memory_bytes_max=_AHEAD_BYTES,
             spool=folder if kind == "spool" else None,
-            encode=msgspec.json.encode if kind == "msgspec" else None,
+            encode=plain_writer() if kind == "plain" else None,
         )
         while time.perf_counter() < until_s:
             if kind == "singly":

@@ -1,42 +1,18 @@
 """Turns what is sent into a line of JSON with an id, the same however often it goes."""
 
 import json
-import json.encoder
 import os
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, TypeAlias
 
 from hifi_client.errors import NotAnEventError
+from hifi_client.sending.json_writer import Encode, write_json
 
 Given: TypeAlias = Mapping[str, Any] | str | bytes
-Encode: TypeAlias = Callable[[dict[str, Any]], bytes]
 
 # What the gateway takes of one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
 EVENT_BYTES_MAX = 1_000_000
-
-
-def _cannot(value: object) -> Any:
-    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
-
-
-def _encoder() -> Encode:
-    """What writes JSON. The standard library makes an encoder for each call; one does for all."""
-    plain = json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_cannot
-    )
-    try:
-        make, texts = (vars(json.encoder)[name] for name in ("c_make_encoder", "encode_basestring"))
-        kept = make(None, _cannot, texts, None, ":", ",", False, False, False)
-        if "".join(kept({"a": [1, "b"]}, 0)) == '{"a":[1,"b"]}':
-            return lambda members: "".join(kept(members, 0)).encode()
-    except (KeyError, TypeError):
-        # Another Python than the usual one.
-        pass
-    return lambda members: plain.encode(members).encode()
-
-
-write_json = _encoder()
 
 
 class _Ids:

@@ -15,8 +15,9 @@ from typing import Any, Literal, Self, TypeAlias
 from hifi_client.errors import ClosedError, FullError, GatewayError, SetupError
 from hifi_client.sending.buffer import Buffer
 from hifi_client.sending.connection import read_target
-from hifi_client.sending.events import Given, line_of, lines_of, unbroken, write_json
+from hifi_client.sending.events import Given, line_of, lines_of, unbroken
 from hifi_client.sending.fates import Outcome, Sent, SentMany, Stretch
+from hifi_client.sending.json_writer import write_json
 from hifi_client.sending.posting import Poster, Posts
 
 log = logging.getLogger("hifi_client")
@@ -35,7 +36,7 @@ class Options:
     key: str | None = None
     # Whether requests are signed with it (keys that must sign).
     is_signing: bool = False
-    # What writes a dict as JSON in place of the standard library, such as orjson.dumps.
+    # What writes a dict as JSON in place of msgspec or the standard library, such as orjson.dumps.
     encode: Callable[[dict[str, Any]], bytes | str] | None = None
     # 'gzip', 'zstd' or None.
     compression: str | None = None
