@@ -20,6 +20,7 @@ from gateway.control import dead_letters as dead_letter_routes
 from gateway.control import destinations, keys, pipelines, streams, tables
 from gateway.control.receipt_store import EventPlaces, KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
+from gateway.control.replay_store import ReplayStore
 from gateway.control.requests import ControlPlane
 from gateway.control.resends import Resends
 from gateway.control.store import ControlStore
@@ -32,6 +33,7 @@ from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
 from gateway.lookup import changes as change_routes
 from gateway.lookup import receipts as receipt_routes
+from gateway.lookup import replays as replay_routes
 from gateway.lookup import resending, statements, stream_events, stream_ids, stream_spread
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
@@ -45,7 +47,6 @@ from shared.config.model import ConfigError, config_error
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.metrics import Metrics
-from shared.runtime.resolver import Resolver
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.tables.folders import TableCopies
 
@@ -69,6 +70,7 @@ def create_app(
     dead_letters: DeadLetterStore | None = None,
     receipts: ReceiptStore | None = None,
     changes: ChangeLog | None = None,
+    replays: ReplayStore | None = None,
 ) -> EventPaths:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, settings)
@@ -81,7 +83,6 @@ def create_app(
         store=store,
         dead_letters=letters,
         receipts=receipts or KafkaReceipts(servers),
-        resolver=Resolver(),
         box=settings.secret_box,
         schemas=schemas,
         stream_pages=StreamPages(servers),
@@ -89,6 +90,7 @@ def create_app(
         charge_resend=ResendRate().charge,
         places=EventPlaces(settings.observe),
         changes=changes or KafkaChanges(servers),
+        replays=replays or ReplayStore(servers),
     )
     ingest = Ingest(
         settings=settings,
@@ -111,9 +113,8 @@ def create_app(
         quotas=quotas,
         copies=copies,
     )
-    return EventPaths(
-        _control_app(plane), ingest=ingest, rows=rows, callers=callers, metrics=metrics
-    )
+    others = _control_app(plane)
+    return EventPaths(others, ingest=ingest, rows=rows, callers=callers, metrics=metrics)
 
 
 def described(settings: Settings) -> dict[str, Any]:
@@ -145,7 +146,7 @@ async def show_api(request: Request) -> Response:
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, keys),
     *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending, change_routes),
-    *(statements, stream_ids),
+    *(statements, stream_ids, replay_routes),
 )
 _ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (

@@ -12,6 +12,7 @@ import structlog
 import uvicorn
 
 from gateway.app import create_app
+from gateway.control.replay_store import ReplayStore
 from gateway.control.store import KafkaControlStore
 from gateway.fleet.peers import Peers
 from gateway.http.crowd import Crowd, connections_max
@@ -61,6 +62,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
         feed = ConfigFeed(settings.bootstrap_servers)
         feed.tell(health)
         store = KafkaControlStore(settings.bootstrap_servers, feed, settings.copies)
+        replays = ReplayStore(settings.bootstrap_servers)
         ports = front.getsockname()[1], metrics_port
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
@@ -88,6 +90,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 copies=parts.copies_of_tables,
                 ledger=parts.ledger,
                 spool=taking,
+                replays=replays,
             )
             app.ingest.spans = spans
             parts.leaving.append(app.rows.leave)
@@ -97,9 +100,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
             )
             await _serve_until(stop, settings, api, parts, health, front=front, ports=ports)
         finally:
-            await store.stop()
-            await feed.stop()
-            await publisher.stop()
+            for part in (replays, store, feed, publisher):
+                await part.stop()
     log.info("gateway.stopped")
 
 

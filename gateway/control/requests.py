@@ -23,6 +23,7 @@ from gateway.changes.revision import Preconditions, etag_of
 from gateway.control.bounds import Bounded, check_bounds
 from gateway.control.receipt_store import EventPlaces, ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
+from gateway.control.replay_store import ReplayStore
 from gateway.control.resends import Resends
 from gateway.control.store import ControlStore, RehearsalStore
 from gateway.intake.byte_budget import ByteBudget
@@ -103,12 +104,13 @@ class ControlPlane:
     store: ControlStore
     dead_letters: DeadLetterStore
     receipts: ReceiptStore
-    resolver: Resolver
+    resolver: Resolver = field(default_factory=Resolver)
     box: SecretBox
     schemas: SchemaChecks
     stream_pages: StreamPages
     resends: Resends
     changes: ChangeLog
+    replays: ReplayStore
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
     places: EventPlaces

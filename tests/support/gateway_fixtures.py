@@ -21,6 +21,7 @@ from gateway.control.redrive import (
     Redriven,
     Survey,
 )
+from gateway.control.replay_store import ReplayStore
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
 from gateway.intake.request_spans import RequestSpans
@@ -256,6 +257,15 @@ class RunningGateway:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
+def _claims(publisher: PostingPublisher, settings: Settings, fake: FakePublisher) -> Claims:
+    return Claims(
+        publisher,
+        bytes_max=settings.idempotency_bytes_max,
+        deadline_s=settings.ack_deadline_s,
+        search=fake.find,
+    )
+
+
 @contextlib.contextmanager
 def running_gateway(
     publisher: PostingPublisher,
@@ -275,12 +285,7 @@ def running_gateway(
     settings, store = settings or Settings(auth="off"), FakeStore(config, publisher)
     schemas = SchemaChecks()
     fake = publisher if isinstance(publisher, FakePublisher) else FakePublisher([])
-    claims = Claims(
-        publisher,
-        bytes_max=settings.idempotency_bytes_max,
-        deadline_s=settings.ack_deadline_s,
-        search=fake.find,
-    )
+    claims = _claims(publisher, settings, fake)
     app = create_app(
         settings,
         publisher=publisher,
@@ -296,6 +301,7 @@ def running_gateway(
         ledger=ledger,
         copies=copies or TableCopies(Path("there-are-none")),
         changes=store,
+        replays=(replays := ReplayStore(settings.bootstrap_servers)),
     )
     app.ingest.spans = spans
     serving = api_config(app, settings)
@@ -313,6 +319,7 @@ def running_gateway(
         with httpx.Client(base_url=url, timeout=20) as client:
             loop = server.servers[0].get_loop()
             yield RunningGateway(url, port, metrics, client, store, server, loop)
+            asyncio.run_coroutine_threadsafe(replays.stop(), loop).result(STOP_TIMEOUT_S)
     finally:
         server.should_exit = True
         thread.join(timeout=2 * STOP_TIMEOUT_S)
