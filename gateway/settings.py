@@ -9,6 +9,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.config.access import read_text
 from shared.runtime import defaults
+from shared.runtime.channels.settings import MailSettings
 from shared.runtime.settings import (
     CopiesSettings,
     ListenerSettings,
@@ -45,7 +46,7 @@ def _observer(text: str) -> str:
     return text
 
 
-class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings):
+class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings, MailSettings):
     """Settings of one gateway process, each as HIFI_GATEWAY_<NAME>."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_GATEWAY_", frozen=True)
@@ -145,6 +146,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     tenant_tables_max: Count = 100
     # What the copies of all its tables may take on the disk of such a machine.
     tenant_table_bytes_max: Count = 4_294_967_296
+    # Each is looked at every few seconds by who tells people.
+    tenant_channels_max: Count = 20
     tenant_keys_max: Count = 1_000
     # Fifty thousand keys with an answer of the usual size, of all gateways together.
     idempotency_bytes_max: Count = 32_000_000

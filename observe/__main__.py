@@ -17,13 +17,15 @@ from observe.lag.kafka_health import watch_kafka
 from observe.lag.recorder import Recorder
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
-from observe.notify.channels import Channels, read_channels
+from observe.notify.messages import Links
 from observe.notify.notifier import Notifier
 from observe.series.series import Series
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.config.pipeline_state import PipelineStates, with_state
 from shared.event.places import PLACES_PATH
 from shared.event.topics import PIPELINES
+from shared.runtime.channels.posting import Poster
+from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.health import Health
@@ -33,6 +35,7 @@ from shared.runtime.kafka.lookup.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.logs import configure_logs
+from shared.runtime.resolver import Resolver
 from shared.runtime.settings import operator_errors, read_settings
 
 log = structlog.get_logger()
@@ -51,8 +54,7 @@ def main() -> None:
 async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
     # What is wrong with a key, or a cluster's name, is said at the start, also by who stands by.
-    _ = settings.signing_key, settings.cluster
-    channels = read_channels(settings.notifications_file)
+    _ = settings.signing_key, settings.cluster, settings.mail_server
     stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
     feed, states, standings = ConfigFeed(kafka), StateFeed(kafka), _standings(kafka)
@@ -89,7 +91,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     auditor = Auditor(settings, audit_status, lambda: feed.configuration, health, index.take_logged)
     # Without an audit one of them still has the figures.
     audit = auditor.run if settings.is_audit_on else asyncio.Event().wait
-    notifier = _notifier(channels, settings, sampler, feed, states)
+    notifier = _notifier(settings, sampler, feed, states)
     active = ActiveObserver(kafka, audit, notifier.run, lease_s=settings.lease_s)
     audit_status.is_elsewhere = lambda: active.stands_by
     parts = [
@@ -135,18 +137,19 @@ def _serve_metrics(
 
 
 def _notifier(
-    channels: Channels,
     settings: ObserveSettings,
     sampler: Sampler,
     feed: ConfigFeed,
     states: StateFeed,
 ) -> Notifier:
+    poster = Poster(Resolver(), settings.allow_private)
     return Notifier(
-        channels,
+        ChannelSender(poster, settings.mailer, settings.secret_box),
+        Links(settings.console_address, settings.runbooks_address),
         settings.folder,
-        lambda: sampler.overview,
-        lambda: feed.configuration,
-        lambda: states.flows,
+        overview=lambda: sampler.overview,
+        configuration=lambda: feed.configuration,
+        flows=lambda: states.flows,
     )
 
 

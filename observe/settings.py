@@ -7,10 +7,17 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from observe.notify.messages import RUNBOOKS
 from shared.runtime import defaults
+from shared.runtime.channels.settings import MailSettings
 from shared.runtime.kafka.leases.member import SESSION_S
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
-from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
+from shared.runtime.settings import (
+    ListenerSettings,
+    Port,
+    SecretSettings,
+    SparkServiceSettings,
+)
 from shared.runtime.setup_error import SetupError
 from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
 
@@ -41,7 +48,7 @@ def _cookie_secret(text: str) -> str:
     return text
 
 
-class ObserveSettings(SparkClusterSettings, SparkServiceSettings):
+class ObserveSettings(SparkClusterSettings, SparkServiceSettings, SecretSettings, MailSettings):
     """What the sampler and the audit are told. Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
@@ -71,8 +78,12 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings):
     # What is not settled so long after that raises an alarm: longer than a lane's restart.
     blind_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
-    # The channels that are told of trouble (docs/notifications.md); none: nobody is.
-    notifications_file: Path | None = None
+    # Where links in messages to channels lead (docs/notifications.md): to the console, as people
+    # reach it, and to the runbooks.
+    console_address: str = ""
+    runbooks_address: str = RUNBOOKS
+    # Whether channels may be at private addresses; the gateway has it as well.
+    allow_private: bool = False
     # Who runs the audit and is silent for so long has it taken over by another observer: half of
     # the minute within which that is promised. Kafka's own least is 6 s.
     lease_s: float = Field(default=SESSION_S, ge=6, le=45)

@@ -42,6 +42,7 @@ from shared.config.model import ConfigError, ConfigObject
 from shared.event.times import rfc3339
 from shared.event.topics import NAME_PATTERN
 from shared.retry.dead_letter import Age, Place
+from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.resolver import Resolver
@@ -111,6 +112,8 @@ class ControlPlane:
     changes: ChangeLog
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
+    charge_channel_test: Callable[[str], None]
+    sender: ChannelSender
     places: EventPlaces
     is_rehearsal: bool = False
     # Each takes connections of its own to Kafka, and memory for a page.

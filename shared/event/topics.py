@@ -11,7 +11,15 @@ from typing import Literal
 from shared.event.times import DAY_MS, HOUR_MS
 
 ConfigKind = Literal[
-    "stream", "destination", "pipeline", "replacement", "table", "key", "tenant", "changes"
+    "stream",
+    "destination",
+    "pipeline",
+    "replacement",
+    "table",
+    "channel",
+    "key",
+    "tenant",
+    "changes",
 ]
 
 # Everything of ours in a cluster begins so.

@@ -73,6 +73,8 @@ PAGES = {
     "event": "/events?stream=orders&id=late-3",
     "event-dead": "/events?stream=orders&id=bad-3",
     "keys": "/keys",
+    "channels": "/channels",
+    "channel-new": "/channels/new",
     "changes": "/changes",
     "not-here": "/streams/nothing",
 }

@@ -9,6 +9,7 @@ from deploy.cli import options
 from deploy.cli.printing import Form, out, print_data, reader_may_leave, yaml_text
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
+from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.runtime.control_client import ControlClient
 
@@ -22,7 +23,8 @@ _STREAM, _TABLE, _DESTINATION = (
     kind.known_fields()
     for kind in (Stream("x"), Table("x"), Destination("x", "x", "https://x.example"))
 )
-_ALWAYS = frozenset({"name", "stream", "url", "partition_count"})
+_CHANNEL = Channel("x", "webhook", url="https://x.example").known_fields()
+_ALWAYS = frozenset({"via", "name", "stream", "url", "partition_count"})
 
 
 @options.made_of(client=options.control_client, form=options.form)
@@ -38,7 +40,7 @@ def export(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Write the streams, tables, destinations and pipelines there are, for `hifi apply`.
+    """Write streams, tables, destinations, pipelines and channels, for `hifi apply`.
 
     Of a secret there is a mark: this gateway takes it for the secret that it has, and no other
     does. Write `{env: VARIABLE}` in its place to have `hifi apply` take it from the environment.
@@ -63,6 +65,8 @@ def _all(client: ControlClient) -> Iterator[dict[str, Any]]:
     for line in client.call("GET", "tables")["tables"]:
         yield _of("table", client.call("GET", "tables", line["name"]), _TABLE)
     yield from _of_streams(client, client.call("GET", "streams")["streams"])
+    for shown in client.call("GET", "channels")["channels"]:
+        yield _of("channel", shown, _CHANNEL)
 
 
 def _of_streams(client: ControlClient, streams: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -81,6 +85,9 @@ def _of(kind: str, shown: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[s
     said = {
         name: value
         for name, value in shown.items()
-        if name not in _LEFT_OUT and (name in _ALWAYS or usual.get(name) != value)
+        if name not in _LEFT_OUT
+        and (name in _ALWAYS or usual.get(name) != value)
+        # What a way of another channel has.
+        and value is not None
     }
     return {"kind": kind} | said
