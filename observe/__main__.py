@@ -79,7 +79,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         overview=lambda: sampler.overview,
         configuration=lambda: feed.configuration,
         flows=lambda: states.flows,
-        events=EventSearch(kafka, index.places_by_id),
+        events=EventSearch(kafka, *index.askable),
         series=series,
         stop=stop,
         on_started=lambda _port: health.start(),

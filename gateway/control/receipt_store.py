@@ -19,11 +19,10 @@ from shared.proof.restored import Restores
 from shared.proof.trail import Trail
 from shared.runtime.kafka.lookup.event_search import (
     SEARCH_S_MAX,
-    MadeEvents,
-    find_made,
     find_request,
     find_trail,
 )
+from shared.runtime.kafka.lookup.made_events import MadeEvents, find_made
 from shared.runtime.kafka.lookup.restores import find_restores
 
 # Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so

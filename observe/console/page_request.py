@@ -22,8 +22,10 @@ from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
 from shared.event.topics import destination_id
+from shared.proof.acked import AckedRequest
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import SearchResult
+from shared.runtime.kafka.lookup.key_search import KeyedEvents
 from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 
 # 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
@@ -34,7 +36,7 @@ _DIGITS_MAX = 15
 
 
 class EventFinder(Protocol):
-    """Looks for events by their id; in a running process shared.runtime.kafka.lookup."""
+    """Looks for events by id, key or request; in a running process shared.runtime.kafka.lookup."""
 
     async def find(
         self,
@@ -46,6 +48,10 @@ class EventFinder(Protocol):
     ) -> SearchResult: ...
 
     async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId: ...
+
+    async def of_key(self, streams: Sequence[str], key: str) -> KeyedEvents: ...
+
+    async def request(self, request_id: str, *, since_ms: int) -> AckedRequest: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,18 +42,20 @@ from observe.console.pages.dead_page import (
 from observe.console.pages.destinations.destination_changes import CHANGES as DESTINATION_CHANGES
 from observe.console.pages.destinations.destination_pages import PATH as DESTINATIONS
 from observe.console.pages.destinations.destination_pages import destination_page, destinations_page
-from observe.console.pages.event_page import event_page, show_payload
+from observe.console.pages.events.event_page import event_page, show_payload
+from observe.console.pages.events.newest_page import newest_page
+from observe.console.pages.events.resend_form import PATH as RESEND
+from observe.console.pages.events.resend_form import resend
 from observe.console.pages.keys_page import keys_page
-from observe.console.pages.newest_page import newest_page
 from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
 from observe.console.pages.plain_pages import sign_in_page, soon_page, words_page
-from observe.console.pages.resend_form import PATH as RESEND
-from observe.console.pages.resend_form import resend
 from observe.console.pages.stream_pages import PATH as STREAMS
 from observe.console.pages.stream_pages import stream_page, streams_page
 from observe.console.pages.table_pages import PATH as TABLES
 from observe.console.pages.table_pages import table_page, tables_page
+from observe.console.pages.tenant_pages import PATH as TENANTS
+from observe.console.pages.tenant_pages import tenant_page, tenants_page
 from observe.console.parts.layout import Page
 from observe.console.parts.pictures import ASKED as PICTURES_ASKED
 from observe.console.parts.runbooks import PATH as RUNBOOKS
@@ -106,6 +108,8 @@ class Views:
             route("GET", "/words", words_page),
             route("GET", RUNBOOKS, runbooks_page),
             route("GET", f"{RUNBOOKS}/{{name}}", runbooks_page),
+            route("GET", TENANTS, tenants_page),
+            route("GET", f"{TENANTS}/{{tenant}}", tenant_page),
             route("GET", KEYS, keys_page),
             *self._changes(),
             Route("/sign-in", self.sign_in_form, methods=["GET"]),

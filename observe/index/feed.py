@@ -19,6 +19,7 @@ from shared.config.configuration import Configuration
 from shared.event.places import Places
 from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED
+from shared.runtime.kafka.lookup.streams_with_id import PlacesOf
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -51,8 +52,16 @@ class IndexFeed:
                 lambda stream: configuration().tenant_of(stream),
             )
 
+    @property
+    def askable(self) -> tuple[PlacesOf, ...]:
+        """What tells places by id and by key; nothing if there is to be no index."""
+        return () if self._index is None else (self.places_by_id, self.places_by_key)
+
     def places_by_id(self, topic: str, event_id: str) -> Places:
         return self._places(topic, mark_of_id(topic, event_id))
+
+    def places_by_key(self, topic: str, key: str) -> Places:
+        return self._places(topic, mark_of_key(topic, key))
 
     def page(self, asked: Mapping[str, str]) -> bytes:
         """For gateways: by id, or else by ordering key."""

@@ -25,6 +25,7 @@ from shared.event.places import Places
 from shared.event.record import Origin
 from shared.event.topics import stream_topic
 from shared.flow.flow_record import FlowRecord
+from shared.proof.acked import AckedRequest
 from shared.proof.balance import Balance
 from shared.proof.last_answer import FailedTry
 from shared.proof.overview import (
@@ -47,6 +48,7 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import Letter
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
+from shared.runtime.kafka.lookup.key_search import KeyedEvents
 from shared.runtime.kafka.lookup.streams_with_id import PlacesOf, StreamsWithId, streams_with_id
 from tests.support.browser import MISSING, Browser, chromium
 from tests.support.fake_publisher import FakePublisher
@@ -71,6 +73,7 @@ class GivenEvents:
 
     found: dict[tuple[str, str], FoundEvent] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: dict[str, AckedRequest] = field(default_factory=dict)
     destination_ids: Collection[str] = ()
     has_index: bool = True
     # What the index says; otherwise that it has what is given.
@@ -93,6 +96,26 @@ class GivenEvents:
     async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId:
         places = (self.places or self._places) if self.has_index else None
         return streams_with_id(places, streams, event_id)
+
+    async def of_key(self, streams: Sequence[str], key: str) -> KeyedEvents:
+        told = streams_with_id(self._places_by_key if self.has_index else None, streams, key)
+        known = [
+            (each.envelope, each.stored_at_ms)
+            for (stream, _), each in self.found.items()
+            if stream in told.streams and each.envelope.key == key.encode()
+        ]
+        return KeyedEvents(told, tuple(sorted(known, key=lambda each: -each[1])))
+
+    async def request(self, request_id: str, *, since_ms: int) -> AckedRequest:
+        self.asked.append((request_id, str(since_ms)))
+        return self.requests.get(request_id, AckedRequest(request_id))
+
+    def _places_by_key(self, topic: str, key: str) -> Places:
+        has = any(
+            (stream_topic(stream), each.envelope.key) == (topic, key.encode())
+            for (stream, _), each in self.found.items()
+        )
+        return Places(((0, 1, 2),) if has else ())
 
     def _places(self, topic: str, event_id: str) -> Places:
         has = any((stream_topic(stream), event_id) == (topic, it) for stream, it in self.found)

@@ -42,7 +42,7 @@ from shared.retry.dead_letter import Age, DeadLetterFilter, Letter, Place, open_
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
 from shared.runtime.http_server import HttpServer
-from shared.runtime.kafka.lookup.event_search import MadeEvents
+from shared.runtime.kafka.lookup.made_events import MadeEvents
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from shared.runtime.tables.folders import TableCopies

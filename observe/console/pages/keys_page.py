@@ -26,7 +26,9 @@ async def keys_page(asked: PageRequest) -> Page:
 
 
 def _rows(asked: PageRequest) -> Safe:
-    if not asked.keys:
+    tenant = asked.field("tenant")
+    keys = [key for key in asked.keys if tenant in {"", key.tenant}]
+    if not keys:
         none = "There is no key yet. The first is made with the operator key: "
         made = code("hifi keys create root --scope admin")
         return tag("p", none, made, ".", class_="none")
@@ -41,7 +43,7 @@ def _rows(asked: PageRequest) -> Safe:
             _expiry(key),
             key_links(asked, key),
         ]
-        for key in sorted(asked.keys, key=lambda key: key.id)
+        for key in sorted(keys, key=lambda key: key.id)
     ]
     return table(heads, rows, caption="API keys")
 

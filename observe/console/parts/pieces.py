@@ -52,9 +52,9 @@ def table(
     return tag("div", inner, class_="card scroll", role="region", aria_label=caption, tabindex="0")
 
 
-def newest_path(stream: str) -> str:
-    """Where the newest events of a stream are."""
-    return f"/events/newest?{urlencode({'stream': stream})}"
+def newest_path(stream: str, **picked: str) -> str:
+    """Where the newest events of a stream are, or those that are picked."""
+    return "/events/newest?" + urlencode({"stream": stream, **picked}, errors="replace")
 
 
 def event_path(stream: str, event_id: str) -> str:

@@ -35,6 +35,8 @@ PAGES = [
     "/dead/redrive?stream=orders",
     "/events?stream=orders&id=e-1",
     "/events/newest",
+    "/tenants",
+    "/tenants/studio",
     "/keys",
     "/keys/new",
     "/changes",
@@ -47,6 +49,7 @@ PAGES = [
 FURTHER_PAGES = [
     "/events",
     "/events?id=nowhere",
+    "/events?key=user-7",
     "/pipelines",
     "/streams/orders/lake?range=6h&table=lag",
     "/destinations/new?stream=orders",

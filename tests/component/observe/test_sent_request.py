@@ -5,8 +5,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from observe.console.pages.event_page import _REQUESTS_MAX
-from observe.console.pages.sent_request import (
+from observe.console.pages.events.event_page import _REQUESTS_MAX
+from observe.console.pages.events.sent_request import (
     HEADERS_MAX,
     MASK,
     SentRequest,

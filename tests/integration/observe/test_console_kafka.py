@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.local.cluster import Cluster
-from observe.console.pages.event_steps import steps_of
+from observe.console.pages.events.event_steps import steps_of
 from shared.event.envelope import Envelope, History, event_headers
 from shared.event.places import Places
 from shared.event.record import Origin, RecordOut
@@ -19,7 +19,7 @@ from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.lookup import event_search
+from shared.runtime.kafka.lookup import event_search, key_search
 from shared.runtime.kafka.lookup.event_search import EventSearch, SearchResult
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -145,6 +145,34 @@ def test_what_came_long_after_an_event_has_ended_is_not_waited_for(
     assert len(waiting.trail.receipts) == 1_200
     assert not waiting.trail.ends_there
     assert not find(kafka, stream, "e1").found[0].trail.ends_there
+
+
+def test_the_newest_events_of_a_key_are_found_in_all_streams(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the index says, read with one connection; what another key has there is passed by."""
+    for stream in ("keyed-a", "keyed-b"):
+        rows = [stored(event(stream, number)) for number in range(3)]
+        write(kafka, stream, [rows[0], *(replace(row, key=b"user-7") for row in rows[1:])])
+    places = {
+        stream_topic("keyed-a"): Places(((0, 0, 4),)),
+        # Its log has no more there: what was named is gone.
+        stream_topic("keyed-b"): Places(((0, 1, 2), (0, 50, 60), (9, 0, 1))),
+    }
+    search = EventSearch(
+        kafka.bootstrap_servers, None, lambda topic, _: places.get(topic, Places())
+    )
+    found = asyncio.run(search.of_key(["keyed-a", "keyed-b", "keyed-c"], "user-7"))
+    assert found.told.streams == ("keyed-a", "keyed-b")
+    shown = [(each.stream, each.event_id) for each, _ in found.events]
+    assert sorted(shown) == [("keyed-a", "e1"), ("keyed-a", "e2"), ("keyed-b", "e1")]
+    times = [stored_at_ms for _, stored_at_ms in found.events]
+    assert times == sorted(times, reverse=True)
+    assert found.unread == ()
+    assert not asyncio.run(search.of_key(["keyed-a"], "another")).events
+    monkeypatch.setattr(key_search, "_READ_S_MAX", -1.0)
+    hurried = asyncio.run(search.of_key(["keyed-a", "keyed-b"], "user-7"))
+    assert (hurried.events, hurried.unread) == ((), ("keyed-a", "keyed-b"))
 
 
 def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:

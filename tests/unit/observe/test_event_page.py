@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from observe.console.pages.event_page import batches_of, now_at
-from observe.console.pages.event_steps import steps_of
+from observe.console.pages.events.event_page import batches_of, now_at
+from observe.console.pages.events.event_steps import steps_of
 from observe.console.parts import wording
 from shared.event.envelope import DEAD_AT, REASON, History
 from shared.event.record import Origin

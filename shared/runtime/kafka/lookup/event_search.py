@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
 
-from shared.event.derived import ORIGIN, VIA, restore_of, via_of
+from shared.event.derived import restore_of
 from shared.event.envelope import EVENT_ID, Envelope, open_stream_record
 from shared.event.places import Places, Stretches, last_part
 from shared.event.record import KafkaPartition, Origin, RecordIn
@@ -19,6 +19,7 @@ from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topics, stream_topi
 from shared.proof.acked import AckedRequest
 from shared.proof.trail import Trail
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.lookup.key_search import KeyedEvents, read_keyed
 from shared.runtime.kafka.lookup.streams_with_id import PlacesOf, StreamsWithId, streams_with_id
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
@@ -31,7 +32,7 @@ _FOUND_MAX = 5
 # As many to each side of an event are named as were sent with it.
 _AROUND = 10
 # Receipts carry the times of another machine's clock; this much earlier we look, to miss none.
-_CLOCK_SLACK_MS = 60_000
+CLOCK_SLACK_MS = 60_000
 # Whoever looks for one event waits so long for what came after it had ended everywhere; and clocks
 # of brokers are no further from each other than this, or more is read.
 _SOON_S, _NEAR_MS = 0.5, 5_000
@@ -92,9 +93,15 @@ class _Walk:
 class EventSearch:
     """Looks for events with a consumer of its own for each search, which belongs to no group."""
 
-    def __init__(self, bootstrap_servers: str, places: PlacesOf | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        places: PlacesOf | None = None,
+        places_by_key: PlacesOf | None = None,
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._places = places
+        self._places_by_key = places_by_key
         # One at a time: a search reads as fast as it can.
         self._turn = asyncio.Lock()
 
@@ -102,6 +109,27 @@ class EventSearch:
         """Which of these streams the index has the id of."""
         async with self._turn:
             return await asyncio.to_thread(streams_with_id, self._places, streams, event_id)
+
+    async def of_key(self, streams: Sequence[str], key: str) -> KeyedEvents:
+        """The newest events of an ordering key in these streams, where the index says they lie."""
+        by_key = self._places_by_key
+        async with self._turn:
+            told = await asyncio.to_thread(streams_with_id, by_key, streams, key)
+            if by_key is None or not told.streams:
+                return KeyedEvents(told)
+            topics = {stream: stream_topic(stream) for stream in told.streams}
+            places = {
+                stream: await asyncio.to_thread(by_key, topics[stream], key) for stream in topics
+            }
+            async with open_log(self._bootstrap_servers) as log:
+                return await read_keyed(log, told, places, key)
+
+    async def request(self, request_id: str, *, since_ms: int) -> AckedRequest:
+        """What the ledger has of a request that came then."""
+        async with self._turn:
+            return await find_request(
+                self._bootstrap_servers, request_id, since_ms=since_ms, wait_s=0.0
+            )
 
     async def find(
         self,
@@ -115,7 +143,7 @@ class EventSearch:
 
         Who has ended at each of the destinations is not followed for long.
         """
-        async with self._turn, _open(self._bootstrap_servers) as log:
+        async with self._turn, open_log(self._bootstrap_servers) as log:
             topic, walk, told = stream_topic(stream), _Walk(event_id), None
             if self._places is not None:
                 told = await asyncio.to_thread(self._places, topic, event_id)
@@ -157,9 +185,9 @@ async def find_request(
         newest_ms[record.origin.log] = record.timestamp_ms
         request.take(record.value)
 
-    async with _open(bootstrap_servers) as log:
+    async with open_log(bootstrap_servers) as log:
         ends = await log.ends([ACKED])
-        at = {**ends, **await log.offsets_at(dict.fromkeys(ends, since_ms - _CLOCK_SLACK_MS))}
+        at = {**ends, **await log.offsets_at(dict.fromkeys(ends, since_ms - CLOCK_SLACK_MS))}
         while True:
             ranges = {partition: (at[partition], end) for partition, end in ends.items()}
             left = await log.range(ranges).each(
@@ -192,7 +220,7 @@ async def find_stored(
         if places := left.get((named, record.value)):
             found[places.pop(0)] = record.origin.partition, record.origin.offset
 
-    async with _open(bootstrap_servers) as log:
+    async with open_log(bootstrap_servers) as log:
         read = await log.since([topic], since_ms)
         await read.each(take, until_s=inf, is_over=lambda: len(found) == len(wanted))
     return found
@@ -207,59 +235,12 @@ async def find_trail(
     search_s: float = SEARCH_S_MAX,
 ) -> Trail:
     """What became of events that were stored after a time; no more once all have all of them."""
-    async with _open(bootstrap_servers) as log:
+    async with open_log(bootstrap_servers) as log:
         return await _follow(log, origins, since_ms, destination_ids, search_s=search_s)
 
 
-@dataclass(slots=True)
-class MadeEvents:
-    """What a pipeline has made of some events: where each is, its id, and of which it was made."""
-
-    made: dict[Origin, tuple[str, Origin]] = field(default_factory=dict)
-    # False: there was more to read than the time allowed, or more than anybody wants.
-    is_whole: bool = True
-
-
-async def find_made(
-    bootstrap_servers: str,
-    origins: Collection[Origin],
-    pipeline: str,
-    stream: str,
-    between_ms: tuple[int, int],
-    *,
-    count_max: int,
-    search_s: float = SEARCH_S_MAX,
-) -> MadeEvents:
-    """Look for them in a stream, among what was stored then; what came twice is one."""
-    wanted = {f"{it.topic}:{it.partition}:{it.offset}".encode(): it for it in origins}
-    found = MadeEvents()
-    seen: set[str] = set()
-    until_s = time.monotonic() + search_s
-
-    def take(record: RecordIn) -> None:
-        headers = dict(record.headers)
-        origin = wanted.get(headers.get(ORIGIN, b""))
-        if origin is not None and via_of(headers.get(VIA))[-1:] == (pipeline,):
-            event_id = open_stream_record(record).event_id
-            if event_id not in seen:
-                seen.add(event_id)
-                found.made[record.origin] = (event_id, origin)
-
-    async with _open(bootstrap_servers) as log:
-        topic = stream_topic(stream)
-        ends = await log.ends([topic])
-        since_ms, before_ms = between_ms[0] - _CLOCK_SLACK_MS, between_ms[1] + _CLOCK_SLACK_MS
-        begins = {**ends, **await log.offsets_at(dict.fromkeys(ends, since_ms))}
-        ends |= await log.offsets_at(dict.fromkeys(ends, before_ms))
-        ranges = {where: (begins[where], end) for where, end in ends.items()}
-        left = await log.range(ranges).each(
-            take, until_s=until_s, is_over=lambda: len(found.made) >= count_max
-        )
-    found.is_whole = not left and len(found.made) < count_max
-    return found
-
-
-def _open(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
+def open_log(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
+    """A reader for somebody who waits for a page."""
     return open_reader(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
 
 
@@ -342,7 +323,7 @@ async def _follow(
     def is_over() -> bool:
         return bool(destination_ids) and trail.is_delivered_to(destination_ids)
 
-    receipts = await log.since([RECEIPTS], since_ms - _CLOCK_SLACK_MS)
+    receipts = await log.since([RECEIPTS], since_ms - CLOCK_SLACK_MS)
     left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
     # Of what has arrived everywhere, no record matters any more.
     if not is_over():
@@ -370,7 +351,7 @@ async def _follow_one(
         ends = await log.ends([RECEIPTS])
         begins, near = [
             ends | await log.offsets_at(dict.fromkeys(ends, stored_at_ms - ago_ms))
-            for ago_ms in (_CLOCK_SLACK_MS, _NEAR_MS)
+            for ago_ms in (CLOCK_SLACK_MS, _NEAR_MS)
         ]
         earlier = log.range({where: (at, near[where]) for where, at in begins.items()})
         left |= await earlier.each(trail.take_sheet, until_s=until_s)
@@ -387,6 +368,6 @@ async def _read_kept(
     if (trouble_ms := trail.first_trouble_ms) is not None:
         tiers = retry_topics(tier.name for tier in RetrySchedule().tiers)
         for topics, take in (([DEAD], trail.take_dead), (tiers, trail.take_retry)):
-            records = await log.since(topics, trouble_ms - _CLOCK_SLACK_MS)
+            records = await log.since(topics, trouble_ms - CLOCK_SLACK_MS)
             left |= await records.each(take, until_s=until_s, is_over=is_over)
     return left

@@ -1,4 +1,4 @@
-"""Asks an index which of many streams have an event of an id."""
+"""Asks an index which of many streams have an event of an id, or of an ordering key."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from shared.event.places import Places
 from shared.event.topics import stream_topic
 
-# What an index has of the id of an event in a topic.
+# What an index has in a topic of the id of an event, or of an ordering key.
 PlacesOf: TypeAlias = Callable[[str, str], Places]
 # Many streams may have the same id: so many are told of at a time, and looked for so long.
 STREAMS_MAX, _LOOK_S_MAX = 50, 1.0
@@ -16,7 +16,7 @@ STREAMS_MAX, _LOOK_S_MAX = 50, 1.0
 
 @dataclass(frozen=True, slots=True)
 class StreamsWithId:
-    """In which streams an index has an id. The log says whether it is so."""
+    """In which streams an index has an id or a key. The log says whether it is so."""
 
     streams: tuple[str, ...] = ()
     # It was asked of so many of them, from the first on.
@@ -26,9 +26,7 @@ class StreamsWithId:
     index_is_behind: bool = False
 
 
-def streams_with_id(
-    places: PlacesOf | None, streams: Sequence[str], event_id: str
-) -> StreamsWithId:
+def streams_with_id(places: PlacesOf | None, streams: Sequence[str], name: str) -> StreamsWithId:
     """Those of these streams; as many are asked of as time allows, one at least."""
     if places is None:
         return StreamsWithId(has_index=False)
@@ -36,7 +34,7 @@ def streams_with_id(
     found: list[str] = []
     is_behind, asked_count = False, 0
     for stream in streams:
-        told = places(stream_topic(stream), event_id)
+        told = places(stream_topic(stream), name)
         asked_count += 1
         is_behind = is_behind or told.is_behind
         found += [stream] if told.stretches else []

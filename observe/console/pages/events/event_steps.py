@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from observe.console.pages.sent_request import SentRequest
+from observe.console.pages.events.sent_request import SentRequest
 from observe.console.parts import wording
 from observe.lag.trouble import words_of
 from shared.event.envelope import DEAD_AT, REASON

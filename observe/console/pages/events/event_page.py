@@ -1,17 +1,17 @@
 """The page of one event: found by its id, its way from POST on, and what it says if asked."""
 
 from collections.abc import Sequence
-from urllib.parse import urlencode
 
 import structlog
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest
-from observe.console.pages.event_steps import TrailStep, due_at_ms, steps_of
-from observe.console.pages.resend_form import send_again_form, sent_note
-from observe.console.pages.sent_request import request_note, request_shown
+from observe.console.pages.events.event_steps import TrailStep, due_at_ms, steps_of
+from observe.console.pages.events.find_page import find_head, find_page
+from observe.console.pages.events.resend_form import send_again_form, sent_note
+from observe.console.pages.events.sent_request import request_note, request_shown
 from observe.console.parts import wording
 from observe.console.parts.json_text import json_lines
 from observe.console.parts.layout import Page, form, still_page
@@ -21,8 +21,6 @@ from observe.console.parts.pieces import (
     done_note,
     event_path,
     facts_list,
-    pager,
-    stream_choice,
 )
 from shared.glossary import STAGE_WORDS
 from shared.proof.outcome_sets import weight
@@ -31,7 +29,6 @@ from shared.proof.trail import Kept
 from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
-from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 
 log = structlog.get_logger()
 
@@ -72,66 +69,14 @@ def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
     return weight(receipt.outcome, receipt.redrive_count), receipt.ended_at_ms
 
 
-def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
-    return form(
-        "get",
-        "/events",
-        {},
-        stream_choice(streams, stream, first=tag("option", "all streams", value="")),
-        tag(
-            "label",
-            "Event id ",
-            tag("input", name="id", value=event_id, required=True, autocomplete="off",
-                spellcheck="false", size=36),
-        ),
-        tag("button", "Find", type="submit"),
-        class_="row card pad",
-    )  # fmt: skip
-
-
 async def event_page(asked: PageRequest) -> Page | Response:
     stream, event_id = asked.field("stream"), asked.field("id")
-    if event_id and not stream:
-        return await _in_all_streams(asked, event_id)
-    result = None
-    if event_id and stream in asked.streams:
-        result = await _find(asked, stream, event_id, before_ms=asked.number("before"))
-    return found_page(asked, event_id, result)
-
-
-async def _in_all_streams(asked: PageRequest, event_id: str) -> Page | Response:
-    """The streams that have the id, as the index knows; if it is only one, the event itself."""
-    after = asked.field("after")
-    streams = [each for each in asked.streams if each > after]
-    told = await asked.sources.events.among(streams, event_id)
-    left = len(streams) - told.asked_count
-    if len(told.streams) == 1 and not (left or after):
-        return RedirectResponse(event_path(told.streams[0], event_id), status_code=303)
-    links = [tag("li", tag("a", each, href=event_path(each, event_id))) for each in told.streams]
-    further = NOTHING
-    if left and told.asked_count:
-        query = {"id": event_id, "after": streams[told.asked_count - 1]}
-        path = "/events?" + urlencode(query, errors="replace")
-        further = pager([(f"Look in {wording.plural(left, 'further stream')}", path)], "Streams")
-    content = [
-        *_head(asked, "", event_id),
-        tag("ul", links) if links else NOTHING,
-        tag("p", _said_of_all(told), class_="quiet" if links else "none"),
-        further,
-    ]
-    status = wording.plural(len(links), "stream") + " found"
-    return still_page("Find an event", "/events", "event", content, status=status)
-
-
-def _said_of_all(told: StreamsWithId) -> str:
-    if not told.has_index:
-        return "There is no index of ids: choose the stream that it is in."
-    said = f"The index of ids was asked of {wording.plural(told.asked_count, 'stream')}"
-    if told.index_is_behind:
-        said += ", and has not got everywhere yet"
-    if not told.streams:
-        said += ": it has none of this id. Choose a stream to read back in its log"
-    return said + "."
+    if event_id and stream:
+        result = None
+        if stream in asked.streams:
+            result = await _find(asked, stream, event_id, before_ms=asked.number("before"))
+        return found_page(asked, event_id, result)
+    return await find_page(asked)
 
 
 async def show_payload(asked: PageRequest) -> Page:
@@ -152,21 +97,12 @@ async def _find(
     return await find(stream, event_id, before_ms=before_ms, destination_ids=ids)
 
 
-def _head(asked: PageRequest, stream: str, event_id: str) -> list[Child]:
-    lead = "By its id, from POST to each attempt. The newest is found first."
-    return [
-        tag("h1", "Find an event"),
-        tag("p", lead, class_="lead"),
-        search_form(asked.streams, stream=stream, event_id=event_id),
-    ]
-
-
 def found_page(
     asked: PageRequest, event_id: str, result: SearchResult | None, *, shows_payload: bool = False
 ) -> Page:
     """What was found; nothing was looked for if there is no result."""
     stream = asked.field("stream")
-    content = [*_head(asked, stream, event_id), done_note(sent_note(asked))]
+    content = [*find_head(asked), done_note(sent_note(asked))]
     status = ""
     if result is not None:
         status = wording.plural(len(result.found), "event") + " found"

@@ -1,0 +1,57 @@
+"""Finds the newest events of an ordering key in many streams, where an index says they lie."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shared.event.envelope import Envelope, open_stream_record
+from shared.event.places import Places
+from shared.event.record import RecordIn
+from shared.event.topics import stream_topic
+from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
+from shared.runtime.kafka.reader import KafkaReader
+
+# As many as a page shows; and of each Kafka partition the newest stretches that are said to have
+# some, which are a second of a gateway's events each.
+EVENTS_MAX, _STRETCHES_MAX = 50, 5
+# What a person waits for a list.
+_READ_S_MAX = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedEvents:
+    """The newest events of a key, the newest first, and when each was stored."""
+
+    # Which streams the index has named, of how many.
+    told: StreamsWithId
+    events: tuple[tuple[Envelope, int], ...] = ()
+    # Of these there was no time to read.
+    unread: tuple[str, ...] = ()
+
+
+async def read_keyed(
+    log: KafkaReader, told: StreamsWithId, places: Mapping[str, Places], key: str
+) -> KeyedEvents:
+    """Read what the index has named; stream by stream, as far as time allows."""
+    until_s = time.monotonic() + _READ_S_MAX
+    wanted = key.encode(errors="replace")
+    found: list[tuple[Envelope, int]] = []
+
+    def take(record: RecordIn) -> None:
+        if record.key == wanted:
+            found.append((open_stream_record(record), record.timestamp_ms))
+
+    spans = await log.spans({stream_topic(stream) for stream in told.streams})
+    unread = []
+    for stream in told.streams:
+        topic = stream_topic(stream)
+        for where, stretches in places[stream].of(topic).items():
+            if where not in spans:
+                continue
+            begin, over = spans[where]
+            for first, end in stretches[-_STRETCHES_MAX:]:
+                ranges = {where: (max(first, begin), min(end, over))}
+                if await log.range(ranges).each(take, until_s=until_s):
+                    unread.append(stream)
+    found.sort(key=lambda event: (-event[1], -event[0].origin.offset))
+    return KeyedEvents(told, tuple(found[:EVENTS_MAX]), tuple(dict.fromkeys(unread)))
