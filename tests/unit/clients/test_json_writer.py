@@ -7,10 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import Raw
 
-from hifi_client.sending.json_writer import fast_writer, plain_writer, write_json
+from hifi_client.sending.json_writer import fast_writers, plain_writer, write_json
 
-PLAIN, FAST = plain_writer(), fast_writer()
+PLAIN, WRITERS = plain_writer(), fast_writers()
+assert WRITERS is not None
+FAST, FAST_MANY = WRITERS
 
 
 class Name(str):
@@ -30,7 +33,6 @@ class Rank(IntEnum):
     ],
 )  # fmt: skip
 def test_what_json_has_is_the_same_value_in_one_line(value: Any) -> None:
-    assert FAST is not None
     assert write_json.__qualname__ == FAST.__qualname__, "msgspec is installed, and not used"
     plain, fast = PLAIN({"id": "a", "n": value}), FAST({"id": "a", "n": value})
     assert json.loads(fast) == json.loads(plain)
@@ -43,7 +45,6 @@ def test_what_json_has_is_the_same_value_in_one_line(value: Any) -> None:
 )
 @pytest.mark.parametrize("beside", [1, None])
 def test_what_json_has_not_is_refused_by_both(value: Any, beside: Any) -> None:
-    assert FAST is not None
     for write in (PLAIN, FAST):
         with pytest.raises((ValueError, TypeError)):
             write({"n": value, "m": beside})
@@ -51,8 +52,28 @@ def test_what_json_has_not_is_refused_by_both(value: Any, beside: Any) -> None:
 
 @pytest.mark.parametrize("beside", [1, None])
 def test_msgspec_takes_what_it_knows_besides(beside: Any) -> None:
-    assert FAST is not None
     line = FAST({"n": UUID(int=1), "m": beside})
     assert json.loads(line) == {"n": "00000000-0000-0000-0000-000000000001", "m": beside}
     with pytest.raises(TypeError, match="UUID is nothing that JSON has"):
         PLAIN({"n": UUID(int=1), "m": beside})
+
+
+def test_many_are_written_as_each_by_itself() -> None:
+    events: list[dict[str, Any]] = [{"n": 1}, {"n": None}, {"n": "null\n"}, {"n": [2**70]}]
+    assert [json.loads(line) for line in FAST_MANY(events)] == events
+    # One that msgspec does not write takes nothing from the others.
+    events.append({None: "größe"})  # type: ignore[dict-item]
+    assert FAST_MANY(events) == [FAST(event) for event in events]
+    assert FAST_MANY([]) == []
+    without: list[dict[str, Any]] = [{"n": math.nan}, {"n": object()}]
+    for wrong in without:
+        with pytest.raises((ValueError, TypeError)):
+            FAST_MANY([{"n": 1}, wrong])
+
+
+def test_what_is_given_as_json_cannot_make_two_lines_of_an_event() -> None:
+    given: list[dict[str, Any]] = [{"n": 1}, {"n": Raw(b"[1,\n2]")}]
+    with pytest.raises(TypeError):
+        FAST_MANY(given)
+    with pytest.raises(TypeError):
+        FAST(given[1])

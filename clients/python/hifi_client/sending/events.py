@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from hifi_client.errors import NotAnEventError
-from hifi_client.sending.json_writer import Encode, write_json
+from hifi_client.sending.json_writer import Encode, write_json, write_json_many
 
 Given: TypeAlias = Mapping[str, Any] | str | bytes
 
@@ -70,23 +70,29 @@ def lines_of(
     events: Iterable[Given], *, key: str | None = None, encode: Encode = write_json
 ) -> tuple[list[str], list[bytes]]:
     """The ids and lines of many, as `line_of` makes them."""
-    ids: list[str] = []
-    lines: list[bytes] = []
-    for event in events:
-        # What nearly all are like, without a call for each.
-        if key is None and type(event) is dict and type(found := event.get("id")) is str:
+    given = list(events)
+    # What nearly all are like, without a call for each.
+    if key is None and encode is write_json and set(map(type, given)) == {dict}:
+        ids, members = _with_ids(given)  # type: ignore[arg-type]
+        if set(map(type, ids)) == {str}:
             try:
-                line = encode(event)
+                lines = write_json_many(members)
             # Each encoder has errors of its own.
             except Exception as error:
                 raise _not_json(error) from error
-            if len(line) > EVENT_BYTES_MAX:
-                raise _too_large(line)
-        else:
-            found, line = line_of(event, key=key, encode=encode)
-        ids.append(found)
-        lines.append(line)
-    return ids, lines
+            if len(longest := max(lines, key=len)) > EVENT_BYTES_MAX:
+                raise _too_large(longest)
+            return ids, lines
+    pairs = [line_of(event, key=key, encode=encode) for event in given]
+    return [found for found, _ in pairs], [line for _, line in pairs]
+
+
+def _with_ids(events: list[dict[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:
+    ids = [event.get("id") for event in events]
+    if None not in ids:
+        return ids, events
+    ids = [_ids.new() if found is None else found for found in ids]
+    return ids, [{**event, "id": found} for event, found in zip(events, ids, strict=True)]
 
 
 def unbroken(encode: Callable[[dict[str, Any]], bytes | str]) -> Encode:

@@ -2,10 +2,11 @@
 
 import json
 import json.encoder
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 Encode: TypeAlias = Callable[[dict[str, Any]], bytes]
+EncodeMany: TypeAlias = Callable[[Sequence[dict[str, Any]]], list[bytes]]
 
 
 def _cannot(value: object) -> Any:
@@ -32,25 +33,47 @@ def plain_writer() -> Encode:
     return lambda members: plain.encode(members).encode()
 
 
-def fast_writer() -> Encode | None:
-    """Msgspec, if it is installed: it takes dates, UUIDs and dataclasses besides JSON's own."""
+def fast_writers() -> tuple[Encode, EncodeMany] | None:
+    """Msgspec, if it is installed: it takes dates, UUIDs and dataclasses besides JSON's own.
+
+    One writes an event, the other many in one call, which takes half the time.
+    """
     try:
         from msgspec import to_builtins  # noqa: PLC0415
         from msgspec.json import Encoder  # noqa: PLC0415
     except ImportError:
         return None
-    encode, careful = Encoder().encode, _encoder(to_builtins)
+    fast, careful = Encoder(), _encoder(to_builtins)
+
+    def checked(members: dict[str, Any], line: bytes) -> bytes:
+        # It writes NaN as null, which is another value; a break is in what it was given as JSON.
+        is_line = b"null" not in line and b"\n" not in line
+        return line if is_line else careful.encode(members).encode()
 
     def write(members: dict[str, Any]) -> bytes:
         try:
-            line = encode(members)
+            line = fast.encode(members)
         # What it refuses (a key that is None, a text of another class) is JSON all the same.
         except (TypeError, ValueError):
             return careful.encode(members).encode()
-        # It writes NaN as null, which is another value.
-        return careful.encode(members).encode() if b"null" in line else line
+        return checked(members, line)
 
-    return write
+    def write_many(events: Sequence[dict[str, Any]]) -> list[bytes]:
+        try:
+            text = fast.encode_lines(events)
+        except (TypeError, ValueError):
+            return list(map(write, events))
+        lines = text.split(b"\n")[:-1]
+        if len(lines) != len(events):
+            return list(map(write, events))
+        return list(map(checked, events, lines)) if b"null" in text else lines
+
+    return write, write_many
 
 
-write_json: Encode = fast_writer() or plain_writer()
+def _plain_writers() -> tuple[Encode, EncodeMany]:
+    write = plain_writer()
+    return write, lambda events: list(map(write, events))
+
+
+write_json, write_json_many = fast_writers() or _plain_writers()
