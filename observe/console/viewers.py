@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.config.access import SCOPES, read_text
+from shared.config.access import DEFAULT_TENANT, SCOPES, read_text
 from shared.config.configuration import Configuration
 from shared.event.times import HOUR_MS
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
@@ -67,6 +67,11 @@ class Viewer:
     def may_change(self) -> bool:
         """Re-drive, revoke keys, and see what events say."""
         return "admin" in self.scopes
+
+    @property
+    def is_operator(self) -> bool:
+        """Whoever runs Hifi: an administrator of the default tenant, as the gateway has it."""
+        return self.may_change and self.tenant in {None, DEFAULT_TENANT} and not self.streams
 
 
 ANYBODY = Viewer(key_id="", scopes=SCOPES)

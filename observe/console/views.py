@@ -54,6 +54,8 @@ from observe.console.pages.stream_pages import PATH as STREAMS
 from observe.console.pages.stream_pages import stream_page, streams_page
 from observe.console.pages.table_pages import PATH as TABLES
 from observe.console.pages.table_pages import table_page, tables_page
+from observe.console.pages.tenant_pages import PATH as TENANTS
+from observe.console.pages.tenant_pages import tenant_page, tenants_page
 from observe.console.parts.layout import Page
 from observe.console.parts.pictures import ASKED as PICTURES_ASKED
 from observe.console.parts.runbooks import PATH as RUNBOOKS
@@ -107,6 +109,8 @@ class Views:
             route("GET", "/words", words_page),
             route("GET", RUNBOOKS, runbooks_page),
             route("GET", f"{RUNBOOKS}/{{name}}", runbooks_page),
+            route("GET", TENANTS, tenants_page),
+            route("GET", f"{TENANTS}/{{tenant}}", tenant_page),
             route("GET", KEYS, keys_page),
             *self._changes(),
             Route("/sign-in", self.sign_in_form, methods=["GET"]),

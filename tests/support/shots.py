@@ -73,6 +73,8 @@ PAGES = {
     "event": "/events?stream=orders&id=late-3",
     "find": "/events",
     "event-dead": "/events?stream=orders&id=bad-3",
+    "tenants": "/tenants",
+    "tenant": "/tenants/default",
     "keys": "/keys",
     "changes": "/changes",
     "not-here": "/streams/nothing",

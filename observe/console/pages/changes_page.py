@@ -17,7 +17,7 @@ from shared.runtime.setup_error import OperatorError
 
 PATH = "/changes"
 # By what changes are picked, as the gateway calls it.
-_PICKED = ("kind", "name", "contains", "did", "by", "from", "to")
+_PICKED = ("kind", "name", "contains", "did", "by", "from", "to", "tenant")
 _KINDS = ("stream", "destination", "pipeline", "replacement", "table", "key", "tenant")
 _DEEDS = ("made", "changed", "deleted", "paused", "resumed", "tried now", "disabled", "rotated",
           "retired", "redriven", "sealed anew", "put in place", "given up")  # fmt: skip
@@ -73,7 +73,7 @@ def _choice(picked: Mapping[str, str]) -> Safe:
     return form(
         "get",
         PATH,
-        {},
+        {name: picked[name] for name in ("tenant",) if name in picked},
         select("Of a", "kind", _KINDS),
         field("Part of its name", "contains", size="24"),
         select("Done", "did", _DEEDS),

@@ -5,7 +5,7 @@ from observe.console.pages.changes.key_changes import KEYS, NEW, key_links
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from observe.console.parts.pieces import code, done_note, table
+from observe.console.parts.pieces import code, done_note, nothing_yet, table
 from shared.config.access import ApiKey
 from shared.runtime.clock import now_ms
 
@@ -26,7 +26,11 @@ async def keys_page(asked: PageRequest) -> Page:
 
 
 def _rows(asked: PageRequest) -> Safe:
-    if not asked.keys:
+    tenant = asked.field("tenant")
+    keys = [key for key in asked.keys if tenant in {"", key.tenant}]
+    if tenant and not keys:
+        return nothing_yet(f"The tenant {tenant} has no key that you may see.")
+    if not keys:
         none = "There is no key yet. The first is made with the operator key: "
         made = code("hifi keys create root --scope admin")
         return tag("p", none, made, ".", class_="none")
@@ -41,7 +45,7 @@ def _rows(asked: PageRequest) -> Safe:
             _expiry(key),
             key_links(asked, key),
         ]
-        for key in sorted(asked.keys, key=lambda key: key.id)
+        for key in sorted(keys, key=lambda key: key.id)
     ]
     return table(heads, rows, caption="API keys")
 

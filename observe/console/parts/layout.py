@@ -14,6 +14,7 @@ _PAGES = (
     ("/alerts", "Alerts"),
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
+    ("/tenants", "Tenants"),
     ("/keys", "Keys"),
     ("/changes", "Changes"),
 )

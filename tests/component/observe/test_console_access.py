@@ -19,7 +19,7 @@ PATHS = [
     "/dead",
     "/dead/letters",
     "/events?stream=orders&id=e-1",
-    *("/keys", "/changes", "/words"),
+    *("/tenants", "/keys", "/changes", "/words"),
 ]
 POSTS = [
     "/events/payload",

@@ -35,6 +35,8 @@ PAGES = [
     "/dead/redrive?stream=orders",
     "/events?stream=orders&id=e-1",
     "/events/newest",
+    "/tenants",
+    "/tenants/studio",
     "/keys",
     "/keys/new",
     "/changes",
