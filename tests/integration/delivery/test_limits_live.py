@@ -15,8 +15,9 @@ pytestmark = pytest.mark.integration
 ANSWER_S = 0.1
 # In that time the limit is found.
 FIND_S = 10
-# Of what one with a known limit takes. Beside other tests both are held up, and not alike.
-ALONE, BESIDE_OTHERS = 0.85, 0.7
+# Of what one with a known limit takes. Beside other tests answers come late now and then, which is
+# what lowers a limit; one that is not found gets 0.05 (ADR 0040).
+ALONE, BESIDE_OTHERS = 0.85, 0.4
 
 
 @dataclass
@@ -75,7 +76,7 @@ def gets_nearly_all(
         taken, _ = found.since(begun_s)
         as_told, _ = told.since(begun_s)
         late_taken, late_refused = found.since(begun_s + FIND_S)
-    assert as_told >= could / 3, "the machine is too busy to say"
+    assert as_told >= could / 10, "the machine is too busy to say"
     assert taken >= share * as_told
     assert late_refused < 0.05 * (late_taken + late_refused)
 
