@@ -16,8 +16,8 @@ from starlette.routing import Match
 from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
 from gateway.changes.log import ChangeLog, KafkaChanges
+from gateway.control import channels, destinations, keys, pipelines, streams, tables
 from gateway.control import dead_letters as dead_letter_routes
-from gateway.control import destinations, keys, pipelines, streams, tables
 from gateway.control.receipt_store import EventPlaces, KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
@@ -25,7 +25,7 @@ from gateway.control.resends import Resends
 from gateway.control.store import ControlStore
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
-from gateway.fleet.resend_rate import ResendRate
+from gateway.fleet.tenant_rate import channel_test_rate, resend_rate
 from gateway.http.api_page import HEADERS, api_page
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
@@ -45,7 +45,6 @@ from shared.config.model import ConfigError, config_error
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.metrics import Metrics
-from shared.runtime.resolver import Resolver
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.tables.folders import TableCopies
 
@@ -81,12 +80,13 @@ def create_app(
         store=store,
         dead_letters=letters,
         receipts=receipts or KafkaReceipts(servers),
-        resolver=Resolver(),
         box=settings.secret_box,
+        sender=settings.channel_sender,
         schemas=schemas,
         stream_pages=StreamPages(servers),
         resends=Resends(servers, letters, schedule=schedule),
-        charge_resend=ResendRate().charge,
+        charge_resend=resend_rate().charge,
+        charge_channel_test=channel_test_rate().charge,
         places=EventPlaces(settings.observe),
         changes=changes or KafkaChanges(servers),
     )
@@ -111,9 +111,8 @@ def create_app(
         quotas=quotas,
         copies=copies,
     )
-    return EventPaths(
-        _control_app(plane), ingest=ingest, rows=rows, callers=callers, metrics=metrics
-    )
+    control = _control_app(plane)
+    return EventPaths(control, ingest=ingest, rows=rows, callers=callers, metrics=metrics)
 
 
 def described(settings: Settings) -> dict[str, Any]:
@@ -143,7 +142,7 @@ async def show_api(request: Request) -> Response:
 
 
 _ROUTERS = (
-    *(streams, destinations, pipelines, replacements, tables, keys),
+    *(streams, destinations, pipelines, replacements, tables, channels, keys),
     *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending, change_routes),
     *(statements, stream_ids),
 )

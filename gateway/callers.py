@@ -25,6 +25,7 @@ from shared.config.access import (
     secret_from,
 )
 from shared.config.configuration import Configuration, RemovedStream, Stream
+from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.event.topics import is_name
 from shared.runtime.hosts import FORWARDED, is_ours, may_post
@@ -143,6 +144,25 @@ class Caller:
         """Refuse a key that is for some streams alone: what is in tables is in none of these."""
         if self.streams:
             raise Problem("scope_missing", "This key is for some streams, and so for no table.")
+
+    def channel(self, name: str, configuration: Configuration) -> Channel:
+        """The channel of that name of the caller's tenant."""
+        self.check_channels()
+        channel = configuration.channels.get(f"{self.tenant}/{name}")
+        if channel is None:
+            raise Problem(
+                "unknown_channel",
+                f"There is no channel {name[:100]!r}; GET /v1/channels lists the ones there are.",
+            )
+        return channel
+
+    def sees_channel(self, channel: Channel) -> bool:
+        return channel.tenant == self.tenant and not self.streams
+
+    def check_channels(self) -> None:
+        """Refuse a key that is for some streams alone: a channel hears of all of them."""
+        if self.streams:
+            raise Problem("scope_missing", "This key is for some streams, and so for no channel.")
 
     def check_signature(self, header: str | None, *, body: bytes, now_ms: int) -> None:
         """Refuse a body whose signature is missing, old or wrong, if this caller must sign."""

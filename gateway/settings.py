@@ -9,11 +9,11 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.config.access import read_text
 from shared.runtime import defaults
+from shared.runtime.channels.settings import ChannelSettings
 from shared.runtime.settings import (
     CopiesSettings,
     ListenerSettings,
     Port,
-    SecretSettings,
     ServiceSettings,
 )
 from shared.runtime.setup_error import SetupError
@@ -46,7 +46,7 @@ def _observer(text: str) -> str:
     return text
 
 
-class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings):
+class Settings(ServiceSettings, ListenerSettings, ChannelSettings, CopiesSettings):
     """Settings of one gateway process, each as HIFI_GATEWAY_<NAME>."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_GATEWAY_", frozen=True)
@@ -96,7 +96,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     # waits is due.
     time_scale: Annotated[float, Field(gt=0)] = 1.0
 
-    # Whether destinations may be set to private addresses; delivery and retrier have it as well.
+    # Whether destinations and channels may be set to private addresses; those who send have it as
+    # well.
     allow_private: bool = False
 
     # Kafka itself is up in 4 s (measured); a broker that restarts beside us takes longer.
@@ -152,6 +153,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     tenant_tables_max: Count = 100
     # What the copies of all its tables may take on the disk of such a machine.
     tenant_table_bytes_max: Count = 4_294_967_296
+    # Each is looked at every few seconds by who tells people.
+    tenant_channels_max: Count = 20
     tenant_keys_max: Count = 1_000
     # Fifty thousand keys with an answer of the usual size, of all gateways together.
     idempotency_bytes_max: Count = 32_000_000

@@ -17,7 +17,7 @@ from observe.lag.kafka_health import watch_kafka
 from observe.lag.recorder import Recorder
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
-from observe.notify.channels import Channels, read_channels
+from observe.notify.messages import Links
 from observe.notify.notifier import Notifier
 from observe.series.series import Series
 from observe.settings import ConsoleSettings, ObserveSettings
@@ -51,8 +51,7 @@ def main() -> None:
 async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
     # What is wrong with a key, or a cluster's name, is said at the start, also by who stands by.
-    _ = settings.signing_key, settings.cluster
-    channels = read_channels(settings.notifications_file)
+    _ = settings.signing_key, settings.cluster, settings.mail_server
     stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
     feed, states, standings = ConfigFeed(kafka), StateFeed(kafka), _standings(kafka)
@@ -89,7 +88,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     auditor = Auditor(settings, audit_status, lambda: feed.configuration, health, index.take_logged)
     # Without an audit one of them still has the figures.
     audit = auditor.run if settings.is_audit_on else asyncio.Event().wait
-    notifier = _notifier(channels, settings, sampler, feed, states)
+    notifier = _notifier(settings, console, sampler, feed, states)
     active = ActiveObserver(kafka, audit, notifier.run, lease_s=settings.lease_s)
     audit_status.is_elsewhere = lambda: active.stands_by
     parts = [
@@ -135,18 +134,19 @@ def _serve_metrics(
 
 
 def _notifier(
-    channels: Channels,
     settings: ObserveSettings,
+    console: ConsoleSettings,
     sampler: Sampler,
     feed: ConfigFeed,
     states: StateFeed,
 ) -> Notifier:
     return Notifier(
-        channels,
+        settings.channel_sender,
+        Links(console.url),
         settings.folder,
-        lambda: sampler.overview,
-        lambda: feed.configuration,
-        lambda: states.flows,
+        overview=lambda: sampler.overview,
+        configuration=lambda: feed.configuration,
+        flows=lambda: states.flows,
     )
 
 

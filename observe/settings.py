@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
+from shared.runtime.channels.settings import ChannelSettings
 from shared.runtime.kafka.leases.member import SESSION_S
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
@@ -53,7 +54,7 @@ def _address(text: str) -> str:
     return text
 
 
-class ObserveSettings(SparkClusterSettings, SparkServiceSettings):
+class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSettings):
     """What the sampler and the audit are told. Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
@@ -83,8 +84,6 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings):
     # What is not settled so long after that raises an alarm: longer than a lane's restart.
     blind_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
-    # The channels that are told of trouble (docs/notifications.md); none: nobody is.
-    notifications_file: Path | None = None
     # Who runs the audit and is silent for so long has it taken over by another observer: half of
     # the minute within which that is promised. Kafka's own least is 6 s.
     lease_s: float = Field(default=SESSION_S, ge=6, le=45)
@@ -142,8 +141,8 @@ class ConsoleSettings(ListenerSettings):
     oidc_scope_claim: str = "scope"
     oidc_read_value: str = "read"
     oidc_admin_value: str = "admin"
-    # How browsers call this console, where the provider sends them back to: never what a request
-    # says of itself.
+    # How browsers call this console, where the provider sends them back to, and where messages to
+    # channels lead: never what a request says of itself.
     url: Annotated[str, AfterValidator(_address)] = ""
 
     @model_validator(mode="after")

@@ -207,6 +207,6 @@ def _observe(site: Site) -> MachineService:
     return MachineService(
         "observe",
         defaults.OBSERVE_METRICS_PORT,
-        ("statements",),
+        ("seal", "statements"),
         {f"HIFI_OBSERVE_{name}": value for name, value in env.items()},
     )

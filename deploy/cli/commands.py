@@ -37,10 +37,6 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.gateway:gateway",
             "Run the gateway with so many workers; HIFI_GATEWAY_... are its settings.",
         ),
-        "notifications": (
-            "deploy.cli.control.notifications:notifications",
-            "Check a file of channels that are told of trouble, and with --test write to each.",
-        ),
         "status": (
             "deploy.cli.status:status",
             "Show which services are up, how each destination is, and what became of every event.",
@@ -95,7 +91,10 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Set up": {
         "apply": (
             "deploy.cli.applying.apply:apply",
-            "Have streams, tables, destinations, pipelines and tenants' quotas as files say.",
+            (
+                "Have streams, tables, destinations, pipelines, channels and tenants'"
+                " quotas as files say."
+            ),
         ),
         "delete": (
             "deploy.cli.applying.apply:delete",
@@ -103,7 +102,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "export": (
             "deploy.cli.applying.export:export",
-            "Write the streams, tables, destinations and pipelines there are, for `hifi apply`.",
+            "Write streams, tables, destinations, pipelines and channels, for `hifi apply`.",
         ),
         "streams": (
             "deploy.cli.control.streams:app",
@@ -120,6 +119,10 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "tables": (
             "deploy.cli.control.tables:app",
             "Tables: create, put, list, get, update, delete.",
+        ),
+        "channels": (
+            "deploy.cli.control.channels:app",
+            "Where people are told of trouble: create, put, list, get, update, test, delete.",
         ),
         "archive": ("deploy.cli.archive.archives:app", "Archives: put, verify, seal."),
         "profiles": (
@@ -178,7 +181,16 @@ _OLD_WORDS = {"tail": ("deploy.cli.events.stream_events:tail", "As `hifi events 
 OVER_HTTP = frozenset(
     {
         *("send", "events", "listen", "test", "receipt", "dead", "apply", "delete", "export"),
-        *("streams", "destinations", "pipelines", "tables", "profiles", "keys", "tenants"),
+        *(
+            "streams",
+            "destinations",
+            "pipelines",
+            "tables",
+            "channels",
+            "profiles",
+            "keys",
+            "tenants",
+        ),
         # It sets them up itself where it reads Kafka.
         *("changes", "status"),
     }

@@ -19,6 +19,8 @@ _WORDS_MAX = 300
 SAMPLE_TITLE = "Hifi sample destination"
 # On one's own machine destinations are on loopback, as the sample destination is.
 _ALLOWS_PRIVATE = "true"
+# Those that are given the keys to open what the gateway has sealed.
+_OPENS_SECRETS = frozenset({"delivery", "retrier", "pipelines", "observe"})
 
 
 @dataclass(slots=True)
@@ -39,7 +41,7 @@ class Service:
         """Which keys it is given: to seal and open secrets, and to know the operator."""
         if self.name == "gateway":
             return {VARIABLE, OPERATOR_KEY}
-        return {VARIABLE} if self.name in {"delivery", "retrier", "pipelines"} else set()
+        return {VARIABLE} if self.name in _OPENS_SECRETS else set()
 
     @property
     def user(self) -> str | None:
@@ -111,6 +113,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_OBSERVE_METRICS_PORT": str(settings.observe_metrics_port),
             "HIFI_OBSERVE_CONSOLE_PORT": str(settings.console_port),
             "HIFI_OBSERVE_CONSOLE_TIME_SCALE": str(settings.time_scale),
+            "HIFI_OBSERVE_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
         },
         ports=(settings.observe_metrics_port, settings.console_port),
         ready_url=_url(settings.observe_metrics_port, "readyz"),

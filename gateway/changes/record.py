@@ -33,7 +33,7 @@ _CHARS_MAX = 100
 # Whose and which it is, which the record says already.
 _IDENTITY = frozenset({"id", "name", "stream", "tenant", "generation"})
 # Lists of names, which are no secrets.
-_LISTS = frozenset({"functions", "origins", "scopes", "streams"})
+_LISTS = frozenset({"about", "functions", "origins", "scopes", "streams"})
 _HALTS = frozenset({"is_paused", "is_disabled", "resumed_at_ms"})
 
 

@@ -12,7 +12,14 @@ from gateway.settings import Settings
 from shared.config.configuration import Configuration, RemovedStream, Stream
 
 Bounded: TypeAlias = Literal[
-    "streams", "partitions", "destinations", "pipelines", "tables", "table_bytes", "keys"
+    "streams",
+    "partitions",
+    "destinations",
+    "pipelines",
+    "tables",
+    "table_bytes",
+    "channels",
+    "keys",
 ]
 # Why there is more in use than is listed.
 _HELD = " (with what was removed and is still kept)"
@@ -59,6 +66,7 @@ def bounds_of(
         "table_bytes": sum(
             each.bytes_max for each in configuration.tables.values() if each.tenant == tenant
         ),
+        "channels": sum(each.tenant == tenant for each in configuration.channels.values()),
         "keys": sum(key.tenant == tenant for key in configuration.keys.values()),
     }
 

@@ -5,7 +5,7 @@ because names change their addresses. A name that nobody knows yet is taken, wit
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,16 +30,14 @@ from gateway.control.requests import (
     named,
     strictly,
 )
-from gateway.control.sealing import destination_anew, pipeline_anew, sealed_fields, shown
+from gateway.control.sealing import Sealing, anew, sealed_fields, secrets_in, shown
 from gateway.control.streams import Removed, listed
 from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
 from shared.config.configuration import Configuration, RemovedDestination
-from shared.config.credentials import OAuth2, secrets_of
+from shared.config.credentials import OAuth2
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
-from shared.config.outside.database import passwords_of
-from shared.config.pipeline import Pipeline
 from shared.event.topics import config_key, destination_id
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import NoSuchHostError, ResolverDownError, ascii_host
@@ -172,17 +170,18 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
     if not plane.box.has_keys:
         raise Problem("secrets_off", "HIFI_SECRET_KEYS is not set for this gateway.")
 
-    async def edit(newest: Destination | Pipeline | None) -> Destination | Pipeline | None:
-        if isinstance(newest, Pipeline):
-            return pipeline_anew(newest, plane.box)
-        return None if newest is None else destination_anew(newest, plane.box)
+    async def edit(newest: Sealing | None) -> Sealing | None:
+        return None if newest is None else anew(newest, plane.box)
 
     result = RotationResult(sealed_anew=0, already_newest=0, not_opened=[])
-    destinations = sorted(plane.configuration.destinations.values(), key=lambda each: each.id)
-    pipelines = sorted(plane.configuration.pipelines.values(), key=lambda each: each.name)
-    items: list[Destination | Pipeline] = [*destinations, *pipelines]
+    known = plane.configuration
+    items: list[Sealing] = [
+        *sorted(known.destinations.values(), key=lambda each: each.id),
+        *sorted(known.pipelines.values(), key=lambda each: each.name),
+        *sorted(known.channels.values(), key=lambda each: each.id),
+    ]
     for item in items:
-        secrets = set(_secrets(item))
+        secrets = set(secrets_in(item))
         old_count = sum(not plane.box.is_newest(secret) for secret in secrets)
         result.already_newest += len(secrets) - old_count
         try:
@@ -199,13 +198,6 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
             result.not_opened.append(item.config_key.decode().partition(":")[2])
     log.info("secrets.rotated", sealed_anew=result.sealed_anew, not_opened=result.not_opened)
     return as_json(result.model_dump())
-
-
-def _secrets(item: Destination | Pipeline) -> Iterator[str]:
-    if isinstance(item, Pipeline):
-        yield from passwords_of(item.to_fields()).values()
-    else:
-        yield from (secret for _, secret in secrets_of(item.to_fields()))
 
 
 def _known(stream: str, name: str, caller: Caller, configuration: Configuration) -> Destination:

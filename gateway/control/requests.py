@@ -42,6 +42,7 @@ from shared.config.model import ConfigError, ConfigObject
 from shared.event.times import rfc3339
 from shared.event.topics import NAME_PATTERN
 from shared.retry.dead_letter import Age, Place
+from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.resolver import Resolver
@@ -103,7 +104,6 @@ class ControlPlane:
     store: ControlStore
     dead_letters: DeadLetterStore
     receipts: ReceiptStore
-    resolver: Resolver
     box: SecretBox
     schemas: SchemaChecks
     stream_pages: StreamPages
@@ -111,8 +111,11 @@ class ControlPlane:
     changes: ChangeLog
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
+    charge_channel_test: Callable[[str], None]
+    sender: ChannelSender
     places: EventPlaces
     is_rehearsal: bool = False
+    resolver: Resolver = field(default_factory=Resolver)
     # Each takes connections of its own to Kafka, and memory for a page.
     search_turns: SearchTurns = field(default_factory=SearchTurns)
     letters_turns: SearchTurns = field(default_factory=SearchTurns)

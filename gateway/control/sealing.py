@@ -8,17 +8,18 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from hmac import compare_digest
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from gateway.problems import Problem, pointer_to
 from shared.config.credentials import change_secrets, secrets_of
 from shared.config.destination import HEADER_VALUE, Destination
 from shared.config.model import ConfigError
-from shared.config.outside.database import change_passwords
+from shared.config.outside.channel import Channel
+from shared.config.outside.database import change_passwords, passwords_of
 from shared.config.pipeline import Pipeline
 from shared.config.signing import signing_key
-from shared.config.values import Sealed
+from shared.config.values import Sealed, is_web_address
 from shared.runtime.certificates import CertificateError, check_pair
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
@@ -26,20 +27,22 @@ from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 _SECRET_CHARS_MAX = 32_768
 _MARK_HEX = 12
 # Settings that hold secrets: who leaves one out means "as it is", who sends null wants it gone.
-_KEPT_WHEN_LEFT_OUT = ("auth", "client_certificate", "secret_headers", "signing_secrets")
+_KEPT_WHEN_LEFT_OUT = (
+    *("auth", "client_certificate", "secret_headers", "secret_url", "signing_secrets"),
+)
 # What whoever is at the address gets to see, or may act with.
 _SENT = ("auth", "client_certificate", "secret_headers")
 # What becomes part of a header as it is.
 _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
 
 
-def shown(destination: Destination) -> dict[str, Any]:
+def shown(item: Destination | Channel) -> dict[str, Any]:
     """The settings as anybody may see them who may read."""
-    return change_secrets(destination.known_fields(), lambda _, sealed: _shown(sealed))
+    return change_secrets(item.known_fields(), lambda _, sealed: _shown(sealed))
 
 
 def sealed_fields(
-    given: Mapping[str, Any], *, before: Destination | None, owner: str, box: SecretBox
+    given: Mapping[str, Any], *, before: Destination | Channel | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
     """The settings to keep; ConfigError and Problem say what is wrong with a secret."""
     stored = dict(secrets_of(before.known_fields())) if before is not None else {}
@@ -61,7 +64,7 @@ def sealed_fields(
             if kept is None:
                 raise Problem(
                     "secret_changed",
-                    f"{path} is not kept here (any more): read the destination again, or send"
+                    f"{path} is not kept here (any more): read the settings again, or send"
                     " the secret itself.",
                     pointer=pointer_to(path),
                 )
@@ -110,27 +113,29 @@ def sealed_document(
     return change_passwords(given, seal)
 
 
-def pipeline_anew(pipeline: Pipeline, box: SecretBox) -> Pipeline:
-    """With every password sealed by the newest key; SecretUnavailableError if one does not open."""
-    owner = pipeline.config_key.decode()
+Sealing: TypeAlias = Destination | Channel | Pipeline
 
-    def seal(_: str, __: str, secret: Sealed) -> Sealed:
+
+def secrets_in(item: Sealing) -> list[Sealed]:
+    """All that is sealed in it."""
+    if isinstance(item, Pipeline):
+        return [*passwords_of(item.to_fields()).values()]
+    return [sealed for _, sealed in secrets_of(item.to_fields())]
+
+
+def anew(item: Sealing, box: SecretBox) -> Sealing:
+    """With every secret sealed by the newest key; SecretUnavailableError if one does not open."""
+    owner = item.id if isinstance(item, Destination) else item.config_key.decode()
+
+    def seal(secret: Sealed) -> Sealed:
         if box.is_newest(secret):
             return secret
         return box.seal(box.unseal(secret, owner=owner), owner=owner)
 
-    return Pipeline.of(change_passwords(pipeline.to_fields(), seal))
-
-
-def destination_anew(destination: Destination, box: SecretBox) -> Destination:
-    """With every secret sealed by the newest key; SecretUnavailableError if one does not open."""
-
-    def seal(_: str, secret: Sealed) -> Sealed:
-        if box.is_newest(secret):
-            return secret
-        return box.seal(box.unseal(secret, owner=destination.id), owner=destination.id)
-
-    return Destination.of(change_secrets(destination.to_fields(), seal))
+    fields = item.to_fields()
+    if isinstance(item, Pipeline):
+        return Pipeline.of(change_passwords(fields, lambda _, __, secret: seal(secret)))
+    return type(item).of(change_secrets(fields, lambda _, secret: seal(secret)))
 
 
 def _same(kept: Iterable[Sealed], secret: str, *, owner: str, box: SecretBox) -> Sealed | None:
@@ -198,6 +203,8 @@ def _check_secret(path: str, value: Any) -> None:
         raise ConfigError(path, f"it is not a text of {lengths} characters")
     if _IN_HEADERS.fullmatch(path) and not HEADER_VALUE.fullmatch(value):
         raise ConfigError(path, "what goes into a header is printable ASCII")
+    if path == "secret_url" and not is_web_address(value):
+        raise ConfigError(path, "it is not an http or https address with a host")
     if path.startswith("signing_secrets."):
         try:
             signing_key(value)

@@ -25,7 +25,7 @@ _EVERYWHERE = (
     "internal_error",
 )
 # Whose PUT judges and stores nothing, if it is asked to.
-_REHEARSED = ("{stream}", "{destination}", "{table}", "{pipeline}", "{tenant}")
+_REHEARSED = ("{stream}", "{destination}", "{table}", "{channel}", "{pipeline}", "{tenant}")
 _DRY_RUN: Json = {
     "dry_run": {
         "type": "boolean",
@@ -139,7 +139,7 @@ def _add_problems(path: str, operation: Json) -> None:
     codes = [*_EVERYWHERE, "method_not_allowed", *operation.pop(PROBLEMS_MEMBER, ())]
     if path != "/openapi.json":
         codes += _NOT_OPEN
-    for name in ("stream", "destination", "pipeline", "table", "key", "tenant"):
+    for name in ("stream", "destination", "pipeline", "table", "channel", "key", "tenant"):
         codes += [f"unknown_{name}"] if f"{{{name}}}" in path else []
     codes += ["stream_forbidden"] if "{stream}" in path else []
     # The routes that take events name all of theirs.

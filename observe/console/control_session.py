@@ -165,6 +165,10 @@ class ControlSession:
         told: Mapping[str, str] = done["destinations"]
         return told
 
+    async def test_channel(self, name: str) -> dict[str, Any]:
+        """Have a message sent there for a try: whether it was taken, and what came back."""
+        return await self._call("POST", "channels", name, "test")
+
     async def version(self, *path: str) -> str:
         """The ETag of an object as it is now, for the form that asks whether to change it."""
         _, version = await self.seen(*path)

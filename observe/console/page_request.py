@@ -20,6 +20,7 @@ from observe.console.viewers import Viewer
 from shared.config.access import DEFAULT_TENANT, ApiKey
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
+from shared.config.outside.channel import Channel
 from shared.config.pipeline import Pipeline
 from shared.event.topics import destination_id
 from shared.proof.acked import AckedRequest
@@ -94,6 +95,27 @@ class PageRequest:
             if key.id == self.field("id"):
                 return key
         raise HTTPException(404, "There is no such key (any more).")
+
+    def channel_id(self, name: str) -> str:
+        """Of a channel of the viewer's tenant: who has not signed in is the gateway's default."""
+        return f"{self.viewer.tenant or DEFAULT_TENANT}/{name}"
+
+    @property
+    def channels(self) -> list[Channel]:
+        """Those of the viewer's tenant, by name."""
+        if self.viewer.streams:
+            # As the gateway has it.
+            return []
+        found = sorted(self.context.configuration.channels.values(), key=lambda each: each.name)
+        return [each for each in found if each.id == self.channel_id(each.name)]
+
+    @property
+    def channel(self) -> Channel:
+        """The channel that is named, if it is one of the viewer's."""
+        for channel in self.channels:
+            if channel.name == self.field("channel"):
+                return channel
+        raise HTTPException(404, "There is no such channel (any more).")
 
     @property
     def destination(self) -> Destination:

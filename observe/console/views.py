@@ -30,6 +30,9 @@ from observe.console.pages.changes.pipeline_changes import CHANGES as PIPELINE_C
 from observe.console.pages.changes.stream_changes import CHANGES as STREAM_CHANGES
 from observe.console.pages.changes_page import PATH as CHANGES_PATH
 from observe.console.pages.changes_page import changes_page, with_last_change
+from observe.console.pages.channels.channel_changes import CHANGES as CHANNEL_CHANGES
+from observe.console.pages.channels.channel_changes import CHANNELS
+from observe.console.pages.channels.channels_page import channels_page
 from observe.console.pages.dead_groups_page import DEAD_ASKED, dead_groups_page
 from observe.console.pages.dead_groups_page import PATH as DEAD
 from observe.console.pages.dead_page import (
@@ -64,7 +67,13 @@ from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.proof.overview import Overview
 
-_CHANGES = {**DESTINATION_CHANGES, **STREAM_CHANGES, **PIPELINE_CHANGES, **KEY_CHANGES}
+_CHANGES = {
+    **DESTINATION_CHANGES,
+    **STREAM_CHANGES,
+    **PIPELINE_CHANGES,
+    **CHANNEL_CHANGES,
+    **KEY_CHANGES,
+}
 # Different pages that are looked at within a second; what somebody makes up is not kept for long.
 _MADE_MAX = 100
 # Path, what is asked there, and tenant, streams and rights of whoever looks; and of what which
@@ -112,6 +121,7 @@ class Views:
             route("GET", TENANTS, tenants_page),
             route("GET", f"{TENANTS}/{{tenant}}", tenant_page),
             route("GET", KEYS, keys_page),
+            route("GET", CHANNELS, channels_page),
             *self._changes(),
             Route("/sign-in", self.sign_in_form, methods=["GET"]),
             Route("/sign-in", self.sign_in, methods=["POST"]),

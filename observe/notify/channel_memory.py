@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from observe.notify.notices import Concern, Notice
+from observe.notify.notices import Notice
+from shared.config.outside.channel import Concern
 
 # What comes back within this time was never over: a destination that flaps is told of once.
 OVER_AFTER_S = 60.0

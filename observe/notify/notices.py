@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
+from shared.config.outside.channel import Concern
 from shared.flow.failing import WARN_AT, failing_part
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, Overview, StreamVerdict
@@ -15,18 +15,6 @@ _SOON_AT = WARN_AT[1]
 _BEHIND_S_MAX = 600
 # What a person has done needs no message to them.
 _BY_A_PERSON = "disabled"
-
-
-class Concern(Enum):
-    """What a notice may be about; a channel may ask for some of them only."""
-
-    FAILING = "failing"
-    HELD = "held"
-    SOON_DISABLED = "soon_disabled"
-    LOSS = "loss"
-    LAG = "lag"
-    # The operator's matter alone.
-    NO_AUDIT = "no_audit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,29 @@
 """Looks at what is the matter each few seconds, and tells each channel in its own time.
 
-What was told is in a file in observe's folder: written after a channel has said yes, so that a
+What was told is in a file in observe's folder: written soon after a channel has said yes, so that a
 restart says something twice at worst, and forgets nothing that is due.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from observe.notify.channel_memory import ChannelMemory, memories_from, to_bytes
-from observe.notify.channels import Channel, Channels
-from observe.notify.messages import body_of, message_id
-from observe.notify.notices import notices_of, untold_of
-from observe.notify.sending import post
+from observe.notify.channel_memory import ChannelMemory, Due, memories_from, to_bytes
+from observe.notify.messages import Links, message_of
+from observe.notify.notices import Notice, notices_of, untold_of
+from shared.config.access import DEFAULT_TENANT
 from shared.config.configuration import Configuration
+from shared.config.outside.channel import Channel
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import Overview
+from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.files.whole_file import write_whole
-from shared.runtime.resolver import Resolver
 
 log = structlog.get_logger()
 
@@ -33,86 +35,119 @@ PAUSE_S = 60.0
 _AGAIN_S_MIN, _AGAIN_S_MAX = 5.0, 600.0
 
 
+@dataclass(slots=True)
+class _ChannelLine:
+    """What there is for one channel: what it knows, and when it may be told more."""
+
+    channel: Channel
+    memory: ChannelMemory
+    # After it took one, and after it did not; the latter is over when somebody changes it.
+    rests_until_s: float = 0.0
+    again_at_s: float = 0.0
+    again_s: float = field(default_factory=lambda: _AGAIN_S_MIN)
+    sending: asyncio.Task[None] | None = None
+
+    def is_ready(self, now_s: float) -> bool:
+        is_idle = self.sending is None or self.sending.done()
+        return is_idle and now_s >= max(self.rests_until_s, self.again_at_s)
+
+
 class Notifier:
     """Tells the channels until it is cancelled."""
 
     def __init__(
         self,
-        channels: Channels,
+        sender: ChannelSender,
+        links: Links,
         folder: Path,
+        *,
         overview: Callable[[], Overview],
         configuration: Callable[[], Configuration],
         flows: Callable[[], Mapping[str, FlowRecord]],
-        *,
         pause_s: float = PAUSE_S,
         look_s: float = _LOOK_S,
     ) -> None:
-        self._channels = channels
+        self._sender, self._links = sender, links
         self._path = folder / FILE
         self._overview, self._configuration, self._flows = overview, configuration, flows
         self._pause_s, self._look_s = pause_s, look_s
-        self._told: dict[str, ChannelMemory] = {}
-        self._writing = asyncio.Lock()
+        self._lines: dict[str, _ChannelLine] = {}
+        self._kept: dict[str, ChannelMemory] = {}
+        # Since it was written last.
+        self._is_changed = False
 
     async def run(self) -> None:
-        if not self._channels.channels:
-            # Nobody is to be told: nothing is looked at either.
-            await asyncio.Event().wait()
-        names = [channel.name for channel in self._channels.channels]
-        kept = await asyncio.to_thread(self._read)
-        self._told = {name: kept.get(name) or ChannelMemory() for name in names}
-        resolver = Resolver()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch())
-            for channel in self._channels.channels:
-                tasks.create_task(self._serve(channel, resolver))
-
-    async def _watch(self) -> None:
-        while True:
-            overview, at_ms = self._overview(), now_ms()
-            # Nothing begins and nothing ends while Kafka cannot be read.
-            if overview.at_ms and not overview.problem:
-                flows, known = self._flows(), self._configuration()
-                notices = notices_of(overview, known, flows, now_ms=at_ms)
-                untold = untold_of(overview)
-                changed = [
-                    self._told[channel.name].look(
-                        [*filter(channel.wants, notices)], untold, now_ms=at_ms
-                    )
-                    for channel in self._channels.channels
-                ]
-                if any(changed):
+        self._kept = await asyncio.to_thread(self._read)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._take(self._configuration().channels)
+                    self._look()
+                    self._tell(tasks)
                     await self._write()
-            else:
-                for told in self._told.values():
-                    told.stand_still(now_ms=at_ms)
-            await asyncio.sleep(self._look_s)
-
-    async def _serve(self, channel: Channel, resolver: Resolver) -> None:
-        """Send what is due; a channel that takes nothing is asked more and more seldom."""
-        again_s, told = _AGAIN_S_MIN, self._told[channel.name]
-        while True:
-            due = told.due(now_ms=now_ms())
-            if not due:
-                await asyncio.sleep(self._look_s)
-                continue
-            wrong = await post(
-                channel,
-                body_of(channel, self._channels, due),
-                message_id=message_id(channel, due),
-                now_ms=now_ms(),
-                resolver=resolver,
-            )
-            if wrong:
-                log.warning("notices.failed", channel=channel.name, error=wrong, again_s=again_s)
-                await asyncio.sleep(again_s)
-                again_s = min(2 * again_s, _AGAIN_S_MAX)
-                continue
-            again_s = _AGAIN_S_MIN
-            told.was_told(due)
+                    await asyncio.sleep(self._look_s)
+        finally:
+            # What was told since: of a stop nobody is told twice.
             await self._write()
-            log.info("notices.sent", channel=channel.name, begun=len(due.begun), over=len(due.over))
-            await asyncio.sleep(self._pause_s)
+
+    def _take(self, channels: Mapping[str, Channel]) -> None:
+        """Have a line for each channel that there is, and for no other."""
+        for gone in self._lines.keys() - channels.keys():
+            line = self._lines.pop(gone)
+            self._is_changed = True
+            if line.sending is not None:
+                line.sending.cancel()
+        for name, channel in channels.items():
+            if name not in self._lines:
+                memory = self._kept.pop(name, None) or ChannelMemory()
+                self._lines[name] = _ChannelLine(channel, memory)
+            if (line := self._lines[name]).channel != channel:
+                line.channel, line.again_at_s, line.again_s = channel, 0.0, _AGAIN_S_MIN
+        if channels:
+            # Of channels that went while nobody looked.
+            self._kept.clear()
+
+    def _look(self) -> None:
+        overview, at_ms = self._overview(), now_ms()
+        # Nothing begins and nothing ends while Kafka cannot be read.
+        if not overview.at_ms or overview.problem:
+            for line in self._lines.values():
+                line.memory.stand_still(now_ms=at_ms)
+            return
+        if not self._lines:
+            return
+        found = notices_of(overview, self._configuration(), self._flows(), now_ms=at_ms)
+        untold, of_tenants = untold_of(overview), defaultdict[str, list[Notice]](list)
+        for notice in found:
+            of_tenants[notice.tenant].append(notice)
+        for line in self._lines.values():
+            is_operators = line.channel.tenant == DEFAULT_TENANT
+            heard = found if is_operators else of_tenants.get(line.channel.tenant, [])
+            wanted = [it for it in heard if line.channel.is_told(it.concern, it.tenant)]
+            self._is_changed |= line.memory.look(wanted, untold, now_ms=at_ms)
+
+    def _tell(self, tasks: asyncio.TaskGroup) -> None:
+        """Each channel by itself: one that hangs holds up no other."""
+        now_s = asyncio.get_running_loop().time()
+        for line in self._lines.values():
+            if line.is_ready(now_s) and (due := line.memory.due(now_ms=now_ms())):
+                line.sending = tasks.create_task(self._send(line, due))
+
+    async def _send(self, line: _ChannelLine, due: Due) -> None:
+        channel = line.channel
+        message = message_of(channel, self._links, due)
+        told = await self._sender.send(channel, message, now_ms=now_ms())
+        now_s = asyncio.get_running_loop().time()
+        named = {"tenant": channel.tenant, "channel": channel.name}
+        if not told.is_taken:
+            log.warning("notices.failed", **named, error=told.says, again_s=line.again_s)
+            line.again_at_s = now_s + line.again_s
+            line.again_s = min(2 * line.again_s, _AGAIN_S_MAX)
+            return
+        line.again_s, line.rests_until_s = _AGAIN_S_MIN, now_s + self._pause_s
+        line.memory.was_told(due)
+        self._is_changed = True
+        log.info("notices.sent", **named, begun=len(due.begun), over=len(due.over))
 
     def _read(self) -> dict[str, ChannelMemory]:
         try:
@@ -126,8 +161,11 @@ class Notifier:
 
     async def _write(self) -> None:
         """A disk that takes nothing costs a repetition after the next start, and nothing else."""
-        async with self._writing:
-            try:
-                await asyncio.to_thread(write_whole, self._path, to_bytes(self._told), mode=0o600)
-            except OSError as error:
-                log.warning("notices.unwritten", error=repr(error))
+        if not self._is_changed:
+            return
+        self._is_changed = False
+        content = to_bytes({name: line.memory for name, line in self._lines.items()})
+        try:
+            await asyncio.to_thread(write_whole, self._path, content, mode=0o600)
+        except OSError as error:
+            log.warning("notices.unwritten", error=repr(error))

@@ -134,6 +134,7 @@ class Tenant(ConfigObject):
     pipelines_max: _Most | None = None
     tables_max: _Most | None = None
     table_bytes_max: _ManyBytes | None = None
+    channels_max: _Most | None = None
     keys_max: _Most | None = None
     # Those of an operator's that its pipelines may call.
     functions: Annotated[tuple[FunctionName, ...], Field(max_length=100)] = ()

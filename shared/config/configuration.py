@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass as config_dataclass
 from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.config.destination import Destination
 from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.outside.channel import Channel
 from shared.config.partitioning import Partitioning
 from shared.config.pipeline import Pipeline
 from shared.config.table import Table
@@ -208,6 +209,7 @@ _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "pipeline": ("pipelines", Pipeline),
     "replacement": ("replacements", Replacement),
     "table": ("tables", Table),
+    "channel": ("channels", Channel),
     "key": ("keys", ApiKey),
     "tenant": ("tenants", Tenant),
     "changes": ("change_counts", ChangeCount),
@@ -230,6 +232,7 @@ class Configuration:
     destinations: Mapping[str, Destination] = field(default_factory=dict)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
+    channels: Mapping[str, Channel] = field(default_factory=dict)
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     replacements: Mapping[str, Replacement] = field(default_factory=dict)

@@ -73,7 +73,9 @@ _SECRETS_IN: Mapping[str, frozenset[str] | None] = {
 
 
 def change_secrets(given: Mapping[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """A destination's JSON object with each secret changed; `change` gets its path and value.
+    """The JSON object of a destination or channel with each secret changed.
+
+    `change` gets the path and the value of each.
 
     The only place that knows where secrets are; what is not of the right shape stays as it is.
     """
@@ -88,11 +90,13 @@ def change_secrets(given: Mapping[str, Any], change: Callable[[str, Any], Any]) 
         changed["signing_secrets"] = [
             change(f"signing_secrets.{nth}", value) for nth, value in enumerate(listed)
         ]
+    if (address := changed.get("secret_url")) is not None:
+        changed["secret_url"] = change("secret_url", address)
     return changed
 
 
 def secrets_of(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Path and value of each secret of a destination's JSON object."""
+    """Path and value of each secret of such an object."""
     secrets: list[tuple[str, Any]] = []
     change_secrets(given, lambda path, value: secrets.append((path, value)))
     yield from secrets

@@ -20,7 +20,10 @@ from pydantic.json_schema import SkipJsonSchema
 CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 # What somebody meant for one of these may be a secret in plain text, and is not repeated.
 _NEVER_REPEATED = frozenset(
-    {"auth", "client_certificate", "password", "secret_headers", "secrets", "signing_secrets"}
+    {
+        *("auth", "client_certificate", "password", "secret_headers", "secret_url", "secrets"),
+        "signing_secrets",
+    }
 )
 _NO_SUCH = "there is no such field"
 _SENTENCES = {

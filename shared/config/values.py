@@ -38,7 +38,7 @@ def _pattern(pattern: str) -> Any:
     return Field(json_schema_extra={"pattern": f"^{pattern}$"})
 
 
-def _is_web_address(text: str) -> bool:
+def is_web_address(text: str) -> bool:
     # What urlsplit would silently drop (line breaks) or let pass (blanks) no client can send to.
     if not text.isprintable() or " " in text:
         return False
@@ -82,7 +82,7 @@ MemberPointer: TypeAlias = Annotated[
 ]
 WebAddress: TypeAlias = Annotated[
     str,
-    check(_is_web_address, "{!r} is not an http or https address with a host"),
+    check(is_web_address, "{!r} is not an http or https address with a host"),
     Field(json_schema_extra={"format": "uri"}),
 ]
 # A secret is set as plain text, kept sealed, and shown as a mark of the sealed text.

@@ -11,8 +11,8 @@ from typing import Literal
 from shared.event.times import DAY_MS, HOUR_MS
 
 ConfigKind = Literal[
-    "stream", "destination", "pipeline", "replacement", "table", "key", "tenant", "changes"
-]
+    "stream", "destination", "pipeline", "replacement", "table", "channel", "key", "tenant",
+    "changes"]  # fmt: skip
 
 # Everything of ours in a cluster begins so.
 OURS = "hifi."

@@ -76,6 +76,8 @@ PAGES = {
     "tenants": "/tenants",
     "tenant": "/tenants/default",
     "keys": "/keys",
+    "channels": "/channels",
+    "channel-new": "/channels/new",
     "changes": "/changes",
     "not-here": "/streams/nothing",
 }

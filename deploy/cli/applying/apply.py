@@ -49,7 +49,7 @@ def apply(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Have streams, tables, destinations, pipelines and tenants' quotas as files say.
+    """Have streams, tables, destinations, pipelines, channels and tenants' quotas as files say.
 
     What a file says nothing of stays as it is. Exit code 5 when some were refused, and some not.
 

@@ -9,6 +9,7 @@ from deploy.cli import options
 from deploy.cli.printing import Form, out, print_data, reader_may_leave, yaml_text
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
+from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.runtime.control_client import ControlClient
 
@@ -18,11 +19,14 @@ _LEFT_OUT = frozenset(
 )
 # As they are on the first day: a file is short that says what is different. Of partitions, how
 # many they are is always said, as they can only become more.
-_STREAM, _TABLE, _DESTINATION = (
-    kind.known_fields()
-    for kind in (Stream("x"), Table("x"), Destination("x", "x", "https://x.example"))
+_STREAM, _TABLE, _DESTINATION, _CHANNEL = (
+    kind.known_fields() | {"url": None}
+    for kind in (
+        *(Stream("x"), Table("x"), Destination("x", "x", "https://x.example")),
+        Channel("x", "webhook", url="https://x.example"),
+    )
 )
-_ALWAYS = frozenset({"name", "stream", "url", "partition_count"})
+_ALWAYS = frozenset({"via", "name", "stream", "partition_count"})
 
 
 @options.made_of(client=options.control_client, form=options.form)
@@ -38,7 +42,7 @@ def export(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Write the streams, tables, destinations and pipelines there are, for `hifi apply`.
+    """Write streams, tables, destinations, pipelines and channels, for `hifi apply`.
 
     Of a secret there is a mark: this gateway takes it for the secret that it has, and no other
     does. Write `{env: VARIABLE}` in its place to have `hifi apply` take it from the environment.
@@ -63,6 +67,8 @@ def _all(client: ControlClient) -> Iterator[dict[str, Any]]:
     for line in client.call("GET", "tables")["tables"]:
         yield _of("table", client.call("GET", "tables", line["name"]), _TABLE)
     yield from _of_streams(client, client.call("GET", "streams")["streams"])
+    for shown in client.call("GET", "channels")["channels"]:
+        yield _of("channel", shown, _CHANNEL)
 
 
 def _of_streams(client: ControlClient, streams: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -42,6 +42,7 @@ _KINDS: Mapping[str, Change] = {
     "table": _none_in,
     "destination": change_secrets,
     "pipeline": change_passwords,
+    "channel": change_secrets,
 }
 _RANKS = {kind: rank for rank, kind in enumerate(_KINDS)}
 

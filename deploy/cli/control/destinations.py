@@ -107,7 +107,7 @@ def put(
 
     hifi destinations put orders shop --settings shop.json
     """
-    body = _read(settings) | _parse(set_)
+    body = read_settings(settings) | _parse(set_)
     if url is not None:
         body["url"] = url
     print_one(form, _put(client, _path(stream, name), body), name=name)
@@ -131,7 +131,7 @@ def change(
         raise UsageError("Say what changes: --set SETTING=VALUE, or --settings FILE.")
     path = _path(stream, name)
     before = client.call("GET", *path)
-    after = _put(client, path, before | _read(settings) | _parse(set_))
+    after = _put(client, path, before | read_settings(settings) | _parse(set_))
     print_one(form, after, name=name)
     if after["resumed_at_ms"] > before["resumed_at_ms"]:
         _say_tried(name)
@@ -185,7 +185,7 @@ def _put(client: ControlClient, path: tuple[str, ...], settings: dict[str, Any])
     return answer
 
 
-def _read(settings: Path | None) -> dict[str, Any]:
+def read_settings(settings: Path | None) -> dict[str, Any]:
     read = {} if settings is None else read_json(settings)
     if not isinstance(read, dict):
         raise UsageError(f"{settings} does not hold a JSON object of settings.")

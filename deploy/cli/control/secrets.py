@@ -57,7 +57,7 @@ def rotate(
 ) -> None:
     """Seal every secret anew with the first of HIFI_SECRET_KEYS, so that the others can go.
 
-    1. Put a new key in front: HIFI_SECRET_KEYS=NEW,OLD for gateway, delivery, retrier, pipelines.
+    1. Put a new key in front: HIFI_SECRET_KEYS=NEW,OLD for every service that has it.
 
     2. hifi secrets rotate; where a file names stores, with --stores FILE.
 

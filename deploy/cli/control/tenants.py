@@ -47,6 +47,7 @@ def put(
     pipelines_max: Annotated[int | None, typer.Option(min=0)] = None,
     tables_max: Annotated[int | None, typer.Option(min=0)] = None,
     table_bytes_max: Annotated[int | None, typer.Option(min=0)] = None,
+    channels_max: Annotated[int | None, typer.Option(min=0)] = None,
     keys_max: Annotated[int | None, typer.Option(min=0)] = None,
     functions: Annotated[
         str,
@@ -72,6 +73,7 @@ def put(
         "pipelines_max": pipelines_max,
         "tables_max": tables_max,
         "table_bytes_max": table_bytes_max,
+        "channels_max": channels_max,
         "keys_max": keys_max,
         "functions": [each for each in functions.split(",") if each] or None,
     }

@@ -18,7 +18,10 @@ from shared.runtime.setup_error import OperatorError
 PATH = "/changes"
 # By what changes are picked, as the gateway calls it.
 _PICKED = ("kind", "name", "contains", "did", "by", "from", "to", "tenant")
-_KINDS = ("stream", "destination", "pipeline", "replacement", "table", "key", "tenant")
+_KINDS = (
+    *("stream", "destination", "pipeline", "replacement", "table", "channel"),
+    *("key", "tenant"),
+)
 _DEEDS = ("made", "changed", "deleted", "paused", "resumed", "tried now", "disabled", "rotated",
           "retired", "redriven", "sealed anew", "put in place", "given up")  # fmt: skip
 _TEXT_CHARS_MAX = 300

@@ -32,7 +32,7 @@ from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, Stre
 PATH = "/tenants"
 _ONLY = {"": "all tenants", "trouble": "those in trouble"}
 # What a tenant may have in all, as people say it.
-_BOUNDS = ("streams", "partitions", "destinations", "pipelines", "tables", "keys")
+_BOUNDS = ("streams", "partitions", "destinations", "pipelines", "tables", "channels", "keys")
 
 
 @dataclass(slots=True)
@@ -177,6 +177,8 @@ def _set_up(
             yield "pipelines", pipeline.tenant
     for made in known.tables.values():
         yield "tables", made.tenant
+    for channel in known.channels.values():
+        yield "channels", channel.tenant
 
 
 def _facts(held: _Holding) -> list[tuple[str, Child]]:

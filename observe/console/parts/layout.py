@@ -12,6 +12,7 @@ _PAGES = (
     ("/pipelines", "Pipelines"),
     ("/tables", "Tables"),
     ("/alerts", "Alerts"),
+    ("/channels", "Channels"),
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
     ("/tenants", "Tenants"),

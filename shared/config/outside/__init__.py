@@ -1,1 +1,1 @@
-"""What is outside of Hifi, and how it is named: stores for archives."""
+"""What is outside of Hifi, and how it is named: stores, databases, functions, channels."""

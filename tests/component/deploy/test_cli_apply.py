@@ -51,6 +51,13 @@ key_pointer: /user
 ---
 """
 ORDER = ["stream/orders", "table/prices", "destination/orders/shop", "pipeline/sales"]
+CHANNEL = """\
+kind: channel
+name: ops
+via: slack
+secret_url: {env: SHOP_TOKEN}
+about: [loss]
+"""
 
 
 @pytest.fixture
@@ -247,6 +254,22 @@ def test_what_is_exported_is_what_is_applied(
     assert json.loads(hifi(gateway, "export", "others", "-o", "json").stdout)[0]["name"] == "others"
 
 
+def test_a_channel_is_applied_exported_and_removed(
+    gateway: RunningGateway, config: FixedConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "https://1.1.1.1/hunter2")
+    assert outcomes(gateway, "-f", "-", stdin=CHANNEL) == {"channel/ops": "created"}
+    assert outcomes(gateway, "-f", "-", stdin=CHANNEL) == {"channel/ops": "unchanged"}
+    written = hifi(gateway, "export").stdout
+    assert "hunter2" not in written
+    found = {each["name"]: each for each in yaml.safe_load_all(written)}
+    assert [*found["ops"]] == ["kind", "name", "via", "secret_url", "about"]
+    assert set(outcomes(gateway, "-f", "-", stdin=written).values()) == {"unchanged"}
+    removed = hifi(gateway, "delete", "-f", "-", "--yes", stdin=CHANNEL).stdout
+    assert removed.split() == ["channel/ops", "deleted"]
+    assert not config.configuration.channels
+
+
 def test_what_files_name_is_removed_the_last_first(
     gateway: RunningGateway, config: FixedConfig, shop: Path
 ) -> None:
@@ -284,7 +307,7 @@ def test_nothing_more_is_tried_once_nothing_can_be_stored(
 
 WRONG = {
     "": "does not hold an object",
-    "name: x": ":1: kind: it is missing; there are tenant, stream, table, destination, pipeline.",
+    "name: x": ":1: kind: it is missing; there are tenant, stream, table, destination, pipeline,",
     "kind: queue\nname: x": ":1: kind: there is no kind 'queue'; there are",
     "kind: [stream]\nname: x": ":1: kind: there is no kind ['stream']; there are",
     "kind: key\nname: x": ":1: kind: a key's text is shown once",

@@ -21,6 +21,13 @@ NOBODY = "http://127.0.0.1:1"
 # Each with names of nothing that there is; where it needs a file, it is asked without.
 CALLED = {
     "changes list": "",
+    "channels create": "new --via webhook --url https://1.1.1.1/",
+    "channels delete": "nobody --yes",
+    "channels get": "nobody",
+    "channels list": "",
+    "channels put": "new --via webhook --url https://1.1.1.1/",
+    "channels test": "nobody",
+    "channels update": "nobody --about loss",
     "dead export": "",
     "dead get": "0:999",
     "dead list": "",

@@ -42,6 +42,7 @@ _CALLED = {
     "dead show": ["0:7"],
     "dead redrive": ["--stream", "orders"],
     "changes list": [],
+    "channels list": [],
     "keys list": [],
     "listen": ["orders", "--forward-to", "http://127.0.0.1:1"],
     "pipelines list": [],

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from shared.config.outside.channel import Channel
 from shared.event.envelope import Malformed
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import DEAD
@@ -39,6 +40,8 @@ PAGES = [
     "/tenants/studio",
     "/keys",
     "/keys/new",
+    "/channels",
+    "/channels/new",
     "/changes",
     "/words",
     "/alerts",
@@ -56,6 +59,8 @@ FURTHER_PAGES = [
     "/destinations/settings?stream=orders&destination=lake",
     "/destinations/pause?stream=orders&destination=lake",
     "/keys/rotate?id=shop",
+    "/channels/settings?channel=ops",
+    "/channels/test?channel=ops",
     "/streams:new",
     "/streams:settings?stream=orders",
     "/streams:remove?stream=orders",
@@ -76,6 +81,9 @@ def tab(browser: Browser) -> Iterator[Tab]:
 
 def fill(console: RunningConsole) -> None:
     configure(console, make_key("shop", "write")[0])
+    ops = Channel("ops", "mail", recipients=("ops@shop.example",))
+    known = console.config.configuration
+    console.config.configuration = known.apply(ops.config_key, ops.to_json())
     console.dead.letters = [letter("e-1"), letter("e-2")]
     console.events.found["orders", "e-1"] = found_event("e-1")
 

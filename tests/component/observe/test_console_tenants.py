@@ -7,6 +7,7 @@ from dataclasses import replace
 import httpx
 
 from shared.config.access import Scope, Tenant
+from shared.config.outside.channel import Channel
 from shared.proof.overview import StreamVerdict
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.component.observe.test_console_pipelines import set_up
@@ -31,9 +32,11 @@ def show(console: RunningConsole) -> None:
         for stream in shown.streams
     ]
     console.show(replace(shown, streams=tuple(streams)))
-    quotas = Tenant("studio", events_per_s=100.0, streams_max=7)
-    before = console.config.configuration
-    console.config.configuration = before.apply(quotas.config_key, quotas.to_json())
+    quotas = Tenant("studio", events_per_s=100.0, streams_max=7, channels_max=3)
+    channel = Channel("ops", "webhook", tenant="studio", url="https://studio.example/")
+    for each in (quotas, channel):
+        before = console.config.configuration
+        console.config.configuration = before.apply(each.config_key, each.to_json())
 
 
 @contextmanager
@@ -56,6 +59,7 @@ def test_an_operator_sees_all_tenants_the_worst_first() -> None:
         one = client.get("/tenants/studio").text
         assert "LOSING" in one
         assert "1 of 7 at most" in one
+        assert "1 of 3 at most" in one
         assert "12.5" in one
         assert "players/stats: it loses" in one
         assert 'href="/keys?tenant=studio"' in one

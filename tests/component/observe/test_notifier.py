@@ -13,24 +13,29 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
-from typer.testing import CliRunner
 
-from deploy.cli.commands import app
 from observe.notify import notifier as notifying
-from observe.notify.channels import Channel, Channels
+from observe.notify.messages import Links
 from observe.notify.notifier import FILE, Notifier
-from observe.notify.sending import post
 from shared.config.addresses import Address
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
+from shared.config.outside.channel import Channel
 from shared.proof.overview import AuditHealth, Overview, StreamVerdict, StreamView
+from shared.runtime.channels.mail import MailAllowance, Mailer
+from shared.runtime.channels.message import trial_message
+from shared.runtime.channels.posting import ChannelPoster
+from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import Resolver
+from shared.runtime.secret_box import SecretBox, new_key
 from tests.support.console_fixtures import destination_view
+from tests.support.mail_server import MailBox, mail_server
 from tests.support.scripted_destination import Reply, ScriptedDestination, always, in_turn
 from tests.support.scripted_destination import scripted_destination as scripted
 
 SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+BOX = SecretBox([new_key()])
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -50,6 +55,7 @@ class Hifi:
         self.looks = 0
         self.streams = ["orders", "ledger"]
         self.count = count
+        self.channels: dict[str, Channel] = {}
 
     def overview(self) -> Overview:
         self.looks += 1
@@ -77,24 +83,39 @@ class Hifi:
             "orders": Stream(name="orders", tenant="shop"),
             "ledger": Stream(name="ledger", tenant="bank"),
         }
-        return Configuration(streams=streams, destinations={each.id: each for each in to})
+        return Configuration(
+            streams=streams,
+            destinations={each.id: each for each in to},
+            channels=self.channels,
+        )
 
 
-def webhook(name: str, at: ScriptedDestination | str, tenant: str = "") -> Channel:
+def webhook(name: str, at: ScriptedDestination | str, tenant: str = "default") -> Channel:
     url = at if isinstance(at, str) else at.url
-    return Channel(
-        name=name, kind="webhook", url=url, secret=SECRET, tenant=tenant, allow_private=True
-    )
+    owner = Channel(name, "webhook", tenant=tenant, url=url).owner
+    secrets = (BOX.seal(SECRET, owner=owner),)
+    return Channel(name, "webhook", tenant=tenant, url=url, signing_secrets=secrets)
+
+
+def sender(
+    mail: MailBox | None = None, *, allow_private: bool = True, resolver: Resolver | None = None
+) -> ChannelSender:
+    mailer = Mailer(None if mail is None else mail.server(), MailAllowance(100))
+    return ChannelSender(ChannelPoster(resolver or Resolver(), allow_private), mailer, BOX)
 
 
 @asynccontextmanager
-async def running(hifi: Hifi, folder: Path, *channels: Channel) -> AsyncIterator[None]:
+async def running(
+    hifi: Hifi, folder: Path, *channels: Channel, mail: MailBox | None = None
+) -> AsyncIterator[None]:
+    hifi.channels = {each.id: each for each in channels}
     notifier = Notifier(
-        Channels(console="https://hifi.example", channels=channels),
+        sender(mail),
+        Links(console="https://hifi.example"),
         folder,
-        hifi.overview,
-        hifi.configuration,
-        dict,
+        overview=hifi.overview,
+        configuration=hifi.configuration,
+        flows=dict,
         pause_s=0.1,
         look_s=0.02,
     )
@@ -143,7 +164,7 @@ async def test_a_tenant_hears_of_its_own_only_signed_and_told_once(tmp_path: Pat
         said = Webhook(SECRET).verify(request.body, request.headers)["begun"][0]
         assert said["says"] == "HELD: it answered 401 to all"
         assert said["console"] == "https://hifi.example/streams/orders/to-0"
-        assert said["runbook"].endswith("HifiDestinationHeld.md")
+        assert said["runbook"] == "https://hifi.example/runbooks/HifiDestinationHeld"
         assert said["waiting_events"] == 40
         assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
         assert SECRET not in (tmp_path / FILE).read_text()
@@ -219,13 +240,10 @@ def names(address: str) -> Resolver:
 async def test_a_name_that_leads_to_our_own_network_is_refused(address: str) -> None:
     with scripted() as inside:
         port = inside.url.rpartition(":")[2]
-        channel = webhook("a", f"http://a.example:{port}").model_copy(
-            update={"allow_private": False}
-        )
-        wrong = await post(
-            channel, b"{}", message_id="ntf_1", now_ms=now_ms(), resolver=names(address)
-        )
-        assert wrong == "nothing is sent to such an address"
+        channel = webhook("a", f"http://a.example:{port}")
+        by = sender(allow_private=False, resolver=names(address))
+        told = await by.send(channel, trial_message(channel), now_ms=now_ms())
+        assert (told.is_taken, told.says) == (False, "nothing is sent to such an address")
         assert not inside.requests
 
 
@@ -234,7 +252,8 @@ async def test_slack_gets_text_and_no_answer_ends_the_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scripted() as slack:
-        channel = Channel(name="ops", kind="slack", url=slack.url, allow_private=True)
+        sealed = BOX.seal(slack.url, owner="channel:default/ops")
+        channel = Channel("ops", "slack", secret_url=sealed)
         async with running(Hifi(), tmp_path, channel):
             await until(slack, 1)
         body = json.loads(slack.accepted[0].body)
@@ -243,33 +262,57 @@ async def test_slack_gets_text_and_no_answer_ends_the_wait(
         assert first == "*Hifi: 4 things need a look*"
         assert "<https://hifi.example/streams/ledger/to-0|console>" in second
         assert slack.accepted[0].headers["content-type"] == "application/json"
-    monkeypatch.setattr("observe.notify.sending._WITHIN_S", 0.2)
+    monkeypatch.setattr("shared.runtime.channels.posting._WITHIN_S", 0.2)
     with scripted(lambda *_: Reply(delay_s=0.6)) as slow:
-        wrong = await post(
-            webhook("a", slow),
-            b"{}",
-            message_id="ntf_1",
-            now_ms=now_ms(),
-            resolver=Resolver(),
-        )
-        assert wrong == "no answer in 0.2 s"
+        channel = webhook("a", slow)
+        told = await sender().send(channel, trial_message(channel), now_ms=now_ms())
+        assert (told.is_taken, told.says) == (False, "no answer in 0.2 s")
 
 
-def test_the_command_tries_each_channel(tmp_path: Path) -> None:
-    file = tmp_path / "n.toml"
-    with scripted() as good, scripted(always(404)) as gone:
-        text = ""
-        for name, at in (("good", good), ("gone", gone)):
-            text += f'[[channels]]\nname = "{name}"\nkind = "slack"\nurl = "{at.url}"\n'
-            text += "allow_private = true\n"
-        file.write_text(text)
-        assert CliRunner().invoke(app, ["notifications", str(file)]).exit_code == 0
-        assert not good.requests
-        ran = CliRunner().invoke(app, ["notifications", str(file), "--test"])
-        assert "good: slack of the operator" in ran.output
-        assert "it answered 404" in " ".join(ran.output.split())
-        assert good.url not in ran.output
-        assert ran.exit_code
-        one = ["notifications", str(file), "--test", "--channel", "good"]
-        assert CliRunner().invoke(app, one).exit_code == 0
-        assert len(good.accepted) == 2
+@in_a_loop
+async def test_a_secret_that_does_not_open_is_told_and_is_in_nobodys_message() -> None:
+    with scripted() as shop:
+        theirs = replace(webhook("ops", shop, "shop"), tenant="bank")
+        told = await sender().send(theirs, trial_message(theirs), now_ms=now_ms())
+        assert not told.is_taken
+        assert "its secret cannot be opened" in told.says
+        assert not shop.requests
+
+
+@in_a_loop
+async def test_mail_goes_to_its_tenant_alone_and_a_slow_server_holds_up_no_webhook(
+    tmp_path: Path,
+) -> None:
+    hifi = Hifi(count=1)
+    with scripted() as shop, mail_server() as mail:
+        mail.delay_s = 1.0
+        by_mail = Channel("mail", "mail", tenant="shop", recipients=("ops@shop.example",))
+        theirs = Channel("mail", "mail", tenant="nobody", recipients=("ops@nobody.example",))
+        channels = (by_mail, theirs, webhook("shop", shop, "shop"))
+        async with running(hifi, tmp_path, *channels, mail=mail):
+            await until(shop, 1)
+            assert not mail.taken
+            took = await asyncio.to_thread(shop.wait_for, lambda: bool(mail.taken), timeout_s=20)
+            assert took
+    (taken,) = mail.taken
+    assert taken.to == ["ops@shop.example"]
+    assert "orders/to-0: HELD: it answered 401 to all" in taken.mail.get_content()
+    assert "ledger" not in taken.mail.get_content()
+
+
+@in_a_loop
+async def test_channels_come_change_and_go_while_it_runs(tmp_path: Path) -> None:
+    hifi = Hifi(count=1)
+    with scripted(always(500)) as down, scripted() as up:
+        async with running(hifi, tmp_path):
+            hifi.channels = {"shop/a": webhook("a", down, "shop")}
+            await asyncio.to_thread(down.wait_for, lambda: bool(down.requests), timeout_s=20)
+            # Whoever mends it waits for no pause.
+            hifi.channels = {"shop/a": webhook("a", up, "shop")}
+            await until(up, 1)
+            await until_written(up, tmp_path)
+            hifi.channels = {}
+            gone = lambda: b"orders" not in (tmp_path / FILE).read_bytes()  # noqa: E731
+            assert await asyncio.to_thread(up.wait_for, gone, timeout_s=20)
+            hifi.channels = {"shop/b": webhook("b", up, "shop")}
+            await until(up, 2)

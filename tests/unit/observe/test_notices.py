@@ -1,32 +1,30 @@
-"""What is worth a message, when it is due, and how a file of channels is judged."""
+"""What is worth a message, when it is due, and how each way words it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from observe.notify.channel_memory import OVER_AFTER_S, ChannelMemory, memories_from, to_bytes
-from observe.notify.channels import Channel, Channels, read_channels
-from observe.notify.messages import NAMED_MAX, body_of, message_id
-from observe.notify.notices import Concern, Notice, notices_of, untold_of
+from observe.notify.messages import NAMED_MAX, Links, message_of
+from observe.notify.notices import Notice, notices_of, untold_of
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
+from shared.config.outside.channel import Channel, Concern
 from shared.flow.flow import Flow
 from shared.flow.flow_record import FlowRecord
 from shared.proof.balance import Balance
 from shared.proof.overview import AuditHealth, Overview, StreamVerdict, StreamView
-from shared.runtime.setup_error import SetupError
 from tests.support.console_fixtures import destination_view
 from tests.support.samples import NOW_MS
 
-SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 TO = Destination(stream="orders", name="crm", url="https://crm.example/")
 CONFIGURATION = Configuration(
     streams={"orders": Stream(name="orders", tenant="shop")}, destinations={TO.id: TO}
 )
 RUNS = AuditHealth(last_run_ms=NOW_MS, problem="")
-OPS = Channel(name="ops", kind="slack", url="https://hooks.example/secret")
-SHOP = Channel(name="shop", kind="webhook", url="https://shop.example/", secret=SECRET)
+OPS = Channel("ops", "slack", secret_url="sealed:v1:address")
+SHOP = Channel("shop", "webhook", tenant="shop", url="https://shop.example/")
+MAIL = Channel("shop", "mail", tenant="shop", recipients=("ops@shop.example",))
 
 
 def seen(
@@ -177,60 +175,35 @@ def test_a_thousand_are_one_message_whose_id_follows_from_them() -> None:
     told = ChannelMemory()
     told.look([*map(a_notice, range(1_000))], (), now_ms=NOW_MS)
     due = told.due(now_ms=NOW_MS)
-    channels = Channels(console="https://hifi.example", channels=(OPS, SHOP))
-    for channel in channels.channels:
-        body = body_of(channel, channels, due)
-        assert b"1,000 things need a look" in body
-        assert body.count(b"https://hifi.example/streams/orders/crm-") == NAMED_MAX
-        assert body.count(b"docs/runbooks/HifiDestinationFailing.md") == NAMED_MAX
+    links = Links(console="https://hifi.example")
+    for channel in (OPS, SHOP, MAIL):
+        message = message_of(channel, links, due)
+        assert message.title == "Hifi: 1,000 things need a look"
+        assert b"1,000 things need a look" in message.body
+        assert message.body.count(b"https://hifi.example/streams/orders/crm-") == NAMED_MAX
+        assert message.body.count(b"/runbooks/HifiDestinationFailing") == NAMED_MAX
         # Nobody in Slack is called by what a destination answers.
-        assert (b"<!channel>" in body) is (channel is SHOP)
-    assert b"and 980 more" in body_of(OPS, channels, due)
-    assert message_id(OPS, due) == message_id(OPS, told.due(now_ms=NOW_MS))
+        assert (b"<!channel>" in message.body) is (channel is not OPS)
+        assert (b"and 980 more" in message.body) is (channel is not SHOP)
+        assert message.id == message_of(channel, links, told.due(now_ms=NOW_MS)).id
+    # Of another tenant one may have the same name.
+    theirs = replace(SHOP, tenant="bank")
+    assert message_of(SHOP, links, due).id != message_of(theirs, links, due).id
     told.look([a_notice(1_000)], (), now_ms=NOW_MS)
-    assert message_id(OPS, due) != message_id(OPS, told.due(now_ms=NOW_MS))
+    assert message_of(OPS, links, due).id != message_of(OPS, links, told.due(now_ms=NOW_MS)).id
 
 
-def test_a_channel_of_a_tenant_hears_of_nobody_else() -> None:
-    theirs = SHOP.model_copy(update={"tenant": "shop"})
-    assert theirs.wants(a_notice())
-    assert not theirs.wants(a_notice(tenant="bank"))
-    assert not theirs.wants(a_notice(tenant=""))
-    assert OPS.wants(a_notice(tenant="bank"))
-    assert not OPS.model_copy(update={"about": (Concern.LOSS,)}).wants(a_notice())
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ('channels = "s3cret', "no TOML"),
-        ('[[channels]]\nname="a"\nkind="slack"\nurl="ftp://s3cret/"', "http or https"),
-        ('[[channels]]\nname="a"\nkind="slack"\nurl="http://[s3cret/"', "no URL"),
-        ('[[channels]]\nname="a"\nkind="slack"\nurl="http://169.254.169.254/s3cret"', "sent there"),
-        ('[[channels]]\nname="a"\nkind="webhook"\nurl="https://a.example/s3cret"', "a secret"),
+def test_what_a_destination_answers_stays_in_its_line_of_a_mail() -> None:
+    told = ChannelMemory()
+    says = "FAILING: it said\r\n\r\nSubject: you have won"
+    told.look([replace(a_notice(), says=says)], (), now_ms=NOW_MS)
+    lines = message_of(MAIL, Links(), told.due(now_ms=NOW_MS)).body.decode().splitlines()
+    assert [line for line in lines if "won" in line] == [
         (
-            '[[channels]]\nname="a"\nkind="webhook"\nurl="https://a/"\nsecret="s3cret"',
-            "signing secret",
-        ),
-        ('[[channels]]\nname="a"\nkind="pager"\nurl="https://s3cret/"', "channels.0.kind"),
-        (2 * '[[channels]]\nname="a"\nkind="slack"\nurl="https://s3cret/"\n', "same name"),
-    ],
-)
-def test_a_wrong_file_is_one_sentence_without_its_secrets(
-    tmp_path: Path, text: str, says: str
-) -> None:
-    (tmp_path / "n.toml").write_text(text)
-    with pytest.raises(SetupError, match=says) as raised:
-        read_channels(tmp_path / "n.toml")
-    assert "s3cret" not in str(raised.value)
-
-
-def test_addresses_and_secrets_are_not_printed() -> None:
-    assert "secret" not in repr(OPS)
-    assert SECRET not in repr(SHOP)
-    with pytest.raises(SetupError, match="cannot be read"):
-        read_channels(Path("/no/such/file"))
-    assert read_channels(None) == Channels()
+            "• orders/crm-0: FAILING: it said Subject: you have won (since 2023-11-14T22:13:20Z,"
+            " 7 wait) runbook: docs/runbooks/HifiDestinationFailing.md"
+        )
+    ]
 
 
 def test_of_what_it_cannot_be_told_is_known() -> None:

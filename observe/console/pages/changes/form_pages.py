@@ -119,12 +119,13 @@ async def write_settings(
     version: str,
     seen: Callable[[PageContext], bool],
     back: str,
+    settings: dict[str, Any] | None = None,
     **said: str,
 ) -> Response:
-    """Put the settings that were typed, or show the form again with what was wrong."""
+    """Put the settings, or the JSON that was typed, or show the form again with what is wrong."""
     try:
-        settings = object_of(asked.field("settings"))
-        change = asked.control.put(*path, version=version, body=settings)
+        body = object_of(asked.field("settings")) if settings is None else settings
+        change = asked.control.put(*path, version=version, body=body)
         return await done(asked, what, change, seen=seen, back=back, **said)
     except NotReadError as error:
         return shown.again(asked, str(error), 422)

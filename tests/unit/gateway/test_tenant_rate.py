@@ -4,12 +4,12 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.fleet import resend_rate
-from gateway.fleet.resend_rate import ResendRate
+from gateway.fleet import tenant_rate
+from gateway.fleet.tenant_rate import TenantRate, resend_rate
 from gateway.problems import Problem
 
 
-def charged(rate: ResendRate, tenant: str, times: int) -> int:
+def charged(rate: TenantRate, tenant: str, times: int) -> int:
     """How many of so many were let through."""
     done = 0
     with suppress(Problem):
@@ -21,7 +21,7 @@ def charged(rate: ResendRate, tenant: str, times: int) -> int:
 
 def test_a_tenant_has_a_few_at_once_and_one_a_second_then() -> None:
     now_s = 100.0
-    rate = ResendRate(lambda: now_s)
+    rate = resend_rate(lambda: now_s)
     assert charged(rate, "acme", 30) == 20
     with pytest.raises(Problem) as refused:
         rate.charge("acme")
@@ -33,9 +33,9 @@ def test_a_tenant_has_a_few_at_once_and_one_a_second_then() -> None:
 
 
 def test_tenants_who_have_all_of_it_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resend_rate, "_ALLOWANCES_MAX", 3)
+    monkeypatch.setattr(tenant_rate, "_ALLOWANCES_MAX", 3)
     now_s = 0.0
-    rate = ResendRate(lambda: now_s)
+    rate = resend_rate(lambda: now_s)
     assert charged(rate, "busy", 30) == 20
     for name in ("a", "b"):
         assert charged(rate, name, 1) == 1

@@ -1,0 +1,96 @@
+"""`hifi channels`: sets up, shows, tests and removes where people are told of trouble."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.control import removal
+from deploy.cli.control.destinations import Settings, read_settings
+from deploy.cli.printing import Form, harmless, out, print_data, print_list, print_one, talk
+from shared.runtime.control_client import ControlClient
+from shared.runtime.setup_error import NoAnswerError
+
+app = typer.Typer(name="channels", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="CHANNEL", help="The channel's name.")]
+
+
+@options.control_command(
+    app,
+    "put",
+    create="Make a channel; refused if there is one of that name.",
+    update="Change some settings of a channel; all others stay.",
+)
+def put(
+    *,
+    name: Name,
+    via: Annotated[
+        Literal["webhook", "slack", "mail"] | None, typer.Option(help="How it goes there.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Of a webhook.")] = None,
+    recipient: Annotated[
+        list[str] | None, typer.Option("--to", help="A mail address; once for each.")
+    ] = None,
+    about: Annotated[
+        list[str] | None, typer.Option(help="failing, held, loss ...; once for each. Else all.")
+    ] = None,
+    settings: Settings = None,
+    form: Form | None,
+    client: ControlClient,
+) -> None:
+    """Make a channel, or set one anew: what is not said is as on its first day, but secrets.
+
+    hifi channels put ops --via mail --to ops@shop.example
+
+    Secrets come from a file, so that they are in no list of processes and no history: the address
+    of a Slack channel as `secret_url`, what signs a webhook as `signing_secrets`.
+
+    hifi channels put ops --via slack --settings slack.json
+    """
+    said = {"via": via, "url": url, "recipients": recipient or None, "about": about or None}
+    body = read_settings(settings) | {each: it for each, it in said.items() if it is not None}
+    print_one(form, client.call("PUT", "channels", name, body=body), name=name)
+
+
+@options.control_command(app, "get", alias="show")
+def show(name: Name, form: Form | None, client: ControlClient) -> None:
+    """Show what a channel is set to, as JSON; of a secret only that there is one."""
+    print_one(form, client.call("GET", "channels", name), name=name)
+
+
+@options.control_command(app, "list")
+def list_channels(*, form: Form | None, client: ControlClient) -> None:
+    """List the channels there are, where they lead, and what they are told of."""
+    channels = client.call("GET", "channels")["channels"]
+    print_list(form, channels, ("channel", "via", "to", "about"), _cells)
+
+
+@options.control_command(app)
+def test(*, name: Name, form: Form | None, client: ControlClient) -> None:
+    """Send a message for a try, and say what came back.
+
+    Exit code 7: the channel did not take it.
+    """
+    told = client.call("POST", "channels", name, "test")
+    if form in {None, "table"}:
+        out.print(f"{harmless(name)}: {harmless(told['says'])}")
+    else:
+        print_data(form, told)
+    if not told["is_taken"]:
+        raise NoAnswerError(f"The channel {name} did not take the message.")
+
+
+@options.control_command(app)
+def delete(*, name: Name, yes: removal.Yes = False, client: ControlClient) -> None:
+    """Remove a channel: nobody is told there any more."""
+    client.call("GET", "channels", name)
+    if not yes:
+        typer.confirm(f"Remove {harmless(name)}?", abort=True, err=True)
+    client.call("DELETE", "channels", name)
+    talk.print(f"{harmless(name)} is removed.")
+
+
+def _cells(shown: dict[str, Any]) -> list[str]:
+    to = ", ".join(shown["recipients"]) or shown["url"] or "an address that is kept sealed"
+    return [shown["name"], shown["via"], harmless(to), ", ".join(shown["about"]) or "all"]

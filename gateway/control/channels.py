@@ -1,0 +1,123 @@
+"""Routes to set up channels, through which a tenant is told of trouble, and to test them."""
+
+from urllib.parse import urlsplit
+
+import structlog
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from gateway.control.destinations import check_target
+from gateway.control.requests import (
+    Admin,
+    ChangingPlane,
+    ControlPlane,
+    JsonObject,
+    PathName,
+    Plane,
+    Reader,
+    When,
+    also,
+    as_json,
+    named,
+    strictly,
+)
+from gateway.control.sealing import sealed_fields, shown
+from shared.config.model import ConfigError
+from shared.config.outside.channel import Channel
+from shared.config.values import is_web_address
+from shared.event.topics import config_key
+from shared.runtime.channels.message import trial_message
+from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
+router = APIRouter()
+
+_PATH = "/v1/channels/{channel}"
+
+
+class ChannelList(BaseModel):
+    channels: list[Channel]
+
+
+class ChannelTest(BaseModel):
+    """What came back when a message was sent for a try."""
+
+    is_taken: bool
+    says: str
+
+
+@router.get("/v1/channels", response_model=ChannelList)
+async def list_channels(caller: Reader, plane: Plane) -> Response:
+    found = sorted(plane.configuration.channels.values(), key=lambda each: each.name)
+    ours = [shown(each) for each in found if caller.sees_channel(each)]
+    return as_json({"channels": ours})
+
+
+@router.get(_PATH, response_model=Channel)
+async def show_channel(channel: PathName, caller: Reader, plane: Plane) -> Response:
+    item = caller.channel(channel, plane.configuration)
+    return as_json(shown(item), item=item)
+
+
+@router.put(
+    _PATH,
+    response_model=Channel,
+    responses={201: {"model": Channel}},
+    openapi_extra=also("target_forbidden", "secrets_off", "secret_changed", "bound_reached"),
+)
+async def put_channel(
+    channel: PathName, caller: Admin, given: JsonObject, *, plane: ChangingPlane, when: When
+) -> Response:
+    caller.check_channels()
+    key = config_key("channel", f"{caller.tenant}/{channel}")
+    await _check_address(plane, given)
+
+    async def edit(before: Channel | None) -> Channel:
+        fields = named(given, name=channel, tenant=caller.tenant)
+        if fields.get("url") is not None:
+            # In place of one that was kept.
+            fields.setdefault("secret_url", None)
+        is_same_way = before is not None and before.via == fields.get("via")
+        kept = before if is_same_way else None
+        sealed = sealed_fields(fields, before=kept, owner=key.decode(), box=plane.box)
+        wanted = strictly(Channel.of(sealed), before)
+        if wanted.via == "mail" and plane.sender.mailer.server is None:
+            raise ConfigError("via", "this Hifi sends no mail: its operator sets HIFI_MAIL_HOST")
+        plane.check_bounds(caller.tenant, {"channels": int(before is None)})
+        return wanted
+
+    before, after = await plane.change(key, edit, by=caller.author, when=when)
+    plane.note("channel.written", channel=after.name, tenant=caller.tenant)
+    return as_json(shown(after), item=after, is_new=before is None)
+
+
+@router.delete(_PATH, status_code=204, response_class=Response)
+async def delete_channel(channel: PathName, caller: Admin, plane: Plane, when: When) -> None:
+    """Tell nobody there any more."""
+    item = caller.channel(channel, plane.configuration)
+    await plane.change(
+        item.config_key,
+        None,
+        by=caller.author,
+        when=when,
+        check=lambda _: caller.channel(channel, plane.configuration),
+    )
+    log.info("channel.removed", channel=channel, tenant=caller.tenant)
+
+
+@router.post(f"{_PATH}/test", response_model=ChannelTest, openapi_extra=also("channel_test_rate"))
+async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Response:
+    """Send a message for a try, and answer what came back."""
+    item = caller.channel(channel, plane.configuration)
+    plane.charge_channel_test(caller.tenant)
+    told = await plane.sender.send(item, trial_message(item), now_ms=now_ms())
+    return as_json({"is_taken": told.is_taken, "says": told.says})
+
+
+async def _check_address(plane: ControlPlane, given: JsonObject) -> None:
+    """Refuse an address that Hifi may not send to; that of a mark was judged before."""
+    for setting in ("url", "secret_url"):
+        if isinstance(url := given.get(setting), str) and is_web_address(url):
+            if urlsplit(url).username is not None:
+                raise ConfigError(setting, "nobody signs in there: leave out user and password")
+            await check_target(plane, setting, url)

@@ -1,0 +1,61 @@
+"""Bounds how often a tenant has something done that goes out to others."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil
+
+from gateway.fleet.quota import Bucket
+from gateway.problems import Problem
+
+# Of tenants who have had it done lately; a full allowance is no news.
+_ALLOWANCES_MAX = 1_000
+
+
+@dataclass(slots=True)
+class TenantRate:
+    """How often each tenant may have something done by this gateway."""
+
+    # What a refusal is called, and says.
+    code: str
+    detail: str
+    per_s: float
+    # What may be done at once by who has done nothing for a while.
+    at_once: float
+    clock_s: Callable[[], float] = time.monotonic
+    _allowances: dict[str, Bucket] = field(default_factory=dict)
+
+    def charge(self, tenant: str) -> None:
+        """Take one; Problem when there is none left."""
+        now_s = self.clock_s()
+        if len(self._allowances) >= _ALLOWANCES_MAX and tenant not in self._allowances:
+            self._forget(now_s)
+        bucket = self._allowances.setdefault(
+            tenant, Bucket(self.per_s, self.per_s, self.at_once, self.at_once, now_s)
+        )
+        bucket.fill(now_s)
+        if bucket.level < 1:
+            wait_s = ceil((1 - bucket.level) / self.per_s)
+            raise Problem(self.code, self.detail, headers=((b"retry-after", b"%d" % wait_s),))
+        bucket.level -= 1
+
+    def _forget(self, now_s: float) -> None:
+        for tenant, bucket in list(self._allowances.items()):
+            bucket.fill(now_s)
+            if bucket.level >= bucket.level_max:
+                del self._allowances[tenant]
+
+
+def resend_rate(clock_s: Callable[[], float] = time.monotonic) -> TenantRate:
+    """One a second, and as many at once as somebody clicks: more is a re-drive or a replay."""
+    detail = (
+        "A tenant may have one event sent again in a second; many go with"
+        " dead-letters:redrive, or a replay."
+    )
+    return TenantRate("resend_rate", detail, per_s=1.0, at_once=20.0, clock_s=clock_s)
+
+
+def channel_test_rate() -> TenantRate:
+    """As somebody tries while setting one up: it goes to whom nobody has asked."""
+    detail = "A tenant may test its channels ten times in an hour."
+    return TenantRate("channel_test_rate", detail, per_s=10 / 3_600, at_once=10.0)

@@ -1,0 +1,38 @@
+"""The page of channels: where people are told of trouble, and the ways to make and change them."""
+
+from observe.console.page_request import PageRequest
+from observe.console.pages.channels.channel_changes import CHANNELS, NEW, channel_links, to
+from observe.console.parts.layout import Page, still_page
+from observe.console.parts.markup import NOTHING, Child, tag
+from observe.console.parts.pieces import code, done_note, nothing_yet, table
+from shared.config.access import DEFAULT_TENANT
+
+_DONE = {"set": "The channel is set.", "removed": "The channel is removed."}
+
+
+async def channels_page(asked: PageRequest) -> Page:
+    is_operators = asked.viewer.tenant in {None, DEFAULT_TENANT}
+    whose = "all destinations, and that nobody checks for losses" if is_operators else "yours"
+    rows: list[list[Child]] = [
+        [
+            code(each.name),
+            each.via,
+            to(each),
+            ", ".join(sorted(it.value for it in each.about)) or "all",
+            channel_links(asked, each),
+        ]
+        for each in asked.channels
+    ]
+    heads = ("Channel", "Via", "To", "About", "Change")
+    return still_page(
+        "Channels",
+        CHANNELS,
+        "channels",
+        tag("h1", "Channels"),
+        tag("p", f"Where people are told of trouble: of {whose}.", class_="lead"),
+        done_note(_DONE.get(asked.field("done"), "")),
+        tag("p", tag("a", "New channel …", href=NEW)) if asked.viewer.may_change else NOTHING,
+        table(heads, rows, caption="Channels, by name")
+        if rows
+        else nothing_yet("No channel yet: nobody is told. hifi channels put NAME makes one."),
+    )

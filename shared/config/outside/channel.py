@@ -1,0 +1,114 @@
+"""What a channel can be set to: where people are told of trouble, and of which.
+
+Secrets are in it as sealed text only, see shared/config/credentials.py.
+"""
+
+import re
+from enum import Enum
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, PlainSerializer, model_validator
+from pydantic.dataclasses import dataclass
+
+from shared.config.access import DEFAULT_TENANT
+from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.values import Name, Sealed, WebAddress, check
+from shared.event.topics import config_key
+
+Via: TypeAlias = Literal["webhook", "slack", "mail"]
+
+# Two, so that a new signing secret can replace one that receivers still check with.
+_SIGNING_SECRETS_MAX = 2
+# People who are called; for more there are lists at their mail server.
+RECIPIENTS_MAX = 10
+# Of a path (RFC 5321, 4.5.3.1.3), and of what stands before the @.
+_ADDRESS_CHARS_MAX, _LOCAL_CHARS_MAX = 254, 64
+# Without quotes, comments and names: nothing that could begin another header or recipient.
+_MAILBOX = re.compile(
+    r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+    r"@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+)
+
+
+class Concern(Enum):
+    """What a notice may be about; a channel may ask for some of them only."""
+
+    FAILING = "failing"
+    HELD = "held"
+    SOON_DISABLED = "soon_disabled"
+    LOSS = "loss"
+    LAG = "lag"
+    # The operator's matter alone.
+    NO_AUDIT = "no_audit"
+
+
+def is_mailbox(text: str) -> bool:
+    """Whether it is an address such as ops@shop.example, and nothing besides."""
+    is_short = len(text) <= _ADDRESS_CHARS_MAX and text.find("@") <= _LOCAL_CHARS_MAX
+    return is_short and _MAILBOX.fullmatch(text) is not None
+
+
+_Mailbox: TypeAlias = Annotated[
+    str, check(is_mailbox, "{!r} is no mail address such as ops@shop.example")
+]
+_Concerns: TypeAlias = Annotated[
+    frozenset[Concern],
+    PlainSerializer(lambda about: sorted(each.value for each in about), return_type=list[str]),
+]
+
+
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class Channel(ConfigObject):
+    """Where a tenant is told of trouble with its destinations; the operator is told of all."""
+
+    name: Name
+    via: Via
+    # One of the default tenant is the operator's.
+    tenant: Name = DEFAULT_TENANT
+    # Of a webhook.
+    url: WebAddress | None = None
+    # For an address that nobody may see: who knows that of a Slack channel may post there.
+    secret_url: Sealed | None = None
+    # Signs what goes to a webhook.
+    signing_secrets: Annotated[tuple[Sealed, ...], Field(max_length=_SIGNING_SECRETS_MAX)] = ()
+    # Of mail.
+    recipients: Annotated[tuple[_Mailbox, ...], Field(max_length=RECIPIENTS_MAX)] = ()
+    # Empty: of everything.
+    about: _Concerns = frozenset()
+
+    @model_validator(mode="after")
+    def _check_way(self) -> "Channel":
+        is_mail = self.via == "mail"
+        if is_mail != bool(self.recipients):
+            wrong = "a mail channel has some" if is_mail else f"a {self.via} channel has none"
+            raise ConfigError("recipients", wrong)
+        addresses = [each for each in (self.url, self.secret_url) if each is not None]
+        if is_mail and addresses:
+            raise ConfigError("url", "a mail channel has recipients, and no address")
+        if self.via == "slack" and (self.url is not None or not addresses):
+            wrong = "a slack channel has its address here, where it is sealed, and no url"
+            raise ConfigError("secret_url", wrong)
+        if self.via == "webhook" and len(addresses) != 1:
+            raise ConfigError("url", "a webhook has either a url or a secret_url")
+        if self.via != "webhook" and self.signing_secrets:
+            raise ConfigError("signing_secrets", "only what goes to a webhook is signed")
+        return self
+
+    def is_told(self, concern: Concern, tenant: str) -> bool:
+        """Whether it is told of such a thing of this tenant; one of no tenant is the operator's."""
+        is_ours = self.tenant in {DEFAULT_TENANT, tenant}
+        return is_ours and (not self.about or concern in self.about)
+
+    @property
+    def id(self) -> str:
+        """Of all channels: each tenant names its own."""
+        return f"{self.tenant}/{self.name}"
+
+    @property
+    def owner(self) -> str:
+        """For whom its secrets are sealed."""
+        return self.config_key.decode()
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("channel", self.id)

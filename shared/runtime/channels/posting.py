@@ -1,0 +1,99 @@
+"""Posts a message to an address: where it may go is judged as for destinations, in bounded time.
+
+The connection goes to an address that was judged, so that no second look-up answers otherwise. No
+redirect is followed, and of the answer only the status is read.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import printable
+from urllib.parse import quote, urlsplit
+
+from shared.config.addresses import host_class, may_send, read_host
+from shared.config.signing import signatures
+from shared.runtime.certificates import client_context
+from shared.runtime.channels.message import Message
+from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError, ascii_host
+
+_WITHIN_S = 10.0
+_PORTS = {"http": 80, "https": 443}
+_OK = range(200, 300)
+_STATUS_LINE_BYTES_MAX = 4_096
+
+
+class PostError(Exception):
+    """A message was not taken; the text says why, without its address."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPoster:
+    """Posts messages to wherever they may go."""
+
+    resolver: Resolver
+    allow_private: bool
+
+    async def post(self, url: str, message: Message, keys: Sequence[bytes], *, now_ms: int) -> str:
+        """What was answered, if it was taken; PostError otherwise."""
+        headers = [("content-type", "application/json"), ("user-agent", "hifi-notices")]
+        if keys:
+            timestamp_s = str(now_ms // 1000)
+            signed = signatures(
+                keys, message_id=message.id, timestamp_s=timestamp_s, body=message.body
+            )
+            headers += [("webhook-timestamp", timestamp_s), ("webhook-signature", signed)]
+        headers.append(("webhook-id", message.id))
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                status = await self._exchange(url, headers, message.body)
+        except TimeoutError:
+            raise PostError(f"no answer in {_WITHIN_S:g} s") from None
+        except PermissionError:
+            raise PostError("nothing is sent to such an address") from None
+        except (NoSuchHostError, ResolverDownError):
+            raise PostError("its name has no address") from None
+        except (
+            OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
+        ) as error:  # fmt: skip
+            raise PostError(f"the connection failed ({type(error).__name__})") from None
+        if status not in _OK:
+            raise PostError(f"it answered {status}")
+        return f"it answered {status}"
+
+    async def _exchange(self, url: str, headers: list[tuple[str, str]], body: bytes) -> int:
+        parts = urlsplit(url)
+        host = read_host(ascii_host(parts.hostname or ""))
+        port = parts.port or _PORTS[parts.scheme]
+        until_s = asyncio.get_running_loop().time() + _WITHIN_S
+        addresses = await self.resolver(host, until_s) if isinstance(host, str) else [host]
+        is_allowed = may_send(addresses, allows_private=self.allow_private)
+        if host_class(host) == "never" or not is_allowed:
+            raise PermissionError
+        shown = f"[{host}]" if ":" in str(host) else str(host)
+        target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), printable)
+        head = [
+            f"POST {target} HTTP/1.1",
+            f"host: {shown}" if port == _PORTS[parts.scheme] else f"host: {shown}:{port}",
+            *(f"{name}: {value}" for name, value in headers),
+            f"content-length: {len(body)}",
+            "connection: close",
+        ]
+        is_tls = parts.scheme == "https"
+        reader, writer = await asyncio.open_connection(
+            str(addresses[0]),
+            port,
+            limit=_STATUS_LINE_BYTES_MAX,
+            ssl=client_context() if is_tls else None,
+            server_hostname=str(host) if is_tls else None,
+        )
+        try:
+            writer.write("\r\n".join([*head, "", ""]).encode("ascii") + body)
+            await writer.drain()
+            line = await reader.readuntil(b"\n")
+            version, status, *_ = line.split(maxsplit=2)
+            if not version.startswith(b"HTTP/1."):
+                raise ValueError("no HTTP")
+            return int(status)
+        finally:
+            # Whatever else it would say: a peer that does not close is not waited for.
+            writer.transport.abort()

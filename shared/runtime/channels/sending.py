@@ -1,0 +1,48 @@
+"""Sends a message to a channel, whichever way it goes, and says what came back."""
+
+from dataclasses import dataclass
+
+from shared.config.outside.channel import Channel
+from shared.config.signing import signing_key
+from shared.runtime.channels.mail import Mailer, MailError
+from shared.runtime.channels.message import Message
+from shared.runtime.channels.posting import ChannelPoster, PostError
+from shared.runtime.secret_box import SecretBox, SecretUnavailableError
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelAnswer:
+    """What became of a message."""
+
+    is_taken: bool
+    # What was answered, or why it was not taken: no address, and no secret.
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSender:
+    """Sends to channels; nothing that goes wrong with one is an error."""
+
+    poster: ChannelPoster
+    mailer: Mailer
+    box: SecretBox
+
+    async def send(self, channel: Channel, message: Message, *, now_ms: int) -> ChannelAnswer:
+        """In bounded time."""
+        try:
+            if channel.via == "mail":
+                says = await self.mailer.send(
+                    message, channel.recipients, tenant=channel.tenant, now_ms=now_ms
+                )
+            else:
+                keys = [signing_key(self._open(channel, it)) for it in channel.signing_secrets]
+                url = channel.url or self._open(channel, channel.secret_url or "")
+                says = await self.poster.post(url, message, keys, now_ms=now_ms)
+        except (MailError, PostError) as error:
+            return ChannelAnswer(is_taken=False, says=str(error))
+        except SecretUnavailableError as error:
+            return ChannelAnswer(is_taken=False, says=f"its secret cannot be opened: {error}")
+        return ChannelAnswer(is_taken=True, says=says)
+
+    def _open(self, channel: Channel, sealed: str) -> str:
+        return self.box.unseal(sealed, owner=channel.owner)
