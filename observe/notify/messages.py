@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from observe.notify.channel_memory import Due, OpenNotice
@@ -14,6 +14,8 @@ from shared.runtime.channels.message import Message
 
 # A message is read by people: so many are named, and the rest is counted.
 NAMED_MAX = 20
+# What Slack shows of a text without folding it, or worse: https://docs.slack.dev says 4,000.
+SLACK_CHARS_MAX = 4_000
 _SAYS_CHARS_MAX = 400
 # What would be markup to Slack.
 _SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -46,11 +48,14 @@ def message_of(channel: Channel, links: Links, due: Due) -> Message:
         case "webhook":
             body = json.dumps(_fields(title, links, due), ensure_ascii=False)
         case "slack":
-            lines = [f"*{title}*", *_lines(due, links, is_slack=True)]
+            # Room for how many more there are.
+            left = SLACK_CHARS_MAX - 50
+            lines = _lines(f"*{title}*", due, links, is_slack=True, chars_max=left)
             body = json.dumps({"text": "\n".join(lines)})
         case "mail":
-            body = "\n\n".join([title, *_lines(due, links, is_slack=False)]) + "\n"
-    return Message(f"ntf_{digest[:24]}", title, body.encode())
+            body = "\n\n".join(_lines(title, due, links, is_slack=False)) + "\n"
+    # Half a character pair of a destination's is no UTF-8.
+    return Message(f"ntf_{digest[:24]}", title, body.encode(errors="replace"))
 
 
 def _title(due: Due) -> str:
@@ -88,21 +93,38 @@ def _notice_fields(standing: OpenNotice, links: Links) -> dict[str, Any]:
     }
 
 
-def _lines(due: Due, links: Links, *, is_slack: bool) -> Iterator[str]:
+def _lines(
+    title: str, due: Due, links: Links, *, is_slack: bool, chars_max: float = inf
+) -> list[str]:
+    """As many as there is room for, and how many more there are."""
+    lines, chars = [title], len(title)
+    named = [_begun_line(it, links, is_slack=is_slack) for it in due.begun[:NAMED_MAX]]
+    named += [_over_line(it, is_slack=is_slack) for it in due.over[:NAMED_MAX]]
+    for line in named:
+        chars += len(line) + 1
+        if chars > chars_max:
+            break
+        lines.append(line)
+    if hidden := len(due.begun) + len(due.over) - len(lines) + 1:
+        lines.append(f"and {hidden:,} more")
+    return lines
+
+
+def _begun_line(standing: OpenNotice, links: Links, *, is_slack: bool) -> str:
+    notice, tell = standing.notice, _told_slack if is_slack else _told
+    leads = " · ".join(
+        f"<{url}|{word}>" if is_slack and url.startswith("http") else f"{word}: {url}"
+        for word, url in links.of(notice).items()
+        if url
+    )
+    waiting = f", {notice.waiting:,} wait" if notice.waiting else ""
+    since = f"(since {_at(standing)}{waiting})"
+    return f"• {tell(_name(standing))}: {tell(notice.says)} {since} {leads}"
+
+
+def _over_line(standing: OpenNotice, *, is_slack: bool) -> str:
     tell = _told_slack if is_slack else _told
-    begun, over = due.begun[:NAMED_MAX], due.over[:NAMED_MAX]
-    for it in begun:
-        leads = " · ".join(
-            f"<{url}|{word}>" if is_slack and url.startswith("http") else f"{word}: {url}"
-            for word, url in links.of(it.notice).items()
-            if url
-        )
-        waiting = f", {it.notice.waiting:,} wait" if it.notice.waiting else ""
-        yield f"• {tell(_name(it))}: {tell(it.notice.says)} (since {_at(it)}{waiting}) {leads}"
-    for it in over:
-        yield f"Over: {tell(_name(it))}, {tell(it.notice.says)}"
-    if hidden := len(due.begun) - len(begun) + len(due.over) - len(over):
-        yield f"and {hidden:,} more"
+    return f"Over: {tell(_name(standing))}, {tell(standing.notice.says)}"
 
 
 def _told(text: str) -> str:

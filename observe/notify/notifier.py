@@ -21,7 +21,7 @@ from shared.config.configuration import Configuration
 from shared.config.outside.channel import Channel
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import Overview
-from shared.runtime.channels.sending import ChannelSender
+from shared.runtime.channels.sending import ChannelAnswer, ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.files.whole_file import write_whole
 
@@ -31,6 +31,8 @@ FILE = "notices.json"
 _LOOK_S = 5.0
 # A channel gets one message in so long, however much is due.
 PAUSE_S = 60.0
+# So many are sent to at once: with each a connection is open, and whoever hangs lets go in seconds.
+_AT_ONCE_MAX = 256
 # After a channel has not taken one: longer each time.
 _AGAIN_S_MIN, _AGAIN_S_MAX = 5.0, 600.0
 
@@ -75,6 +77,7 @@ class Notifier:
         self._kept: dict[str, ChannelMemory] = {}
         # Since it was written last.
         self._is_changed = False
+        self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
 
     async def run(self) -> None:
         self._kept = await asyncio.to_thread(self._read)
@@ -135,8 +138,8 @@ class Notifier:
 
     async def _send(self, line: _ChannelLine, due: Due) -> None:
         channel = line.channel
-        message = message_of(channel, self._links, due)
-        told = await self._sender.send(channel, message, now_ms=now_ms())
+        async with self._turns:
+            told = await self._answer(channel, due)
         now_s = asyncio.get_running_loop().time()
         named = {"tenant": channel.tenant, "channel": channel.name}
         if not told.is_taken:
@@ -148,6 +151,15 @@ class Notifier:
         line.memory.was_told(due)
         self._is_changed = True
         log.info("notices.sent", **named, begun=len(due.begun), over=len(due.over))
+
+    async def _answer(self, channel: Channel, due: Due) -> ChannelAnswer:
+        """What a channel says; a mistake of ours with one keeps nothing from the others."""
+        try:
+            message = message_of(channel, self._links, due)
+            return await self._sender.send(channel, message, now_ms=now_ms())
+        except Exception as error:
+            log.exception("notices.mistake", tenant=channel.tenant, channel=channel.name)
+            return ChannelAnswer(is_taken=False, says=f"a mistake of Hifi's ({error!r})")
 
     def _read(self) -> dict[str, ChannelMemory]:
         try:

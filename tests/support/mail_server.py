@@ -36,6 +36,8 @@ class MailBox:
     refused: set[str] = field(default_factory=set)
     # Before it answers to a sender.
     delay_s: float = 0.0
+    # Before it answers to such a recipient.
+    slow_to: dict[str, float] = field(default_factory=dict)
     logins: list[tuple[bytes, bytes]] = field(default_factory=list)
     port: int = 0
 
@@ -56,6 +58,7 @@ class MailBox:
         self, server: Any, session: Any, envelope: Any, address: str, options: list[str]
     ) -> str:
         del server, session, options
+        await asyncio.sleep(self.slow_to.get(address, 0.0))
         if address in self.refused:
             return "550 nobody of that name on mail-7.internal"
         envelope.rcpt_tos.append(address)

@@ -16,14 +16,16 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from typing import Literal
+from weakref import WeakValueDictionary
 
 from shared.event.times import DAY_MS
 from shared.runtime.channels.message import Message
 
 # The whole exchange, from connect to the last answer.
 WITHIN_S = 20.0
-# So many mails are under way at once; whoever has one waits for nobody but other mail.
-_THREADS = 4
+# So many mails are under way at once, and one of them of a tenant: whoever names addresses that the
+# server is slow with waits alone.
+_THREADS = 8
 
 
 class MailError(Exception):
@@ -98,6 +100,8 @@ class Mailer:
         self.server, self._allowance = server, allowance
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mail")
         self._turns = asyncio.Semaphore(_THREADS)
+        # Of those who wait for one now.
+        self._turns_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def send(self, message: Message, to: Sequence[str], *, tenant: str, now_ms: int) -> str:
         """What the server has said to it; MailError if it goes to nobody."""
@@ -107,7 +111,8 @@ class Mailer:
             raise MailError("the tenant has sent as many mails today as it may")
         is_sent = False
         try:
-            async with self._turns:
+            turn = self._turns_of.setdefault(tenant, asyncio.Lock())
+            async with turn, self._turns:
                 refused = await self._exchange(self.server, message, to, now_ms)
             is_sent = True
         finally:
@@ -144,7 +149,8 @@ class Mailer:
 
 
 def _mail(server: MailServer, message: Message, to: Sequence[str], now_ms: int) -> EmailMessage:
-    mail = EmailMessage(policy=SMTP)
+    # Every server takes ASCII.
+    mail = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
     mail["From"], mail["To"] = server.sender, ", ".join(to)
     mail["Subject"] = message.title
     mail["Date"] = format_datetime(datetime.fromtimestamp(now_ms / 1000, UTC))

@@ -5,18 +5,22 @@ redirect is followed, and of the answer only the status is read.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import printable
 from urllib.parse import quote, urlsplit
 
-from shared.config.addresses import host_class, may_send, read_host
+from shared.config.addresses import Address, host_class, may_send, read_host
 from shared.config.signing import signatures
 from shared.runtime.certificates import client_context
 from shared.runtime.channels.message import Message
 from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError, ascii_host
 
 _WITHIN_S = 10.0
+# So many addresses of a name are tried, and each but the last for so long: one of them may be away.
+_ADDRESSES_MAX = 3
+_CONNECT_WITHIN_S = 2.0
 _PORTS = {"http": 80, "https": 443}
 _OK = range(200, 300)
 _STATUS_LINE_BYTES_MAX = 4_096
@@ -78,14 +82,8 @@ class ChannelPoster:
             f"content-length: {len(body)}",
             "connection: close",
         ]
-        is_tls = parts.scheme == "https"
-        reader, writer = await asyncio.open_connection(
-            str(addresses[0]),
-            port,
-            limit=_STATUS_LINE_BYTES_MAX,
-            ssl=client_context() if is_tls else None,
-            server_hostname=str(host) if is_tls else None,
-        )
+        tls_name = str(host) if parts.scheme == "https" else None
+        reader, writer = await _connect(addresses[:_ADDRESSES_MAX], port, tls_name)
         try:
             writer.write("\r\n".join([*head, "", ""]).encode("ascii") + body)
             await writer.drain()
@@ -97,3 +95,27 @@ class ChannelPoster:
         finally:
             # Whatever else it would say: a peer that does not close is not waited for.
             writer.transport.abort()
+
+
+async def _connect(
+    addresses: Sequence[Address], port: int, tls_name: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To the first that answers."""
+    *others, last = addresses
+    for address in others:
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(_CONNECT_WITHIN_S):
+                return await _connect_to(address, port, tls_name)
+    return await _connect_to(last, port, tls_name)
+
+
+async def _connect_to(
+    address: Address, port: int, tls_name: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(
+        str(address),
+        port,
+        limit=_STATUS_LINE_BYTES_MAX,
+        ssl=client_context() if tls_name else None,
+        server_hostname=tls_name,
+    )

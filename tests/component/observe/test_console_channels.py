@@ -82,6 +82,7 @@ def test_a_channel_is_made_changed_tested_and_removed_by_forms(
     with scripted() as good, scripted(always(404)) as gone:
         made = make(admin, "ops", via="webhook", url=good.url, loss="yes")
         assert "The channel is set." in made.text, made.text
+        assert "hifi channels create NAME --via WAY" in admin.get("/channels/new").text
         channel = channels_of(locked_console)["shop/ops"]
         assert (channel.url, [*channel.about]) == (good.url, [Concern.LOSS])
         again = make(admin, "ops", via="webhook", url=good.url)
@@ -157,15 +158,40 @@ def test_a_stranger_and_who_may_only_look_change_nothing(
     make(admin, "ops", via="webhook", url="https://1.1.1.1/in")
     theirs, their_text = make_key("bank-root", "admin", tenant="bank")
     reader, reader_text = make_key("looks", "read", tenant="shop")
-    configure(locked_console, theirs)
-    configure(locked_console, reader)
+    some, some_text = make_key("some", "admin", tenant="shop", streams=("orders",))
+    configure(locked_console, theirs, reader, some)
     with httpx.Client(base_url=locked_console.url) as bank:
         sign_in(bank, their_text)
         assert "ops" not in bank.get("/channels").text
+        given = {"csrf": csrf_of(bank.get("/channels").text), "channel": "ops", "via": "mail"}
         for what in ("settings", "test", "remove"):
             assert bank.get(f"/channels/{what}?channel=ops").status_code == 404
+            assert bank.post(f"/channels/{what}", data=given).status_code == 404
     with httpx.Client(base_url=locked_console.url) as looks:
         sign_in(looks, reader_text)
         assert "https://1.1.1.1/in" in looks.get("/channels").text
         assert "New channel" not in looks.get("/channels").text
-        assert looks.get("/channels/test?channel=ops").status_code == 403
+        given = {"csrf": csrf_of(looks.get("/channels").text), "channel": "ops", "via": "mail"}
+        for what in ("new", "settings", "test", "remove"):
+            assert looks.get(f"/channels/{what}?channel=ops").status_code == 403
+            assert looks.post(f"/channels/{what}", data=given).status_code == 403
+    with httpx.Client(base_url=locked_console.url) as limited:
+        sign_in(limited, some_text)
+        page = limited.get("/channels").text
+        assert "a key that is for some sees none" in page
+        assert "New channel" not in page
+        assert limited.get("/channels/test?channel=ops").status_code == 404
+    assert channels_of(locked_console).keys() == {"shop/ops"}
+
+
+def test_many_are_shown_in_pages(locked_console: RunningConsole, admin: httpx.Client) -> None:
+    known = locked_console.config.configuration
+    for at in range(250):
+        each = Channel(f"c-{at:03}", "webhook", tenant="shop", url="https://1.1.1.1/in")
+        known = known.apply(each.config_key, each.to_json())
+    locked_console.config.configuration = known
+    page = admin.get("/channels").text
+    assert "c-099" in page
+    assert "c-100" not in page
+    assert "c-249" in admin.get("/channels?page=3").text
+    assert "page=2" in page

@@ -176,15 +176,16 @@ def test_a_thousand_are_one_message_whose_id_follows_from_them() -> None:
     told.look([*map(a_notice, range(1_000))], (), now_ms=NOW_MS)
     due = told.due(now_ms=NOW_MS)
     links = Links(console="https://hifi.example")
-    for channel in (OPS, SHOP, MAIL):
+    # In Slack there is room for fewer.
+    for channel, count in ((OPS, 18), (SHOP, NAMED_MAX), (MAIL, NAMED_MAX)):
         message = message_of(channel, links, due)
         assert message.title == "Hifi: 1,000 things need a look"
         assert b"1,000 things need a look" in message.body
-        assert message.body.count(b"https://hifi.example/streams/orders/crm-") == NAMED_MAX
-        assert message.body.count(b"/runbooks/HifiDestinationFailing") == NAMED_MAX
+        assert message.body.count(b"https://hifi.example/streams/orders/crm-") == count
+        assert message.body.count(b"/runbooks/HifiDestinationFailing") == count
         # Nobody in Slack is called by what a destination answers.
         assert (b"<!channel>" in message.body) is (channel is not OPS)
-        assert (b"and 980 more" in message.body) is (channel is not SHOP)
+        assert (b"and %d more" % (1_000 - count) in message.body) is (channel is not SHOP)
         assert message.id == message_of(channel, links, told.due(now_ms=NOW_MS)).id
     # Of another tenant one may have the same name.
     theirs = replace(SHOP, tenant="bank")
@@ -204,6 +205,13 @@ def test_what_a_destination_answers_stays_in_its_line_of_a_mail() -> None:
             " 7 wait) runbook: docs/runbooks/HifiDestinationFailing.md"
         )
     ]
+
+
+def test_half_a_character_of_a_destinations_keeps_nobody_from_the_rest() -> None:
+    told = ChannelMemory()
+    told.look([replace(a_notice(), says="FAILING: \ud83d")], (), now_ms=NOW_MS)
+    for channel in (OPS, SHOP, MAIL):
+        assert b"FAILING: " in message_of(channel, Links(), told.due(now_ms=NOW_MS)).body
 
 
 def test_of_what_it_cannot_be_told_is_known() -> None:

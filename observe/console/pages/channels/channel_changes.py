@@ -36,10 +36,15 @@ _ABOUT = {
 
 def channel_links(asked: PageRequest, channel: Channel) -> Child:
     """What may be done with a channel."""
-    if not asked.viewer.may_change:
+    if not may_change(asked):
         return ""
     links = [("Change …", SETTINGS), ("Test …", TEST), ("Remove …", REMOVE)]
     return ways((says, f"{path}?channel={channel.name}") for says, path in links)
+
+
+def may_change(asked: PageRequest) -> bool:
+    """As the gateway has it: a channel hears of all streams."""
+    return asked.viewer.may_change and not asked.viewer.streams
 
 
 def to(channel: Channel) -> Child:
@@ -206,7 +211,11 @@ def _form(asked: PageRequest, channel: Channel | None, version: str, typed: Any)
         content=content,
         yes="Make it" if channel is None else "Change it",
         back=CHANNELS,
-        command=f"hifi channels put {'NAME' if channel is None else channel.name} --via WAY",
+        command=(
+            "hifi channels create NAME --via WAY"
+            if channel is None
+            else f"hifi channels put {channel.name} --via {channel.via}"
+        ),
         hidden=hidden,
     )
 

@@ -1,18 +1,27 @@
 """The page of channels: where people are told of trouble, and the ways to make and change them."""
 
 from observe.console.page_request import PageRequest
-from observe.console.pages.channels.channel_changes import CHANNELS, NEW, channel_links, to
+from observe.console.pages.channels.channel_changes import (
+    CHANNELS,
+    NEW,
+    channel_links,
+    may_change,
+    to,
+)
 from observe.console.parts.layout import Page, still_page
 from observe.console.parts.markup import NOTHING, Child, tag
 from observe.console.parts.pieces import code, done_note, nothing_yet, table
+from observe.console.parts.search_list import ListQuery, SearchList
 from shared.config.access import DEFAULT_TENANT
 
 _DONE = {"set": "The channel is set.", "removed": "The channel is removed."}
 
 
 async def channels_page(asked: PageRequest) -> Page:
-    is_operators = asked.viewer.tenant in {None, DEFAULT_TENANT}
-    whose = "all destinations, and that nobody checks for losses" if is_operators else "yours"
+    heard = "your tenant's destinations"
+    if asked.viewer.tenant in {None, DEFAULT_TENANT}:
+        heard = "all destinations, and that nobody checks for losses"
+    listed = SearchList(CHANNELS, "channel", {}, ListQuery.of(asked.fields, {}), asked.channels)
     rows: list[list[Child]] = [
         [
             code(each.name),
@@ -21,18 +30,20 @@ async def channels_page(asked: PageRequest) -> Page:
             ", ".join(sorted(it.value for it in each.about)) or "all",
             channel_links(asked, each),
         ]
-        for each in asked.channels
+        for each in listed.shown
     ]
+    none = "No channel yet: nobody is told. hifi channels create NAME makes one."
+    if asked.viewer.streams:
+        none = "A channel hears of all streams: a key that is for some sees none."
     heads = ("Channel", "Via", "To", "About", "Change")
     return still_page(
         "Channels",
         CHANNELS,
         "channels",
         tag("h1", "Channels"),
-        tag("p", f"Where people are told of trouble: of {whose}.", class_="lead"),
+        tag("p", f"Where people are told of trouble: of {heard}.", class_="lead"),
         done_note(_DONE.get(asked.field("done"), "")),
-        tag("p", tag("a", "New channel …", href=NEW)) if asked.viewer.may_change else NOTHING,
-        table(heads, rows, caption="Channels, by name")
-        if rows
-        else nothing_yet("No channel yet: nobody is told. hifi channels put NAME makes one."),
+        tag("p", tag("a", "New channel …", href=NEW)) if may_change(asked) else NOTHING,
+        table(heads, rows, caption="Channels, by name") if rows else nothing_yet(none),
+        listed.more,
     )
