@@ -16,6 +16,7 @@ from gateway.problems import Problem, bad_credential
 from gateway.settings import Settings
 from shared.config.access import (
     DEFAULT_TENANT,
+    LINK_PREFIX,
     SCOPES,
     ApiKey,
     Scope,
@@ -29,6 +30,7 @@ from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.event.topics import is_name
 from shared.runtime.hosts import FORWARDED, is_ours, may_post
+from shared.runtime.tokens.links import LinkError, read_link
 
 AnyStream = TypeVar("AnyStream", bound=Stream | RemovedStream)
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="hifi"'),)
@@ -215,10 +217,12 @@ class Callers:
         self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
     ) -> Caller:
         """Who sent the headers; Problem when we do not know or believe them."""
+        authorization = headers.get(b"authorization")
         if not self.is_on:
             self._check_open(headers)
-            return EVERYBODY
-        authorization = headers.get(b"authorization")
+            # A link shows what it says, also where nobody is asked for a key.
+            if authorization is None or LINK_PREFIX not in authorization:
+                return EVERYBODY
         if authorization is None:
             certificate = state.get("peer_certificate")
             if certificate:
@@ -258,8 +262,10 @@ class Callers:
         return self._tokens is None and (ends_ms is None or now_ms < ends_ms)
 
     def of_key(self, text: str, *, now_ms: int) -> Caller:
-        """Whose key it is."""
+        """Whose key it is, or who has opened a link."""
         keys = self._config.configuration.keys
+        if text.startswith(LINK_PREFIX):
+            return _of_link(text, keys, now_ms=now_ms)
         if self._known[0] is not keys:
             self._known = keys, {}
         # Not the text itself, which nobody keeps.
@@ -337,6 +343,21 @@ class Callers:
                 "Pages of other origins may not act through a gateway that asks nobody for a key:"
                 " make a browser key with this origin.",
             )
+
+
+def _of_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> Caller:
+    try:
+        link = read_link(text, keys, now_ms=now_ms)
+    except LinkError as error:
+        raise bad_credential(str(error)) from error
+    return Caller(
+        tenant=link.tenant,
+        scopes=frozenset({"read"}),
+        streams=link.streams,
+        expires_at_ms=link.expires_at_ms,
+        kind="key",
+        name=link.key,
+    )
 
 
 def _of_certificate(certificate: Mapping[str, Any]) -> Caller:

@@ -131,7 +131,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "keys": (
             "deploy.cli.control.keys:app",
-            "API keys: create, list, get, rotate, revoke, new-operator-key.",
+            "API keys: create, list, get, rotate, revoke, link, new-operator-key.",
         ),
         "secrets": (
             "deploy.cli.control.secrets:app",

@@ -1,15 +1,18 @@
-"""Routes to make and show API keys, and to set what a tenant may use.
+"""Routes to make and show API keys and links, and to set what a tenant may use.
 
 A key's hashes stay inside: what is shown of its texts is how many are good.
 """
 
+import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import structlog
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from pydantic import TypeAdapter
 
 from gateway.callers import Caller
 from gateway.changes.record import Author
@@ -35,17 +38,25 @@ from gateway.problems import Problem
 from shared.config.access import (
     DEFAULT_TENANT,
     ENTROPY_BYTES,
+    LINK_LASTS_MS_MAX,
     ApiKey,
     KeyKind,
+    Secret,
     Tenant,
+    ViewLink,
     new_text,
+    read_text,
     secret_from,
 )
 from shared.config.model import ConfigError
+from shared.event.times import HOUR_MS
 from shared.event.topics import config_key
+from shared.runtime.clock import now_ms
+from shared.runtime.tokens.links import LINK_CHARS_MAX, link_key_of, write_link
 
 log = structlog.get_logger()
 router = APIRouter()
+_LINK = TypeAdapter(ViewLink)
 
 _LIMITS = (
     *("body_bytes_max", "decompressed_bytes_max", "ratio_max", "events_max", "event_bytes_max"),
@@ -97,7 +108,6 @@ async def put_key(
     # Whatever else it may be is refused below, where the key is built.
     is_browser = given.get("kind") == "browser"
     text = _new_text("browser" if is_browser else "secret", key)
-    secret = secret_from(text, signs=given.get("must_sign") is True)
 
     def check_new(known: ApiKey | None) -> None:
         if known is not None:
@@ -108,8 +118,9 @@ async def put_key(
     async def edit(_: ApiKey | None) -> ApiKey:
         if "secrets" in given:
             raise ConfigError("secrets", "they are made here")
-        secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
-        item = strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
+        unread = [{"hash": secret_from(text, signs=False).hash}]
+        item = strictly(ApiKey.of({**named(given, id=key), "secrets": unread}), None)
+        item = replace(item, secrets=(_secret_of(item, text),))
         caller.check_grant(item)
         plane.check_bounds(item.tenant, {"keys": 1})
         return item
@@ -126,7 +137,7 @@ async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     async def edit(before: ApiKey) -> ApiKey:
         # Its new text is shown to the caller.
         caller.check_grant(before)
-        return before.with_new(secret_from(text, signs=before.must_sign))
+        return before.with_new(_secret_of(before, text))
 
     return await _store(plane, key, edit, when, by=caller.author, check=check, text=text)
 
@@ -147,6 +158,58 @@ async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     check = partial(_checked, caller=caller)
     await plane.change(config_key("key", key), None, by=caller.author, when=when, check=check)
     log.info("key.removed", key=key, tenant=caller.tenant)
+
+
+@router.post("/v1/links", status_code=201, response_model=dict[str, Any])
+async def make_link(request: Request, caller: Admin, given: JsonObject, plane: Plane) -> Response:
+    """Make a link that shows the console as a reader sees it: `path` there. Nothing is stored.
+
+    `tenant` (one's own), `streams` (all), `origins` of pages that may show it in a frame (none),
+    `lasts_s` (3600, at most 86400). It ends with the key that asks for it, too.
+    """
+    text = request.headers.get("authorization", "").partition(" ")[2].strip()
+    shown, at_ms = read_text(text), now_ms()
+    key = None if shown is None else plane.configuration.keys.get(shown.key_id)
+    secret = None if key is None or shown is None else key.secret_of(shown)
+    if key is None or secret is None or not key.is_live(at_ms):
+        raise Problem(
+            "scope_missing",
+            "A link is signed by an API key with the scope admin, and ends with it: make one, also"
+            " as the operator (`hifi keys create NAME --scope admin`), and ask with that.",
+        )
+    if not secret.link_key and "admin" in key.scopes:
+        raise Problem("scope_missing", "This key is older than links are: rotate it first.")
+    link = _link_of(given, key, at_ms=at_ms)
+    if not link.is_granted_by(key):
+        raise Problem("scope_missing", "A key makes links for what it is for itself.")
+    for name in link.streams:
+        stream = plane.configuration.streams.get(name)
+        if stream is None or stream.tenant != link.tenant:
+            detail = f"The tenant {link.tenant!r} has no stream {name!r}."
+            raise Problem("unknown_stream", detail, pointer="/streams")
+    made = write_link(link, text)
+    if len(made) > LINK_CHARS_MAX:
+        raise ConfigError("streams", "these are too many names for one link")
+    log.info("link.made", key=key.id, tenant=link.tenant, by=caller.kind)
+    said = {**_LINK.dump_python(link, mode="json"), "link": made, "path": f"/embed/{made}/"}
+    return as_json(said, is_new=True)
+
+
+def _link_of(given: Mapping[str, Any], key: ApiKey, *, at_ms: int) -> ViewLink:
+    """What is asked for; ConfigError names the member that is wrong."""
+    asked: dict[str, Any] = {"tenant": key.tenant, "streams": sorted(key.streams)}
+    asked["lasts_s"] = HOUR_MS // 1000
+    known = {*asked, "origins"}
+    for name in given.keys() - known:
+        raise ConfigError(name, f"there is no such setting; there are {', '.join(sorted(known))}")
+    asked |= given
+    lasts_s, longest_s = asked.pop("lasts_s"), LINK_LASTS_MS_MAX // 1000
+    if type(lasts_s) not in {int, float} or not 0 < lasts_s <= longest_s:
+        raise ConfigError("lasts_s", f"it is a number of seconds, {longest_s} at most")
+    ends_ms = at_ms + round(lasts_s * 1000)
+    if key.expires_at_ms is not None:
+        ends_ms = min(ends_ms, key.expires_at_ms)
+    return _LINK.validate_json(json.dumps({**asked, "key": key.id, "expires_at_ms": ends_ms}))
 
 
 @router.get("/v1/tenants", response_model=dict[str, list[Tenant]])
@@ -195,6 +258,12 @@ def shown(key: ApiKey) -> dict[str, Any]:
     fields = key.known_fields()
     live_texts = len(fields.pop("secrets"))
     return {**fields, "live_texts": live_texts}
+
+
+def _secret_of(key: ApiKey, text: str) -> Secret:
+    """What is kept of a text of the key."""
+    secret = secret_from(text, signs=key.must_sign)
+    return replace(secret, link_key=link_key_of(text)) if "admin" in key.scopes else secret
 
 
 def _new_text(kind: KeyKind, key_id: str) -> str:

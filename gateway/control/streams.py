@@ -57,7 +57,7 @@ class StreamList(BaseModel):
 @router.get("/v1/streams", response_model=StreamList)
 async def list_streams(caller: Reader, plane: Plane) -> Response:
     streams = plane.configuration.streams.values()
-    names = sorted(stream.name for stream in streams if stream.tenant == caller.tenant)
+    names = sorted(stream.name for stream in streams if caller.sees(stream))
     gone = plane.configuration.removed_streams.values()
     return as_json(
         {"streams": names, "removed": listed(each for each in gone if caller.sees(each))}

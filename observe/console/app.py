@@ -15,7 +15,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from observe.console.authentication import SignedOut
+from observe.console.authentication import LINK, SignedOut
+from observe.console.embedding import FRAMED_BY, Embedding, ReadsLinks
 from observe.console.pages.plain_pages import notice
 from observe.settings import ConsoleSettings
 from shared.runtime.control_client import RefusedError
@@ -27,12 +28,10 @@ log = structlog.get_logger()
 # Nothing but our own files runs or loads.
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    " form-action 'self'; base-uri 'none'; frame-ancestors "
 )
 _EVERY_ANSWER = {
-    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -53,7 +52,9 @@ _TITLES = {
 }
 
 
-def create_app(routes: Iterable[Route], *, settings: ConsoleSettings) -> ASGIApp:
+def create_app(
+    routes: Iterable[Route], *, settings: ConsoleSettings, read_link: ReadsLinks
+) -> ASGIApp:
     """Put the parts together."""
     app = Starlette(
         routes=[
@@ -68,8 +69,9 @@ def create_app(routes: Iterable[Route], *, settings: ConsoleSettings) -> ASGIApp
         },
     )
     # Our cookie comes with no request from a page of another site, so that nobody can try out how
-    # long an answer becomes with a guess of a secret in it.
-    return _Guarded(GZipMiddleware(app, compresslevel=_PACKED_AT), settings)
+    # long an answer becomes with a guess of a secret in it; below a link is only who has all of it.
+    shown = Embedding(app, read_link)
+    return _Guarded(GZipMiddleware(shown, compresslevel=_PACKED_AT), settings)
 
 
 class _Guarded:
@@ -90,6 +92,12 @@ class _Guarded:
                 headers = MutableHeaders(scope=message)
                 for name, value in _EVERY_ANSWER.items():
                     headers.setdefault(name, value)
+                framed_by = " ".join(sorted(scope.get(FRAMED_BY, ())))
+                headers["Content-Security-Policy"] = _CONTENT_SECURITY_POLICY + (
+                    framed_by or "'none'"
+                )
+                if not framed_by:
+                    headers["X-Frame-Options"] = "DENY"
             await send(message)
 
         refusal = self._refusal(Headers(scope=scope))
@@ -139,10 +147,10 @@ async def _refuse(request: Request, error: Exception) -> Response:
         return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
     # Starlette's own words for a path without a route.
     says = "No such page." if error.detail == "Not Found" else error.detail
-    return _notice(error.status_code, says)
+    return _notice(request, error.status_code, says)
 
 
-async def _tell(_: Request, error: Exception) -> Response:
+async def _tell(request: Request, error: Exception) -> Response:
     """Kafka or the gateway is away, or the gateway refuses it: each says so in one sentence."""
     status, says = HTTPStatus.SERVICE_UNAVAILABLE.value, str(error)
     if isinstance(error, RefusedError):
@@ -152,14 +160,15 @@ async def _tell(_: Request, error: Exception) -> Response:
                 " A gateway that wants a key needs HIFI_OBSERVE_CONSOLE_AUTH=keys here; who has"
                 " signed in with a provider needs HIFI_GATEWAY_JWT_* there (docs/console.md)."
             )
-    return _notice(status, says)
+    return _notice(request, status, says)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
     log.error("console.failed", path=request.url.path, exc_info=error)
-    return _notice(500, "The console has met a mistake of its own; its log has the story.")
+    return _notice(request, 500, "The console has met a mistake of its own; its log has the story.")
 
 
-def _notice(status: int, says: str) -> Response:
+def _notice(request: Request, status: int, says: str) -> Response:
     title = _TITLES.get(status, "Not possible")
-    return HTMLResponse(notice(title, says), status_code=status)
+    page = notice(title, says, has_link=LINK in request.scope)
+    return HTMLResponse(page, status_code=status)

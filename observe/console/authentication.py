@@ -1,4 +1,4 @@
-"""Identifies who sends a request by its session, and refuses posts from other pages."""
+"""Identifies who sends a request by its session or link, and refuses posts from other pages."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -19,11 +19,15 @@ from observe.console.viewers import (
     viewer_of,
 )
 from observe.settings import ConsoleSettings
+from shared.config.access import ViewLink
 from shared.config.configuration import Configuration
 from shared.runtime.clock import now_ms
 from shared.runtime.hosts import may_post
+from shared.runtime.tokens.links import LinkError, read_link
 
 COOKIE = "hifi-console"
+# Where a request carries the link below which its path was.
+LINK = "hifi.link"
 _SECRET_BYTES, _NONCE_BYTES = 32, 16
 
 
@@ -61,6 +65,9 @@ class Authentication:
 
     def identify(self, request: Request) -> Identity:
         """Who looks; SignedOut when we do not know."""
+        if LINK in request.scope:
+            # A link counts alone, whoever has signed in besides.
+            return self._identity_by(request.scope[LINK])
         session, new_cookie = self.stranger(request)
         viewer = ANYBODY if self.is_open else self._viewer_in(session)
         if isinstance(viewer, str):
@@ -70,9 +77,13 @@ class Authentication:
     def identify_program(self, request: Request) -> Identity:
         """As `identify`; a program may send its key instead of a cookie."""
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
-        if self.is_open or scheme.lower() != "bearer":
+        if self.is_open or LINK in request.scope or scheme.lower() != "bearer":
             return self.identify(request)
         return self._identity(self._checked_viewer(text.strip()), _new_session())
+
+    def read_link(self, text: str) -> ViewLink:
+        """What a link says; LinkError with the reason when it shows nothing."""
+        return read_link(text, self._configuration().keys, now_ms=now_ms())
 
     def stranger(self, request: Request) -> tuple[Session, str]:
         """The session, whoever it is of, and the cookie that must be set if it is a new one."""
@@ -135,6 +146,17 @@ class Authentication:
 
     def _viewer_of(self, api_key: str) -> Viewer | str:
         return viewer_of(api_key, self._configuration(), now_ms=now_ms())
+
+    def _identity_by(self, text: str) -> Identity:
+        try:
+            link = self.read_link(text)
+        except LinkError as error:
+            raise SignedOut from error
+        scopes = frozenset({"read"})
+        viewer = Viewer(link.key, scopes, link.tenant, link.streams, has_link=True)
+        # It has no form that is sent to us, and so no token for one.
+        session = Session("", link.expires_at_ms, text)
+        return Identity(viewer, session, Around(csrf="", has_link=True))
 
     def _identity(self, viewer: Viewer, session: Session, new_cookie: str = "") -> Identity:
         around = Around(self.cookies.csrf(session), viewer.key_id, self.is_open)

@@ -54,7 +54,7 @@ async def serve_console(
     routes = Views(sources, live).routes()
     if settings.oidc_issuer:
         routes += OpenIdSignIn(authentication, settings).routes()
-    app = create_app(routes, settings=settings)
+    app = create_app(routes, settings=settings, read_link=authentication.read_link)
     with listening(
         "The console",
         host=settings.host,

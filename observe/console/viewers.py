@@ -54,6 +54,8 @@ class Viewer:
     # None: of every tenant, in a console that asks nobody.
     tenant: str | None = None
     streams: frozenset[str] = frozenset()
+    # By a link that somebody with the key has given them.
+    has_link: bool = False
 
     def sees(self, stream: str, *, tenant: str) -> bool:
         is_ours = self.tenant is None or tenant == self.tenant

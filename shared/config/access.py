@@ -1,4 +1,4 @@
-"""What an API key is and allows, what a tenant may use, and how keys are written.
+"""What an API key is and allows, what links say, what a tenant may use, and how keys are written.
 
 A key's text is shown once. What is stored is its hash; of the keys that also sign requests there
 is a second, derived key, from which the text cannot be found. The text ends in a checksum, so a
@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass as config_dataclass
 
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.values import FunctionName, Name, Names, check
+from shared.event.times import DAY_MS
 from shared.event.topics import config_key
 
 Scope = Literal["write", "read", "admin"]
@@ -36,6 +37,9 @@ _TEXT = re.compile(r"(hifi(sk|pk)_([a-z0-9][a-z0-9_-]{0,99})_[0-9a-f]{40})([0-9a
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 # Stripe and Svix allow five minutes between two clocks.
 SIGNATURE_AGE_MS_MAX = 5 * 60 * 1000
+# How a link begins, so that scanners for leaked secrets find it, and nobody takes it for a key.
+LINK_PREFIX = "hifilk_"
+LINK_LASTS_MS_MAX = DAY_MS
 
 
 _Origin: TypeAlias = Annotated[
@@ -63,6 +67,8 @@ class Secret:
 
     hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signing_key: str = ""
+    # What the links that it makes are checked with; nobody can make one with that.
+    link_key: str = ""
 
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
@@ -114,6 +120,27 @@ class ApiKey(ConfigObject):
     def with_newest_only(self) -> "ApiKey":
         """The key after a rotation is over."""
         return replace(self, secrets=self.secrets[-1:])
+
+
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class ViewLink:
+    """Who opens it sees what a key with the scope read would, until then, and changes nothing."""
+
+    # The id of the key that has made it.
+    key: Name
+    tenant: Name
+    expires_at_ms: int
+    # Empty means every stream of the tenant.
+    streams: Names = frozenset()
+    # Of the pages that may show it in a frame; none: it stands alone.
+    origins: Annotated[frozenset[_Origin], PlainSerializer(sorted)] = frozenset()
+
+    def is_granted_by(self, key: ApiKey) -> bool:
+        """Whether whoever has the key may show so much to others."""
+        if "admin" not in key.scopes or key.tenant not in {self.tenant, DEFAULT_TENANT}:
+            return False
+        is_whole = not key.streams
+        return is_whole or (key.tenant == self.tenant and set() < self.streams <= key.streams)
 
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)

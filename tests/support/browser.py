@@ -165,6 +165,22 @@ class Tab:
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.send(method, session=self._session, **params)
 
+    def frame(self, part: str) -> "Tab":
+        """The frame of another site whose address has that part; it has a process of its own."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until_s:
+            for target in self._browser.send("Target.getTargets")["targetInfos"]:
+                if target["type"] == "iframe" and part in target["url"]:
+                    found = self._browser.send(
+                        "Target.attachToTarget", targetId=target["targetId"], flatten=True
+                    )
+                    frame = Tab(self._browser, found["sessionId"])
+                    for domain in ("Page", "Runtime", "Log"):
+                        frame.send(f"{domain}.enable")
+                    return frame
+            time.sleep(0.05)
+        raise BrowserError(f"after {_PATIENCE_S:.0f} s still no frame with {part}")
+
     def open(self, url: str) -> None:
         # A mark of the old document, so that its end can be told from the new one's.
         found = self.send("Page.navigate", url=url)

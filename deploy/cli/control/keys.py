@@ -1,7 +1,7 @@
-"""`hifi keys`: makes, lists, rotates and revokes the API keys of a gateway.
+"""`hifi keys`: makes, lists, rotates and revokes the API keys of a gateway, and makes links.
 
-A key's text goes to standard output alone, once, so that `KEY=$(hifi keys create shop)` works;
-everything else that is said goes to standard error.
+A key's text goes to standard output alone, once, so that `KEY=$(hifi keys create shop)` works, and
+so does a link; everything else that is said goes to standard error.
 """
 
 import time
@@ -123,6 +123,42 @@ def rotate(
         talk.print(f"{harmless(key_id)}: only its newest text is good now.")
         return
     _show_text(client.call("POST", "keys", key_id, "rotate"), form=form)
+
+
+@options.control_command(app)
+def link(
+    *,
+    stream: Annotated[
+        list[str] | None, typer.Option(help="A stream it shows; without any: all of the tenant.")
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Of pages that may show it in a frame; without any: none may."),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose view it is; the key's own.")] = None,
+    hours: Annotated[
+        float, typer.Option(help="It ends after so many hours.", min=0.001, max=24)
+    ] = 1.0,
+    console: options.Console = options.CONSOLE_DEFAULT,
+    form: Form | None,
+    client: ControlClient,
+) -> None:
+    """Make a link that shows the console, as a key with the scope read sees it, to who opens it.
+
+    It is signed by your key, which has the scope admin, and ends with it. Nothing is stored.
+
+        hifi keys link --tenant acme --origin https://portal.example
+    """
+    said = {"streams": stream, "origins": origin, "tenant": tenant}
+    fields = {name: value for name, value in said.items() if value}
+    shown = client.call("POST", "links", body={**fields, "lasts_s": hours * 3_600})
+    url = console.rstrip("/") + shown["path"]
+    if form is not None:
+        print_one(form, {**shown, "url": url}, name=url)
+        return
+    until = f"{datetime.fromtimestamp(shown['expires_at_ms'] / 1000, UTC):%F %H:%M}"
+    talk.print(f"Whoever has this link sees {harmless(shown['tenant'])} until {until} UTC:")
+    out.out(url)
 
 
 @options.control_command(app, "revoke", alias="delete")

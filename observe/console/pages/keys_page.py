@@ -1,5 +1,7 @@
 """The page of API keys: whose they are, what they allow, and the ways to make and change them."""
 
+from starlette.exceptions import HTTPException
+
 from observe.console.page_request import PageRequest
 from observe.console.pages.changes.key_changes import KEYS, NEW, key_links
 from observe.console.parts import wording
@@ -13,6 +15,8 @@ _DONE = {"revoked": "The key is revoked.", "ended": "Only its newest secret is g
 
 
 async def keys_page(asked: PageRequest) -> Page:
+    if asked.viewer.has_link:
+        raise HTTPException(403, "Keys are for those who have one, and not shown by a link.")
     content: list[Child] = [
         tag("h1", "Keys"),
         tag("p", "Only hashes are kept, so no key can be shown again. ",

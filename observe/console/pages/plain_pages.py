@@ -65,11 +65,19 @@ def signed_in_page(next_path: str) -> bytes:
     )
 
 
-def notice(title: str, says: str) -> bytes:
+def ended_page(says: str) -> bytes:
+    """Of a link that shows nothing: there is nowhere to go from here."""
+    again = "Whoever gave you this link, or the page that shows it, can make another one."
+    title = "This view is not here"
+    content = [tag("h1", title), tag("p", says, class_="lead"), tag("p", again)]
+    return render_bare(title, *content, has_home=False)
+
+
+def notice(title: str, says: str, *, has_link: bool = False) -> bytes:
     """With the way to all other pages, which say for themselves who may see them."""
     back = tag("p", tag("a", "To the overview", href="/"))
     page = still_page(title, "", "notice", tag("h1", title), tag("p", says), back)
-    return render(page, Around(csrf=""))
+    return render(page, Around(csrf="", has_link=has_link))
 
 
 def soon_page(path: str) -> Page:

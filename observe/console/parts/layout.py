@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from observe.console.parts.markup import NOTHING, Child, Safe, document, fragment, tag
 
+_KEYS = "/keys"
 _PAGES = (
     ("/", "Overview"),
     ("/streams", "Streams"),
@@ -16,7 +17,7 @@ _PAGES = (
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
     ("/tenants", "Tenants"),
-    ("/keys", "Keys"),
+    (_KEYS, "Keys"),
     ("/changes", "Changes"),
 )
 
@@ -47,6 +48,8 @@ class Around:
     csrf: str
     key_id: str = ""
     is_open: bool = False
+    # Somebody looks by a link, most likely in a frame.
+    has_link: bool = False
 
 
 def render(page: Page, around: Around) -> bytes:
@@ -73,10 +76,15 @@ def render(page: Page, around: Around) -> bytes:
     )
 
 
-def render_bare(title: str, *content: Child) -> bytes:
+def render_bare(title: str, *content: Child, has_home: bool = True) -> bytes:
     """A page without a way to the others: sign-in, and errors of those who may see nothing."""
     main = tag("main", *content, id="content", tabindex="-1", class_="bare")
-    mark = tag("header", tag("a", "Hifi", href="/", class_="mark"), class_="top")
+    name = (
+        tag("a", "Hifi", href="/", class_="mark")
+        if has_home
+        else tag("span", "Hifi", class_="mark")
+    )
+    mark = tag("header", name, class_="top")
     return document(tag("html", _head(title), tag("body", mark, main), lang="en"))
 
 
@@ -120,6 +128,7 @@ def _header(page: Page, around: Around) -> Safe:
     links = [
         tag("li", tag("a", name, href=path, aria_current="page" if path == page.here else None))
         for path, name in _PAGES
+        if path != _KEYS or not around.has_link
     ]
     is_live = any(region.is_live for region in page.regions)
     live = tag(

@@ -7,6 +7,8 @@
   const status = document.getElementById("status");
   if (!button) return;
   const text = button.querySelector(".live-text");
+  // Where our pages are: at the top, or below a link.
+  const base = new URL("..", document.currentScript.src).pathname;
   let source = null;
   let isPaused = false;
   // The pieces of each region as they came last.
@@ -69,8 +71,8 @@
   };
 
   const open = () => {
-    const path = encodeURIComponent(location.pathname + location.search);
-    source = new EventSource(`/live?path=${path}`);
+    const path = `/${location.pathname.slice(base.length)}${location.search}`;
+    source = new EventSource(`${base}live?path=${encodeURIComponent(path)}`);
     source.addEventListener("open", () => show("live", "Live"));
     source.addEventListener("news", take);
     source.addEventListener("gone", () => location.reload());

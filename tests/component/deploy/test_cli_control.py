@@ -77,6 +77,28 @@ def test_a_key_is_made_used_rotated_and_revoked(gateway: RunningGateway) -> None
     assert hifi(gateway, "send", "orders", "{}", key=second)[0] == 1
 
 
+def test_a_link_is_one_line_for_a_shell_and_signed_by_the_key(gateway: RunningGateway) -> None:
+    maker = hifi(gateway, "keys", "create", "portal", "--scope", "admin")[1].strip()
+    asked = ["--stream", "orders", "--origin", "https://portal.example", "--hours", "2"]
+    at = ["--console", "https://hifi.example/"]
+    code, out, err = hifi(gateway, "keys", "link", *asked, *at, key=maker)
+    assert code == 0
+    assert out.startswith("https://hifi.example/embed/hifilk_")
+    assert out.endswith("/\n")
+    assert out.count("\n") == 1
+    assert "Whoever has this link sees default until" in err
+    _, told, _ = hifi(gateway, "keys", "link", *asked, *at, "--json", key=maker)
+    made = json.loads(told)
+    assert (made["streams"], made["origins"]) == (["orders"], ["https://portal.example"])
+    assert made["url"] == "https://hifi.example" + made["path"]
+    # A link's own words: whoever opens it is no administrator.
+    with pytest.raises(UsageError, match="needs the scope 'admin'"):
+        hifi(gateway, "keys", "list", key=made["link"])
+    with pytest.raises(UsageError, match="rotate it first"):
+        hifi(gateway, "keys", "link")
+    assert hifi(gateway, "keys", "link", "--hours", "25", key=maker)[0] != 0
+
+
 def test_a_list_shows_what_keys_allow_and_no_secret(gateway: RunningGateway) -> None:
     page = ["--origin", "https://shop.example", "--stream", "orders", "--days", "30"]
     made = said(gateway, "keys", "create", "page", *page, "--json")

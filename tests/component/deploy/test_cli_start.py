@@ -43,6 +43,7 @@ _CALLED = {
     "dead redrive": ["--stream", "orders"],
     "changes list": [],
     "channels list": [],
+    "keys link": [],
     "keys list": [],
     "listen": ["orders", "--forward-to", "http://127.0.0.1:1"],
     "pipelines list": [],

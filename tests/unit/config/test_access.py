@@ -64,7 +64,8 @@ def test_only_a_hash_is_kept_and_no_text_can_be_found_in_it() -> None:
     stored = KEY.to_json().decode()
     assert TEXT[-48:-8] not in stored
     assert hash_of(TEXT) in stored
-    assert json.loads(stored)["secrets"] == [{"hash": hash_of(TEXT), "signing_key": ""}]
+    kept = {"hash": hash_of(TEXT), "signing_key": "", "link_key": ""}
+    assert json.loads(stored)["secrets"] == [kept]
 
 
 def test_a_text_is_good_for_its_own_key_only() -> None:
@@ -232,7 +233,7 @@ def test_what_a_newer_hifi_says_of_a_text_stays_with_that_text() -> None:
     second = rotated.secrets[1]
     assert rotated.to_fields()["secrets"] == [
         {"hash": first["hash"], "ends_at_ms": 17},
-        {"hash": second.hash, "signing_key": second.signing_key},
+        {"hash": second.hash, "signing_key": second.signing_key, "link_key": ""},
     ]
     assert rotated.with_newest_only().to_fields()["secrets"] == rotated.to_fields()["secrets"][1:]
     # Whatever stands in a list of a record: it is looked at, and nothing breaks.
