@@ -186,6 +186,8 @@ class Sending:
         if self.block is not None:
             opened.forget_from(self.block.offset)
         outcomes += outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
+        if self._worker.spans is not None:
+            self._worker.spans.note_dead(outcomes)
         news = [(name, each.permits.news()) for name, each in dispatchers.items()]
         return outcomes + [route_state(name, record.to_json()) for name, record in news if record]
 

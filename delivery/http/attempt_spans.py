@@ -1,10 +1,18 @@
-"""Makes the spans of attempts: one in each trace that a batch has events of, up to a bound."""
+"""Makes the spans of attempts and of dead letters: one in each trace that has events of them.
+
+Of a batch so many traces have the attempt; the last word of an event is in its trace in any case.
+"""
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shared.config.destination import Destination
+from shared.event.envelope import ATTEMPT, DESTINATION, REASON, TRACEPARENT, trace_of
+from shared.event.record import RecordOut
+from shared.event.topics import DEAD, stream_and_name
 from shared.retry.attempt import Attempt, Outcome, Responded, Verdict
 from shared.runtime.tracing.exporter import SpanExporter
 from shared.runtime.tracing.spans import (
@@ -21,7 +29,7 @@ TRACES_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpans:
-    """Tells of the attempts of one worker process."""
+    """Tells of the attempts of one worker process, and of the events that it gives up."""
 
     exporter: SpanExporter
 
@@ -58,6 +66,39 @@ class AttemptSpans:
         for parent in parents:
             told = new_span_id(), name, SpanKind.CLIENT, *times, attributes, is_error
             self.exporter.offer(TraceSpan(parent, *told), whose=destination.id)
+
+    def note_dead(self, outcomes: Iterable[RecordOut]) -> None:
+        """Tell of the dead letters among them: in each trace once for each end of its events."""
+        ends: Counter[_End] = Counter()
+        for row in outcomes:
+            headers = dict(row.headers) if row.topic == DEAD else {}
+            parent = sampled_parent(trace_of(headers.get(TRACEPARENT)))
+            # What nobody could open is not known to be anybody's.
+            if parent is not None and DESTINATION in headers:
+                destination_id, reason = (headers[it].decode() for it in (DESTINATION, REASON))
+                ends[_End(parent, destination_id, reason, int(headers[ATTEMPT]))] += 1
+        at_ns = time.time_ns()
+        for end, event_count in ends.items():
+            attributes: dict[str, str | int] = {
+                "hifi.destination": end.destination_id,
+                "messaging.destination.name": stream_and_name(end.destination_id)[0],
+                "hifi.events": event_count,
+                "hifi.attempt": end.attempt_count,
+                "hifi.outcome": "dead",
+                "hifi.reason": end.reason,
+            }
+            name = f"dead letter {end.destination_id}"
+            told = new_span_id(), name, SpanKind.INTERNAL, at_ns, at_ns, attributes, True
+            self.exporter.offer(TraceSpan(end.parent, *told), whose=end.destination_id)
+
+
+class _End(NamedTuple):
+    """What became of events of one trace."""
+
+    parent: SpanParent
+    destination_id: str
+    reason: str
+    attempt_count: int
 
 
 def _parents(traceparents: Iterable[str]) -> list[SpanParent]:

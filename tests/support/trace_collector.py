@@ -28,7 +28,7 @@ def _read(document: dict[str, Any], authorization: str | None) -> Iterator[dict[
                     if name != "parentSpanId" or name in span:
                         assert re.fullmatch(f"[0-9a-f]{{{length}}}", span[name]), span
                 assert 0 < int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
-                assert span["kind"] in {2, 3, 4}
+                assert span["kind"] in {1, 2, 3, 4}
                 assert span["status"] in ({}, {"code": 2})
                 values = _values(span["attributes"])
                 yield span | {"attributes": values, "service": service, "by": authorization}

@@ -11,6 +11,7 @@ _SAMPLED = 1
 class SpanKind(IntEnum):
     """The numbers that OTLP has for them."""
 
+    INTERNAL = 1
     SERVER = 2
     CLIENT = 3
     PRODUCER = 4

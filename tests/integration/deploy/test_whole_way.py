@@ -97,6 +97,28 @@ def test_a_sender_sees_each_step_of_its_events_in_its_own_trace(
     assert traces.spans(other_id) == []
 
 
+def test_a_sender_sees_in_its_trace_that_an_event_was_given_up(
+    hifi: RunningHifi, traces: TraceCollector
+) -> None:
+    trace_id = f"{time.time_ns():032x}"
+
+    def ends() -> list[dict[str, Any]]:
+        told = traces.spans(trace_id)
+        return [span for span in told if span["name"] == "dead letter doomed/to"]
+
+    with scripted_destination(always(400)) as destination:
+        hifi.add(Destination(stream="doomed", name="to", url=destination.url))
+        headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
+        assert hifi.post("doomed", [{"id": "a"}, {"id": "b"}], headers=headers).is_success
+        wait_until(lambda: bool(ends()), what=lambda: f"the end: {traces.spans(trace_id)}")
+    (request,) = [span for span in traces.spans(trace_id) if span["name"].startswith("POST")]
+    for end in ends():
+        assert end["parentSpanId"] == request["spanId"]
+        assert end["status"] == {"code": 2}
+        assert end["attributes"]["hifi.reason"] == "status_400"
+    assert sum(end["attributes"]["hifi.events"] for end in ends()) <= 2
+
+
 def test_a_failed_first_attempt_comes_back_through_a_tier_and_not_early(
     hifi: RunningHifi,
 ) -> None:
