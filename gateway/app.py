@@ -57,6 +57,7 @@ def create_app(
     *,
     publisher: PostingPublisher,
     config: ConfigSource,
+    callers: Callers,
     store: ControlStore,
     metrics: Metrics,
     schemas: SchemaChecks,
@@ -70,7 +71,6 @@ def create_app(
     changes: ChangeLog | None = None,
 ) -> EventPaths:
     """Put the parts together. Who made the parts also starts and stops them."""
-    callers = Callers(config, settings)
     servers, schedule = settings.bootstrap_servers, RetrySchedule().scaled(settings.time_scale)
     letters = dead_letters or KafkaDeadLetters(servers, schedule=schedule)
     plane = ControlPlane(

@@ -20,6 +20,7 @@ from shared.config.access import (
     SCOPES,
     ApiKey,
     Scope,
+    Secret,
     Tenant,
     is_signed,
     read_text,
@@ -51,6 +52,16 @@ class ConfigSource(Protocol):
         """How long ago it was last known to be the newest."""
 
 
+class Uses(Protocol):
+    """When texts of keys were used; gateway.fleet's KeyUses in a running gateway."""
+
+    # Those seen here, by their marks: milliseconds.
+    here: dict[str, int]
+
+    def last_ms(self, secret: Secret) -> int | None:
+        """When a text was used last, here or elsewhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls, and what they may do."""
@@ -68,6 +79,8 @@ class Caller:
     # By what we know them, and what that is called.
     kind: AuthorKind = "anybody"
     name: str = ""
+    # Of the key's text, by what its uses are known; empty of whoever has shown none.
+    mark: str = ""
 
     @property
     def author(self) -> Author:
@@ -197,8 +210,10 @@ EVERYBODY = Caller(tenant=DEFAULT_TENANT, scopes=SCOPES)
 class Callers:
     """Tells callers apart."""
 
-    def __init__(self, config: ConfigSource, settings: Settings) -> None:
+    def __init__(self, config: ConfigSource, settings: Settings, uses: Uses) -> None:
         self._config = config
+        self.uses = uses
+        self._used = uses.here
         self.is_on = settings.asks_for_keys
         self._hosts = settings.host_names
         # What `_origins` was made of, and what came of it.
@@ -250,6 +265,7 @@ class Callers:
             and known.configuration is configuration
             and self._lasts(known, now_ms)
         ):
+            self._used[known.caller.mark] = now_ms
             return known
         caller = self.of_request(headers, state={}, now_ms=now_ms)
         caller.check("write")
@@ -275,6 +291,7 @@ class Callers:
             caller = self._known[1][digest] = self._owner(text, keys)
         if caller.expires_at_ms is not None and now_ms >= caller.expires_at_ms:
             raise bad_credential("The key has expired.")
+        self._used[caller.mark] = now_ms
         return caller
 
     def _owner(self, text: str, keys: Mapping[str, ApiKey]) -> Caller:
@@ -297,6 +314,7 @@ class Callers:
             signing_key=secret.signing_key if key.must_sign else "",
             kind="key",
             name=key.id,
+            mark=secret.mark,
         )
 
     def allowed_origin(self, origin: str, stream: str) -> bool:

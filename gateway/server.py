@@ -12,6 +12,7 @@ import structlog
 import uvicorn
 
 from gateway.app import create_app
+from gateway.callers import Callers
 from gateway.control.store import KafkaControlStore
 from gateway.fleet.peers import Peers
 from gateway.http.crowd import Crowd, connections_max
@@ -80,6 +81,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 settings,
                 publisher=publisher,
                 config=feed,
+                callers=Callers(feed, settings, parts.peers.uses),
                 store=store,
                 metrics=metrics,
                 schemas=schemas,

@@ -14,7 +14,7 @@ import structlog
 from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
-from gateway.callers import Caller
+from gateway.callers import Caller, Uses
 from gateway.changes.record import Author
 from gateway.changes.revision import Preconditions
 from gateway.control.bounds import bounds_of
@@ -83,13 +83,14 @@ async def show_limits(caller: Reader, plane: Plane) -> Response:
 @router.get("/v1/keys", response_model=dict[str, list[ApiKey]])
 async def list_keys(caller: Admin, plane: Plane) -> Response:
     keys = sorted(plane.configuration.keys.values(), key=lambda key: key.id)
-    return as_json({"keys": [shown(key) for key in keys if _is_in_charge(caller, key.tenant)]})
+    ours = [shown(key, plane.callers.uses) for key in keys if _is_in_charge(caller, key.tenant)]
+    return as_json({"keys": ours})
 
 
 @router.get("/v1/keys/{key}", response_model=ApiKey)
 async def show_key(key: PathName, caller: Admin, plane: Plane) -> Response:
     item = _checked(plane.configuration.keys.get(key), caller)
-    return as_json(shown(item), item=item)
+    return as_json(shown(item, plane.callers.uses), item=item)
 
 
 @router.put(
@@ -254,10 +255,13 @@ async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: Whe
     await plane.change(config_key("tenant", tenant), edit, by=caller.author, when=when)
 
 
-def shown(key: ApiKey) -> dict[str, Any]:
+def shown(key: ApiKey, uses: Uses) -> dict[str, Any]:
     fields = key.known_fields()
-    live_texts = len(fields.pop("secrets"))
-    return {**fields, "live_texts": live_texts}
+    del fields["secrets"]
+    # The oldest text first: who ends a rotation wants to know whether it is still in use.
+    used = [uses.last_ms(secret) for secret in key.secrets]
+    last = max((at_ms for at_ms in used if at_ms), default=None)
+    return {**fields, "live_texts": len(used), "last_used_at_ms": last, "texts_used_at_ms": used}
 
 
 def _secret_of(key: ApiKey, text: str) -> Secret:
@@ -284,9 +288,8 @@ async def _store(
     before, after = await plane.change(key, edit, by=by, when=when, check=check)
     log.info("key.written", key=after.id, tenant=after.tenant)
     # A key's text is shown once, to whoever has it made.
-    return as_json(
-        shown(after) | ({"key": text} if text else {}), item=after, is_new=before is None
-    )
+    told = shown(after, plane.callers.uses) | ({"key": text} if text else {})
+    return as_json(told, item=after, is_new=before is None)
 
 
 def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:

@@ -1,16 +1,23 @@
-"""Keeps a gateway process in touch with all others, through two topics of Kafka."""
+"""Keeps a gateway process in touch with all others, through three topics of Kafka."""
 
 import asyncio
 from functools import partial
 
 from gateway.callers import ConfigSource
 from gateway.fleet.claims import Claims
+from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.share_news import QuotaNews
 from gateway.fleet.shares import FORGET_MS
 from gateway.idempotency import ENTRY_BYTES
 from gateway.publish.publisher import Publisher
 from gateway.settings import Settings
-from shared.event.topics import REQUESTS, REQUESTS_RETENTION_MS, SHARES
+from shared.event.topics import (
+    CHANGES_RETENTION_MS,
+    REQUESTS,
+    REQUESTS_RETENTION_MS,
+    SHARES,
+    USES,
+)
 from shared.runtime.kafka.lookup.event_search import find_stored
 from shared.runtime.kafka.tail import Tail
 
@@ -18,10 +25,12 @@ from shared.runtime.kafka.tail import Tail
 _RECORDS_OF_KEY = 2
 # Of so many gateway processes the newest is read by one that starts.
 _SHARES_READ_MAX = 10_000
+# All there is: the topic is compacted.
+_USES_READ_MAX = 2**62
 
 
 class Peers:
-    """What all gateway processes know together: keys that were used, and shares of quotas."""
+    """What all gateways know together: Idempotency-Keys, shares of quotas, uses of API keys."""
 
     def __init__(self, settings: Settings, publisher: Publisher, config: ConfigSource) -> None:
         servers = settings.bootstrap_servers
@@ -43,16 +52,23 @@ class Peers:
         )
         self.quotas = self._news.quotas
         self._shares = Tail(servers, SHARES, back_ms=FORGET_MS, records_max=_SHARES_READ_MAX)
+        self.uses = KeyUses(publisher)
+        self._told_uses = Tail(
+            servers, USES, back_ms=CHANGES_RETENTION_MS, records_max=_USES_READ_MAX
+        )
 
     async def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to listen and to tell; returns when we know of the others."""
         tasks = [
             group.create_task(self._requests.run(self.claims.take)),
             group.create_task(self._shares.run(self._news.take)),
+            group.create_task(self._told_uses.run(self.uses.take)),
+            group.create_task(self.uses.run()),
         ]
         await self._news.join()
         return [*tasks, group.create_task(self._news.run())]
 
     async def leave(self) -> None:
-        """Leave our shares to the others."""
+        """Leave our shares to the others, and tell what they have not heard yet."""
         await self._news.leave()
+        await self.uses.tell()

@@ -33,6 +33,7 @@ _DRY_RUN: Json = {
         "description": "Judge it, answer with what it would be, and store nothing.",
     }
 }
+_USED: Json = {"type": ["integer", "null"], "readOnly": True}
 _NOT_OPEN = (
     *("unauthenticated", "scope_missing", "origin_forbidden"),
     *("proxied_without_keys", "misdirected"),
@@ -105,6 +106,13 @@ def _show_as_views_do(schemas: Json) -> None:
     key["required"].remove("secrets")
     key["properties"] |= {
         "live_texts": {"type": "integer", "minimum": 1, "maximum": 2, "readOnly": True},
+        "last_used_at_ms": {**_USED, "description": "To the minute; null: not within a year."},
+        "texts_used_at_ms": {
+            "type": "array",
+            "items": _USED,
+            "description": "The same of each text, the oldest first.",
+            "readOnly": True,
+        },
         "key": {"type": "string", "description": "Its text, shown this once.", "readOnly": True},
     }
     warning = {"type": "string", "description": "What is not known at PUT.", "readOnly": True}

@@ -142,6 +142,12 @@ class ControlSession:
         query |= {} if before is None else {"before": str(before)}
         return await self._call("GET", "changes", query=query)
 
+    async def key_uses(self) -> dict[str, list[int | None]]:
+        """When each text of each key was used last, the oldest text first."""
+        listed = await self._call("GET", "keys")
+        # A gateway of an earlier release does not say.
+        return {each["id"]: each.get("texts_used_at_ms", []) for each in listed["keys"]}
+
     async def rows(self, table: str, *, prefix: str = "", after: str = "") -> TableRows:
         """Those whose keys begin so, after a key."""
         return await self._rows(table, prefix=prefix, after=after, limit=str(_TABLE_ROWS_MAX))

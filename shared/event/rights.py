@@ -35,6 +35,7 @@ from shared.event.topics import (
     STREAM_PREFIX,
     TABLE_PREFIX,
     TERMS,
+    USES,
 )
 
 Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional id"]
@@ -91,9 +92,9 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(KEPT_PREFIX, "Create"),
         # A dead letter that is sent again goes on where it would have gone.
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
-        # A change is written with who has made it. Keys that were used and shares of quotas are
-        # told to the other gateways.
-        *_both(CONFIG, CHANGES, REDRIVEN, REQUESTS, SHARES),
+        # A change is written with who has made it. Keys that were used (of requests, and of who
+        # sends them) and shares of quotas are told to the other gateways.
+        *_both(CONFIG, CHANGES, REDRIVEN, REQUESTS, SHARES, USES),
         *_write(PROBE),
         # Whether a pipeline runs, as whoever runs it tells; what was restored; and what was signed.
         *_read(PIPELINES, RESTORES, STATEMENTS),

@@ -58,6 +58,7 @@ PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
 SHARES = "hifi.shares"
+USES = "hifi.uses"
 
 # No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
 # 100 characters leave room for the prefix in Kafka's 249.
@@ -321,7 +322,8 @@ def fixed_specs(
         TopicSpec(AUDIT, 1, {**_COMPACTED, **_SEGMENTS, "compression.type": "zstd"}),
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
-        changes_spec(),
+        # Who has changed what, of a tenant as many as it has keys here; when API keys were used.
+        *(TopicSpec(name, 1, _newest_of_each(CHANGES_RETENTION_MS)) for name in (CHANGES, USES)),
         TopicSpec(STATE, 1, _COMPACTED),
         # Of each pipeline what has been judged of it: who follows them follows this.
         TopicSpec(PIPELINES, 1, _COMPACTED),
@@ -330,7 +332,8 @@ def fixed_specs(
         restores_spec(),
         # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
-        redriven_spec(),
+        # Marks of dead letters that were sent again: one for each, and longer than they rest.
+        TopicSpec(REDRIVEN, 1, _compacted_log(REDRIVEN_RETENTION_MS)),
         # Deleted, not compacted: a claim that came too late would take the answer away (ADR 0060).
         TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),
         # Nobody reads what is older than seconds; one partition, so that all hear all in one order.
@@ -362,22 +365,18 @@ def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> 
     return waits_ms + rests_ms
 
 
-def redriven_spec() -> TopicSpec:
-    """Marks of dead letters that were sent again: one for each, and longer than they rest."""
-    kept = {**_log(REDRIVEN_RETENTION_MS), **_SEGMENTS}
-    return TopicSpec(REDRIVEN, 1, {**kept, "cleanup.policy": "compact,delete"})
-
-
 def restores_spec() -> TopicSpec:
     """The newest word of each restore, for longer than there is anything of it to be seen."""
-    kept = {**_log(RECEIPTS_RETENTION_MS), **_SEGMENTS, "segment.bytes": str(LANES_SEGMENT_BYTES)}
-    return TopicSpec(RESTORES, 1, {**kept, "cleanup.policy": "compact,delete"})
+    return TopicSpec(RESTORES, 1, _newest_of_each(RECEIPTS_RETENTION_MS))
 
 
-def changes_spec() -> TopicSpec:
-    """Who has changed what: of each tenant as many as it has keys here, and not for ever."""
-    kept = {**_log(CHANGES_RETENTION_MS), **_SEGMENTS, "segment.bytes": str(LANES_SEGMENT_BYTES)}
-    return TopicSpec(CHANGES, 1, {**kept, "cleanup.policy": "compact,delete"})
+def _newest_of_each(retention_ms: int) -> Mapping[str, str]:
+    """Of each key its newest record, and not for ever; in segments that are soon compacted."""
+    return {**_compacted_log(retention_ms), "segment.bytes": str(LANES_SEGMENT_BYTES)}
+
+
+def _compacted_log(retention_ms: int) -> Mapping[str, str]:
+    return {**_log(retention_ms), **_SEGMENTS, "cleanup.policy": "compact,delete"}
 
 
 def _log(retention_ms: int) -> Mapping[str, str]:

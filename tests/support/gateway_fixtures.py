@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from gateway.app import create_app
+from gateway.callers import Callers
 from gateway.control.receipt_store import ReceiptStore
 from gateway.control.redrive import (
     PAGE_BYTES_MAX,
@@ -22,6 +23,7 @@ from gateway.control.redrive import (
     Survey,
 )
 from gateway.fleet.claims import Claims
+from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.quota import Quotas
 from gateway.intake.request_spans import RequestSpans
 from gateway.intake.schemas import SchemaChecks
@@ -33,7 +35,7 @@ from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
-from shared.event.topics import DEAD, REQUESTS, stream_topic
+from shared.event.topics import DEAD, REQUESTS, USES, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
 from shared.proof.restored import Restores
@@ -256,6 +258,15 @@ class RunningGateway:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
+def claims_of(publisher: PostingPublisher, fake: FakePublisher, settings: Settings) -> Claims:
+    return Claims(
+        publisher,
+        bytes_max=settings.idempotency_bytes_max,
+        deadline_s=settings.ack_deadline_s,
+        search=fake.find,
+    )
+
+
 @contextlib.contextmanager
 def running_gateway(
     publisher: PostingPublisher,
@@ -267,6 +278,7 @@ def running_gateway(
     dead_letters: DeadLetterStore | None = None,
     receipts: ReceiptStore | None = None,
     quotas: Quotas | None = None,
+    uses: KeyUses | None = None,
     copies: TableCopies | None = None,
     spans: RequestSpans | None = None,
 ) -> Iterator[RunningGateway]:
@@ -275,16 +287,12 @@ def running_gateway(
     settings, store = settings or Settings(auth="off"), FakeStore(config, publisher)
     schemas = SchemaChecks()
     fake = publisher if isinstance(publisher, FakePublisher) else FakePublisher([])
-    claims = Claims(
-        publisher,
-        bytes_max=settings.idempotency_bytes_max,
-        deadline_s=settings.ack_deadline_s,
-        search=fake.find,
-    )
+    claims, uses = claims_of(publisher, fake, settings), uses or KeyUses(publisher)
     app = create_app(
         settings,
         publisher=publisher,
         config=config,
+        callers=Callers(config, settings, uses),
         store=store,
         metrics=metrics,
         dead_letters=dead_letters or FakeDeadLetters(),
@@ -301,7 +309,7 @@ def running_gateway(
     serving = api_config(app, settings)
     serving.loop = "uvloop"
     server = QuickServer(serving)
-    server.followed = lambda: fake.told.followed({REQUESTS: claims.take})
+    server.followed = lambda: fake.told.followed({REQUESTS: claims.take, USES: uses.take})
     front = socket.create_server(("127.0.0.1", 0), backlog=serving.backlog)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [front]})
     thread.start()

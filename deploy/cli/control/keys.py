@@ -92,7 +92,8 @@ def print_operator_key() -> None:
 def list_keys(*, form: Form | None, client: ControlClient) -> None:
     """List the keys there are; never their texts, which nobody has."""
     keys = client.call("GET", "keys")["keys"]
-    heads = ("key", "tenant", "kind", "scopes", "streams", "origins", "expires", "active secrets")
+    heads = ("key", "tenant", "kind", "scopes", "streams", "origins", "expires", "last used",
+             "active secrets")  # fmt: skip
     print_list(form, keys, heads, _cells, lambda key: key["id"], numbers=1)
 
 
@@ -176,6 +177,18 @@ def _show_text(shown: dict[str, Any], *, form: Form | None) -> None:
     out.print(shown["key"])
 
 
+def _last_use(key: dict[str, Any]) -> str:
+    # A gateway of an earlier release does not say.
+    if "last_used_at_ms" not in key:
+        return "-"
+    used_ms = key["last_used_at_ms"]
+    return "not within a year" if used_ms is None else _minute(used_ms)
+
+
+def _minute(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%F %H:%M}"
+
+
 def _cells(key: dict[str, Any]) -> list[str]:
     expires = key["expires_at_ms"]
     return [
@@ -185,6 +198,7 @@ def _cells(key: dict[str, Any]) -> list[str]:
         " ".join(key["scopes"]),
         " ".join(key["streams"]) or "all",
         " ".join(map(harmless, key["origins"])) or "-",
-        "never" if expires is None else f"{datetime.fromtimestamp(expires / 1000, UTC):%F %H:%M}",
+        "never" if expires is None else _minute(expires),
+        _last_use(key),
         str(key["live_texts"]),
     ]

@@ -1,22 +1,41 @@
 """The page of API keys: whose they are, what they allow, and the ways to make and change them."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+
 from starlette.exceptions import HTTPException
 
 from observe.console.page_request import PageRequest
 from observe.console.pages.changes.key_changes import KEYS, NEW, key_links
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, still_page
-from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from observe.console.parts.pieces import code, done_note, nothing_yet, table
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pieces import code, done_note, table
+from observe.console.parts.search_list import ListQuery, SearchList
 from shared.config.access import ApiKey
 from shared.runtime.clock import now_ms
+from shared.runtime.setup_error import OperatorError
 
 _DONE = {"revoked": "The key is revoked.", "ended": "Only its newest secret is good now."}
+_ONLY = {"": "all keys", "rotating": "those with two secrets", "expired": "those that have expired"}
+# The page is not held up for it.
+_USES_WITHIN_S = 2.0
+# By id of the key: when each of its secrets was used last, the oldest secret first.
+_Uses = Mapping[str, Sequence[int | None]]
 
 
 async def keys_page(asked: PageRequest) -> Page:
     if asked.viewer.has_link:
         raise HTTPException(403, "Keys are for those who have one, and not shown by a link.")
+    query, tenant = ListQuery.of(asked.fields, _ONLY), asked.field("tenant")
+    found = [
+        key
+        for key in sorted(asked.keys, key=lambda key: key.id)
+        if query.text in key.id and tenant in {"", key.tenant} and _is_meant(key, query.only)
+    ]
+    kept = {"tenant": tenant} if tenant else {}
+    listed = SearchList(KEYS, "key", _ONLY, query, found, order="by name", kept=kept)
+    whose: list[Child] = [f" Of the tenant {tenant}: ", tag("a", "all keys", href=KEYS), "."]
     content: list[Child] = [
         tag("h1", "Keys"),
         tag("p", "Only hashes are kept, so no key can be shown again. ",
@@ -24,21 +43,38 @@ async def keys_page(asked: PageRequest) -> Page:
             " a second secret for one that there is.", class_="lead"),
         done_note(_DONE.get(asked.field("done"), "")),
         tag("p", tag("a", "New key …", href=NEW)) if asked.viewer.may_change else NOTHING,
-        _rows(asked),
+        listed.search,
+        tag("p", listed.said, whose if tenant else "", "" if asked.keys else _first()),
+        _rows(asked, listed.shown, await _uses(asked)) if found else NOTHING,
+        listed.more,
     ]  # fmt: skip
-    return still_page("Keys", KEYS, "keys", content)
+    return still_page("Keys", KEYS, "keys", content, status=listed.said)
 
 
-def _rows(asked: PageRequest) -> Safe:
-    tenant = asked.field("tenant")
-    keys = [key for key in asked.keys if tenant in {"", key.tenant}]
-    if tenant and not keys:
-        return nothing_yet(f"The tenant {tenant} has no key that you may see.")
-    if not keys:
-        none = "There is no key yet. The first is made with the operator key: "
-        made = code("hifi keys create root --scope admin")
-        return tag("p", none, made, ".", class_="none")
-    heads = ("Key", "Tenant", "May", "Streams", "Active secrets", "Expires", "Change")
+def _first() -> Safe:
+    made = code("hifi keys create root --scope admin")
+    return fragment(" The first is made with the operator key: ", made, ".")
+
+
+def _is_meant(key: ApiKey, only: str) -> bool:
+    if only == "rotating":
+        return len(key.secrets) > 1
+    return only != "expired" or not key.is_live(now_ms())
+
+
+async def _uses(asked: PageRequest) -> _Uses:
+    """As the gateway knows them; nothing if it tells none, as to whoever only reads."""
+    if not asked.viewer.may_change:
+        return {}
+    try:
+        async with asyncio.timeout(_USES_WITHIN_S):
+            return await asked.control.key_uses()
+    except (OperatorError, TimeoutError):
+        return {}
+
+
+def _rows(asked: PageRequest, keys: Sequence[ApiKey], uses: _Uses) -> Safe:
+    heads = ("Key", "Tenant", "May", "Streams", "Active secrets", "Last used", "Expires", "Change")
     rows: list[list[Child]] = [
         [
             code(key.id),
@@ -46,12 +82,25 @@ def _rows(asked: PageRequest) -> Safe:
             ", ".join(sorted(key.scopes)) + (", from pages" if key.kind == "browser" else ""),
             ", ".join(sorted(key.streams)) or "all",
             str(len(key.secrets)),
+            _last_use(uses.get(key.id, ())),
             _expiry(key),
             key_links(asked, key),
         ]
-        for key in sorted(keys, key=lambda key: key.id)
+        for key in keys
     ]
     return table(heads, rows, caption="API keys")
+
+
+def _last_use(used: Sequence[int | None]) -> str:
+    """Of two secrets it counts whether the older one is still in use."""
+    if not used:
+        return wording.NONE
+    said = _used(max((at_ms for at_ms in used if at_ms), default=None))
+    return f"{said}; the older secret: {_used(used[0])}" if len(used) > 1 else said
+
+
+def _used(at_ms: int | None) -> str:
+    return "not within a year" if at_ms is None else f"{wording.moment(at_ms)[:16]}Z"
 
 
 def _expiry(key: ApiKey) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -48,6 +48,9 @@ class SearchList(Generic[T]):
     choices: Mapping[str, str]
     query: ListQuery
     found: Sequence[T]
+    order: str = "the worst first"
+    # What the address says besides, and goes on saying.
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> Sequence[T]:
@@ -64,7 +67,7 @@ class SearchList(Generic[T]):
         if shown == count:
             return f"{said}."
         first = self._first
-        return f"{said}; {first + 1:,} to {first + shown:,} are shown, the worst first."
+        return f"{said}; {first + 1:,} to {first + shown:,} are shown, {self.order}."
 
     @property
     def search(self) -> Safe:
@@ -73,12 +76,12 @@ class SearchList(Generic[T]):
             tag("option", says, value=value, selected=value == only)
             for value, says in self.choices.items()
         ]
-        field = tag("input", name="q", value=text, size=24, autocomplete="off", spellcheck="false")
+        part = tag("input", name="q", value=text, size=24, autocomplete="off", spellcheck="false")
         return form(
             "get",
             self.path,
-            {},
-            tag("label", "Part of its name ", field),
+            self.kept,
+            tag("label", "Part of its name ", part),
             tag("label", "Which ", tag("select", options, name="only")),
             tag("button", "Find", type="submit"),
             tag("a", "Clear", href=self.path) if text or only else NOTHING,
@@ -108,7 +111,7 @@ class SearchList(Generic[T]):
         return (self._page - 1) * ROWS_MAX
 
     def _address(self, page: int) -> str:
-        asked = {"q": self.query.text, "only": self.query.only, "page": page}
+        asked = {**self.kept, "q": self.query.text, "only": self.query.only, "page": page}
         return f"{self.path}?{urlencode({name: value for name, value in asked.items() if value})}"
 
 

@@ -1,6 +1,7 @@
 """`hifi keys`, `hifi streams` and `hifi tenants` against a gateway that asks for keys."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,9 @@ def test_a_list_shows_what_keys_allow_and_no_secret(gateway: RunningGateway) -> 
     _, out, _ = hifi(gateway, "keys", "list")
     assert "https://shop.example" in out
     assert made["key"] not in out
+    # Of the key that lists them, and of the one that nobody has used yet.
+    assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d", out)) == 2, "when it ends, and was used"
+    assert "not within a year" in out
     shown = said(gateway, "keys", "show", "page")
     assert shown["origins"] == ["https://shop.example"]
     assert shown["expires_at_ms"] == made["expires_at_ms"]

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from shared.runtime.clock import now_ms
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.component.observe.test_console_changes import fields_of
 from tests.support.browser import Browser
-from tests.support.console_fixtures import RunningConsole, configure, csrf_of
+from tests.support.console_fixtures import RunningConsole, configure, csrf_of, running_console
 
 
 @pytest.fixture
@@ -199,3 +200,52 @@ def test_a_key_is_made_by_keyboard_alone(console: RunningConsole, browser: Brows
         tab.come_to(tab.text(".secret"))
         assert tab.complaints() == []
     assert keys_of(console)["shop"].scopes == {"read", "write"}
+
+
+def test_the_page_says_when_each_key_was_used_and_whether_an_older_secret_still_is(
+    locked_console: RunningConsole, admin: httpx.Client
+) -> None:
+    shop, old = make_key("shop", "read")
+    reader, text = make_key("reader", "read")
+    configure(locked_console, shop, reader)
+    assert rows_of(admin)["shop"] == "not within a year"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\dZ", rows_of(admin)["root"])
+    admin.post("/keys/rotate", data=fields_of(admin.get("/keys/rotate?id=shop").text))
+    assert rows_of(admin)["shop"].endswith("the older secret: not within a year")
+    headers = {"authorization": f"Bearer {old}"}
+    assert locked_console.gateway.client.get("/v1/streams", headers=headers).status_code == 200
+    assert rows_of(admin)["shop"].count("Z") == 2
+    # The gateway tells it to admins alone.
+    with httpx.Client(base_url=locked_console.url) as visitor:
+        sign_in(visitor, text)
+        assert rows_of(visitor)["shop"] == "\u2013"
+
+
+def test_without_a_gateway_the_page_is_there() -> None:
+    with running_console("off", gateway="http://127.0.0.1:9") as running:
+        configure(running, make_key("shop", "write")[0])
+        with httpx.Client(base_url=running.url) as client:
+            assert rows_of(client) == {"shop": "\u2013"}
+
+
+def test_of_ten_thousand_keys_so_many_are_shown_at_a_time(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    shop, _ = make_key("shop", "write")
+    known = console.config.configuration
+    many = {f"key-{n:04}": replace(shop, id=f"key-{n:04}") for n in range(9_999)}
+    console.config.configuration = replace(known, keys={**many, "shop": shop})
+    assert "10,000 keys; 1 to 100 are shown, by name." in client.get("/keys").text
+    assert list(rows_of(client, "/keys?page=100"))[-1] == "shop"
+    assert "9,999 keys match" in client.get("/keys?q=key-").text
+    assert "No key matches." in client.get("/keys?only=rotating").text
+    page = client.get("/keys?tenant=default&page=2").text
+    assert 'name="tenant" value="default"' in page
+    assert "/keys?tenant=default&amp;page=3" in page
+
+
+def rows_of(client: httpx.Client, path: str = "/keys") -> dict[str, str]:
+    """When each key was used last, as the page says."""
+    page = client.get(path).text
+    rows = re.findall(r"<tr><th[^>]*><code>([^<]+)</code></th>(.*?)</tr>", page)
+    return {name: re.findall(r"<td[^>]*>(.*?)</td>", rest)[4] for name, rest in rows}

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
-from shared.config.access import ENTROPY_BYTES, ApiKey, Tenant, new_text, secret_from
+from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, Tenant, new_text, secret_from
 from shared.config.configuration import Stream
 from tests.support.config_records import write_config
 from tests.support.gateway_process import PARTITION_COUNT, Gateway, new_stream, running, stored_ids
@@ -133,6 +133,45 @@ def test_what_a_gateway_stored_before_it_was_killed_is_not_stored_again(
             assert status == HTTPStatus.OK
     found = Counter(stored_ids(servers, stream))
     assert found == Counter(f"{key}-{event}" for key in keys for event in range(20))
+
+
+def test_when_a_key_was_used_outlives_the_gateway_that_knew_it(
+    kafka: Cluster, client: httpx.Client
+) -> None:
+    servers = kafka.bootstrap_servers
+    stream = new_stream(servers)
+    texts = {
+        name: new_text(kind="secret", key_id=name, entropy=os.urandom(ENTROPY_BYTES))
+        for name in (f"{stream}-shop", f"{stream}-idle", f"{stream}-root")
+    }
+    shop, idle, root = texts
+    scopes: Mapping[str, frozenset[Scope]] = {root: frozenset({"admin"})}
+    objects = [
+        ApiKey(
+            name,
+            (secret_from(text, signs=False),),
+            scopes=scopes.get(name, frozenset({"write"})),
+        )
+        for name, text in texts.items()
+    ]
+    asyncio.run(write_config(servers, objects))
+
+    def used_ms(gateway: Gateway, name: str) -> int | None:
+        headers = {"authorization": f"Bearer {texts[root]}"}
+        shown = client.get(f"{gateway.url}/v1/keys/{name}", headers=headers)
+        found: int | None = shown.json()["last_used_at_ms"]
+        return found
+
+    with running(servers, HIFI_GATEWAY_AUTH="keys") as first:
+        headers = {"content-type": "application/json", "authorization": f"Bearer {texts[shop]}"}
+        url = f"{first.url}/v1/streams/{stream}/events"
+        assert client.post(url, content=b"[{}]", headers=headers).status_code == HTTPStatus.OK
+        at_ms = used_ms(first, shop)
+        assert first.end() == 0
+    with running(servers, HIFI_GATEWAY_AUTH="keys") as second:
+        wait_until(lambda: used_ms(second, shop) is not None, what="it has read what was told")
+        assert used_ms(second, shop) == at_ms
+        assert used_ms(second, idle) is None
 
 
 QUOTA = 500

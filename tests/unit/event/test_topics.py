@@ -93,6 +93,7 @@ SPECS = [
     ("hifi.audit", 1, "compact", None),
     ("hifi.config", 1, "compact", None),
     ("hifi.changes", 1, "compact,delete", 365),
+    ("hifi.uses", 1, "compact,delete", 365),
     ("hifi.state", 1, "compact", None),
     ("hifi.pipelines", 1, "compact", None),
     ("hifi.archive", 1, "delete", 30),

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from gateway.callers import Callers
+from gateway.fleet.key_uses import KeyUses
 from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
-from shared.config.configuration import Configuration
+from shared.config.configuration import Configuration, Stream
+from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FixedConfig
 
 TEXT = new_text(kind="secret", key_id="one", entropy=bytes(20))
@@ -17,8 +19,9 @@ KEY = ApiKey("one", (secret_from(TEXT, signs=False),), tenant="acme", expires_at
 
 
 def callers_of(*keys: ApiKey) -> tuple[Callers, FixedConfig]:
-    config = FixedConfig(Configuration(keys={key.id: key for key in keys}))
-    return Callers(config, Settings(auth="keys")), config
+    streams = {"orders": Stream("orders", tenant="acme")}
+    config = FixedConfig(Configuration(streams=streams, keys={key.id: key for key in keys}))
+    return Callers(config, Settings(auth="keys"), KeyUses(FakePublisher([]))), config
 
 
 def test_a_key_is_looked_up_once_while_the_keys_stay_the_same() -> None:
@@ -46,3 +49,18 @@ def test_what_is_no_key_stays_none_beside_one_that_is_known() -> None:
     for text in (OTHER, TEXT[:-1], TEXT.upper(), "", "\xff"):
         with pytest.raises(Problem):
             callers.of_key(text, now_ms=1)
+
+
+def test_each_use_of_a_key_that_is_good_is_noted() -> None:
+    callers, _ = callers_of(KEY)
+    used = callers.uses.here
+    headers = {b"authorization": f"Bearer {TEXT}"}
+    known = callers.writer(headers, "orders", now_ms=1, known=None)
+    assert used == {KEY.secrets[0].mark: 1}
+    # Also where its connection is known, and nothing is looked up.
+    assert callers.writer(headers, "orders", now_ms=2, known=known) is known
+    assert set(used.values()) == {2}
+    for text, now_ms in ((TEXT, 1_000), (OTHER, 3)):
+        with pytest.raises(Problem):
+            callers.of_key(text, now_ms=now_ms)
+    assert set(used.values()) == {2}

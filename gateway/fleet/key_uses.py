@@ -1,0 +1,62 @@
+"""Knows when each text of a key was used last, here and at the other gateways, to the minute.
+
+A request only leaves its time in memory. Once a minute a process tells of what nobody has told of
+in that minute, so that over all processes there is about one record a minute for each (ADR 0101).
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from gateway.intake.events import Event
+from gateway.publish.publisher import Publisher
+from shared.config.access import Secret
+from shared.event.record import RecordIn
+from shared.event.times import MINUTE_MS
+from shared.event.topics import USES
+
+log = structlog.get_logger()
+
+_TELL_S = 60.0
+
+
+class KeyUses:
+    """When keys were used. `take` must be shown the topic's records."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        # By mark of the text, in milliseconds; each request writes here.
+        self.here: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+
+    def last_ms(self, secret: Secret) -> int | None:
+        """When a text was used last; None: not within a year, as far as we have heard."""
+        return max(uses.get(secret.mark, 0) for uses in (self.here, self._told)) or None
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_TELL_S)
+            await self.tell()
+
+    async def tell(self) -> None:
+        """What is lost of it is told again, as we hear our own news like the others'."""
+        news = [
+            Event.of(id="", key=mark.encode(), value=b"%d" % at_ms, headers=())
+            for mark, at_ms in self.here.items()
+            if mark and at_ms // MINUTE_MS > self._told.get(mark, 0) // MINUTE_MS
+        ]
+        if news:
+            await self._publisher.publish(USES, news)
+
+    def take(self, records: Sequence[RecordIn]) -> None:
+        """The next records of the topic."""
+        for record in records:
+            try:
+                mark, at_ms = (record.key or b"").decode(), int(record.value)
+            except ValueError as error:
+                log.warning("uses.record_refused", origin=record.origin, error=str(error))
+                continue
+            # By Kafka's clock: one that is fast must not hide what comes after it.
+            at_ms = min(at_ms, record.timestamp_ms)
+            self._told[mark] = max(at_ms, self._told.get(mark, 0))
