@@ -6,6 +6,7 @@ A region is sent piece by piece: a piece that was in it before is named by its p
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
@@ -15,8 +16,10 @@ from observe.console.parts.layout import Page
 STEP_S = 1.0
 # A comment in this many steps keeps proxies from closing a stream with no news.
 _QUIET_STEPS = 15
-# Each costs a page a second; more viewers than this look at Grafana.
+# Each costs a page a second; more viewers than this look at Grafana. Half of them are left to
+# others, however many frames of a tenant's customers are open.
 STREAMS_MAX = 40
+STREAMS_OF_A_TENANT_MAX = STREAMS_MAX // 2
 # What changes together: a cell, a fact, an entry of a list, a picture.
 _PIECES = re.compile(r"(?=<(?:t[dhr]|d[dlt]|li|div|p|figure|section)\b)")
 
@@ -25,19 +28,25 @@ class Live:
     """The live streams of one process."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self._counts: Counter[str] = Counter()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
         """End them all, so that the server can stop."""
         self._stopping.set()
 
-    async def follow(self, make: Callable[[], Page | None]) -> AsyncIterator[str]:
+    def has_room(self, tenant: str) -> bool:
+        is_full = self._counts.total() >= STREAMS_MAX
+        return not is_full and self._counts[tenant] < STREAMS_OF_A_TENANT_MAX
+
+    async def follow(
+        self, make: Callable[[], Page | None], *, tenant: str = ""
+    ) -> AsyncIterator[str]:
         """An event for each change; the first brings what changed while the page was on its way.
 
         `make` gives the page as it is now, or None when there is none any more for this viewer.
         """
-        self.count += 1
+        self._counts[tenant] += 1
         try:
             sent: dict[str, list[str]] = {}
             quiet = 0
@@ -68,7 +77,7 @@ class Live:
                 await self._step()
             yield "retry: 2000\n\n"
         finally:
-            self.count -= 1
+            self._counts[tenant] -= 1
 
     async def _step(self) -> None:
         with suppress(TimeoutError):

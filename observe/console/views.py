@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from observe.console.authentication import COOKIE, SignedOut, local_path
 from observe.console.forms import form_of
-from observe.console.live import STREAMS_MAX, Live
+from observe.console.live import Live
 from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest, Sources
 from observe.console.pages.alerts_page import PATH as ALERTS
@@ -159,8 +159,8 @@ class Views:
 
     async def live(self, request: Request) -> Response:
         """Changes of the page at `path`, for as long as the viewer may see it."""
-        self._authentication.identify(request)
-        if self._live.count >= STREAMS_MAX:
+        tenant = self._authentication.identify(request).viewer.tenant or ""
+        if not self._live.has_room(tenant):
             raise HTTPException(503, "Too many pages are live; this one stays as it is.")
         looked_at = urlsplit(request.query_params.get("path", "/"))
         path, fields = looked_at.path, dict(parse_qsl(looked_at.query))
@@ -173,7 +173,9 @@ class Views:
                 return None
             return self._page_at(path, fields, viewer)
 
-        return StreamingResponse(self._live.follow(make), media_type="text/event-stream")
+        return StreamingResponse(
+            self._live.follow(make, tenant=tenant), media_type="text/event-stream"
+        )
 
     async def overview(self, request: Request) -> Response:
         identity = self._authentication.identify_program(request)

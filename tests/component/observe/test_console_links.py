@@ -4,7 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from observe.console.live import STREAMS_OF_A_TENANT_MAX
 from shared.config.access import ApiKey
 from shared.proof.overview import DestinationView, StreamVerdict
 from shared.runtime.clock import now_ms
@@ -136,6 +137,25 @@ def test_live_news_lead_below_the_link_and_end_with_it(
         assert all(lead.startswith(f"{below}/") for lead in leads)
         revoke(locked_console)
         assert "event: gone" in lines
+
+
+def test_the_live_pages_of_a_tenant_leave_room_for_others(
+    locked_console: RunningConsole, visitor: httpx.Client, maker: str
+) -> None:
+    below = link(locked_console, maker)
+    other = link(locked_console, linking_key(locked_console, tenant="default", name="ops"))
+    followed = []
+    with ExitStack() as open_pages:
+        for _ in range(STREAMS_OF_A_TENANT_MAX):
+            news = open_pages.enter_context(visitor.stream("GET", f"{below}/live?path=/"))
+            # Kept: one that is let go of closes its page.
+            followed.append(news.iter_lines())
+            assert next(followed[-1]) == "event: news"
+        assert visitor.get(f"{below}/live?path=/").status_code == 503
+        # Without news the page is there.
+        assert visitor.get(f"{below}/").status_code == 200
+        with visitor.stream("GET", f"{other}/live?path=/") as news:
+            assert next(news.iter_lines()) == "event: news"
 
 
 def test_a_link_may_be_for_some_streams(
