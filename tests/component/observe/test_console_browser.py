@@ -61,6 +61,7 @@ FURTHER_PAGES = [
     "/keys/rotate?id=shop",
     "/channels/settings?channel=ops",
     "/channels/test?channel=ops",
+    "/channels/remove?channel=ops",
     "/streams:new",
     "/streams:settings?stream=orders",
     "/streams:remove?stream=orders",
