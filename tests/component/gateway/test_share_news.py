@@ -123,4 +123,4 @@ def test_a_request_without_a_quota_tells_nothing() -> None:
         sent = gateway.client.post(path, content=b"[{}]", headers=headers)
     assert sent.status_code == 200
     assert "ratelimit" not in sent.headers
-    assert dict(publisher.told.logs) == {"hifi.requests": []}, "neither of keys nor of shares"
+    assert not any(publisher.told.logs.values()), "neither of keys nor of shares"
