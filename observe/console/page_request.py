@@ -15,7 +15,7 @@ from observe.console.authentication import Authentication, Identity
 from observe.console.control_session import FILTERS, ControlSession, Letters
 from observe.console.forms import BYTES_MAX, LongForms, form_of
 from observe.console.page_context import PageContext
-from observe.console.parts.layout import Around, Page, render
+from observe.console.parts.layout import Around, Page, is_shown_by_link, render
 from observe.console.viewers import Viewer
 from shared.config.access import DEFAULT_TENANT, ApiKey
 from shared.config.configuration import Stream
@@ -221,6 +221,8 @@ class Sources:
 
         async def serve(request: Request) -> Response:
             identity = self.authentication.identify(request)
+            if identity.viewer.has_link and not is_shown_by_link(path):
+                raise HTTPException(403, "This is not shown by a link: sign in with a key.")
             if for_admins and not identity.viewer.may_change:
                 raise HTTPException(403, "This needs a key with the scope admin.")
             if method != "POST":

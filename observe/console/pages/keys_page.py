@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from starlette.exceptions import HTTPException
-
 from observe.console.page_request import PageRequest
 from observe.console.pages.changes.key_changes import KEYS, NEW, key_links
 from observe.console.parts import wording
@@ -25,8 +23,6 @@ _Uses = Mapping[str, Sequence[int | None]]
 
 
 async def keys_page(asked: PageRequest) -> Page:
-    if asked.viewer.has_link:
-        raise HTTPException(403, "Keys are for those who have one, and not shown by a link.")
     query, tenant = ListQuery.of(asked.fields, _ONLY), asked.field("tenant")
     found = [
         key

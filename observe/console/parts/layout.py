@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from observe.console.parts.markup import NOTHING, Child, Safe, document, fragment, tag
 
-_KEYS = "/keys"
 _PAGES = (
     ("/", "Overview"),
     ("/streams", "Streams"),
@@ -17,9 +16,16 @@ _PAGES = (
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
     ("/tenants", "Tenants"),
-    (_KEYS, "Keys"),
+    ("/keys", "Keys"),
     ("/changes", "Changes"),
 )
+
+# What is about those who run a tenant, and not about what becomes of events.
+_NOT_BY_LINK = ("/channels", "/keys", "/tenants")
+
+
+def is_shown_by_link(path: str) -> bool:
+    return not path.startswith(_NOT_BY_LINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ def _header(page: Page, around: Around) -> Safe:
     links = [
         tag("li", tag("a", name, href=path, aria_current="page" if path == page.here else None))
         for path, name in _PAGES
-        if path != _KEYS or not around.has_link
+        if is_shown_by_link(path) or not around.has_link
     ]
     is_live = any(region.is_live for region in page.regions)
     live = tag(
