@@ -26,13 +26,21 @@ from gateway.control.store import ControlStore
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
 from gateway.fleet.tenant_rate import channel_test_rate, resend_rate
+from gateway.fleet.trial_news import TrialNews
 from gateway.http.api_page import HEADERS, api_page
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
 from gateway.lookup import changes as change_routes
+from gateway.lookup import (
+    pipeline_trial,
+    resending,
+    statements,
+    stream_events,
+    stream_ids,
+    stream_spread,
+)
 from gateway.lookup import receipts as receipt_routes
-from gateway.lookup import resending, statements, stream_events, stream_ids, stream_spread
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
@@ -63,6 +71,7 @@ def create_app(
     schemas: SchemaChecks,
     claims: Claims,
     quotas: Quotas,
+    trials: TrialNews,
     copies: TableCopies,
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
@@ -71,24 +80,16 @@ def create_app(
     changes: ChangeLog | None = None,
 ) -> EventPaths:
     """Put the parts together. Who made the parts also starts and stops them."""
-    servers, schedule = settings.bootstrap_servers, RetrySchedule().scaled(settings.time_scale)
-    letters = dead_letters or KafkaDeadLetters(servers, schedule=schedule)
-    plane = ControlPlane(
-        settings=settings,
-        config=config,
+    plane = _plane(
+        settings,
+        config,
         callers=callers,
         store=store,
-        dead_letters=letters,
-        receipts=receipts or KafkaReceipts(servers),
-        box=settings.secret_box,
-        sender=settings.channel_sender,
         schemas=schemas,
-        stream_pages=StreamPages(servers),
-        resends=Resends(servers, letters, schedule=schedule),
-        charge_resend=resend_rate().charge,
-        charge_channel_test=channel_test_rate().charge,
-        places=EventPlaces(settings.observe),
-        changes=changes or KafkaChanges(servers),
+        trials=trials,
+        dead_letters=dead_letters,
+        receipts=receipts,
+        changes=changes,
     )
     ingest = Ingest(
         settings=settings,
@@ -113,6 +114,40 @@ def create_app(
     )
     control = _control_app(plane)
     return EventPaths(control, ingest=ingest, rows=rows, callers=callers, metrics=metrics)
+
+
+def _plane(
+    settings: Settings,
+    config: ConfigSource,
+    *,
+    callers: Callers,
+    store: ControlStore,
+    schemas: SchemaChecks,
+    trials: TrialNews,
+    dead_letters: DeadLetterStore | None,
+    receipts: ReceiptStore | None,
+    changes: ChangeLog | None,
+) -> ControlPlane:
+    servers, schedule = settings.bootstrap_servers, RetrySchedule().scaled(settings.time_scale)
+    letters = dead_letters or KafkaDeadLetters(servers, schedule=schedule)
+    return ControlPlane(
+        settings=settings,
+        config=config,
+        callers=callers,
+        store=store,
+        dead_letters=letters,
+        receipts=receipts or KafkaReceipts(servers),
+        box=settings.secret_box,
+        sender=settings.channel_sender,
+        schemas=schemas,
+        stream_pages=StreamPages(servers),
+        resends=Resends(servers, letters, schedule=schedule),
+        charge_resend=resend_rate().charge,
+        charge_channel_test=channel_test_rate().charge,
+        places=EventPlaces(settings.observe),
+        changes=changes or KafkaChanges(servers),
+        try_pipeline=trials.ask,
+    )
 
 
 def described(settings: Settings) -> dict[str, Any]:
@@ -144,7 +179,7 @@ async def show_api(request: Request) -> Response:
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, channels, keys),
     *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending, change_routes),
-    *(statements, stream_ids),
+    *(statements, stream_ids, pipeline_trial),
 )
 _ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (

@@ -87,6 +87,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 schemas=schemas,
                 claims=parts.peers.claims,
                 quotas=parts.peers.quotas,
+                trials=parts.peers.trials,
                 copies=parts.copies_of_tables,
                 ledger=parts.ledger,
                 spool=taking,

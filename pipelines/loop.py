@@ -118,7 +118,7 @@ class PipelineLoop:
         self.succession = Succession(self.runner, self.documents)
         self.forgotten = ForgottenTopics(
             settings.bootstrap_servers,
-            lambda name: self._slot_if_ours(name) is not None,
+            self.is_ours,
             self.keepers,
         )
         # With the names of the pipelines that each is of.
@@ -139,7 +139,7 @@ class PipelineLoop:
             self.writers,
             self.sinks,
             self.earlier,
-            is_ours=lambda name: self._slot_if_ours(name) is not None,
+            is_ours=self.is_ours,
             is_running=lambda lane_id: lane_id in self.documents.by_lane(),
             before=self._before,
             refuse=self._refuse,
@@ -208,6 +208,9 @@ class PipelineLoop:
 
     def _slots_of(self, names: Iterable[str]) -> frozenset[int]:
         return frozenset(map(self.member.slot_of, names))
+
+    def is_ours(self, name: str) -> bool:
+        return self._slot_if_ours(name) is not None
 
     def _slot_if_ours(self, pipeline: str) -> int | None:
         slot = self.member.slot_of(pipeline)

@@ -9,6 +9,7 @@ import structlog
 from pipelines.archive.kind import archive_kind
 from pipelines.databases.kind import Databases
 from pipelines.judging.sandbox import OPTIONS
+from pipelines.judging.trials import Trials
 from pipelines.loop import PipelineLoop
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
@@ -74,6 +75,7 @@ async def _run(
                     group.create_task(_watch(spark, health)),
                     group.create_task(keep_standing(former, loop.member)),
                     group.create_task(loop.tables.keep_followed(config)),
+                    group.create_task(_trials(spark, loop, servers).run()),
                 ]
                 group.create_task(loop.run(stop, health, pulse))
                 await loop.member.run(stop)
@@ -85,6 +87,18 @@ async def _run(
         finally:
             health.stop()
             await loop.drain()
+
+
+def _trials(spark: SparkOnDemand, loop: PipelineLoop, servers: str) -> Trials:
+    """What people try: beside what runs, by who has the slot of it."""
+    return Trials(
+        bootstrap_servers=servers,
+        spark=spark.get,
+        configuration=lambda: loop.config.configuration,
+        tables=loop.tables.of,
+        is_ours=loop.is_ours,
+        answer=lambda key, row: loop.writers.of(key).store([row], {}),
+    )
 
 
 async def _watch(spark: SparkOnDemand, health: Health) -> None:

@@ -132,17 +132,9 @@ async def put_pipeline(
         gone = plane.configuration.removed_pipelines.get(pipeline)
         if before is None:
             check_kept_name(gone, caller, code="pipeline_in_use")
-        known = before or gone
-        if known is None:
+        if before is None and gone is None:
             plane.check_bounds(caller.tenant, {"pipelines": 1})
-        with told_of_the_document():
-            document = named(given, name=pipeline, tenant=caller.tenant)
-            keep(document, known)
-            owner = config_key("pipeline", pipeline).decode()
-            document = sealed_document(document, before=before, owner=owner, box=plane.box)
-            wanted = strictly(Pipeline.of(document), before)
-            wanted = _goes_on(wanted, known)
-            check_wanted(wanted, caller, plane.configuration)
+        wanted = wanted_of(pipeline, given, before, caller, plane)
         if wanted.kept_spec is not None:
             await plane.store.make_own(wanted.kept_spec)
         return wanted
@@ -186,6 +178,21 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
 
     await plane.change(item.config_key, edit, by=caller.author, when=when)
     log.info("pipeline.removed", pipeline=pipeline, tenant=caller.tenant)
+
+
+def wanted_of(
+    name: str, given: JsonObject, before: Pipeline | None, caller: Caller, plane: Plane
+) -> Pipeline:
+    """What a PUT of this stores; Problem says what is wrong with it, and where."""
+    known = before or plane.configuration.removed_pipelines.get(name)
+    with told_of_the_document():
+        document = named(given, name=name, tenant=caller.tenant)
+        keep(document, known)
+        owner = config_key("pipeline", name).decode()
+        document = sealed_document(document, before=before, owner=owner, box=plane.box)
+        wanted = _goes_on(strictly(Pipeline.of(document), before), known)
+        check_wanted(wanted, caller, plane.configuration)
+    return wanted
 
 
 def _outputs(given: JsonObject) -> list[Any]:

@@ -41,6 +41,7 @@ from shared.config.configuration import (
 from shared.config.model import ConfigError, ConfigObject
 from shared.event.times import rfc3339
 from shared.event.topics import NAME_PATTERN
+from shared.event.trial import TrialAnswer, TrialAsked
 from shared.retry.dead_letter import Age, Place
 from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
@@ -52,6 +53,7 @@ log = structlog.get_logger()
 
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
 _BODY_BYTES_MAX = 1_048_576
+_TRIALS_AT_ONCE = 16
 _BODIES_AT_ONCE = 4
 # Re-drives wait most of their 20 s for their rate, so more of them go beside each other than lists;
 # who comes as the next waits for as long as one takes, and a little.
@@ -114,6 +116,7 @@ class ControlPlane:
     charge_channel_test: Callable[[str], None]
     sender: ChannelSender
     places: EventPlaces
+    try_pipeline: Callable[[TrialAsked], Awaitable[TrialAnswer | None]]
     is_rehearsal: bool = False
     resolver: Resolver = field(default_factory=Resolver)
     # Each takes connections of its own to Kafka, and memory for a page.
@@ -121,6 +124,8 @@ class ControlPlane:
     letters_turns: SearchTurns = field(default_factory=SearchTurns)
     event_turns: SearchTurns = field(default_factory=SearchTurns)
     changes_turns: SearchTurns = field(default_factory=SearchTurns)
+    # Who waits for what Spark says holds nothing here.
+    trial_turns: SearchTurns = field(default_factory=partial(SearchTurns, _TRIALS_AT_ONCE))
     # Who waits for events that are still to come.
     waiting: Watchers = field(default_factory=partial(Watchers, _WAITING_OF_A_TENANT, _WAITING_MAX))
     redrive_turns: SearchTurns = field(

@@ -1,4 +1,4 @@
-"""Keeps a gateway process in touch with all others, through three topics of Kafka."""
+"""Keeps a gateway process in touch with all others, and with who runs pipelines, through Kafka."""
 
 import asyncio
 from functools import partial
@@ -8,6 +8,7 @@ from gateway.fleet.claims import Claims
 from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.share_news import QuotaNews
 from gateway.fleet.shares import FORGET_MS
+from gateway.fleet.trial_news import TrialNews
 from gateway.idempotency import ENTRY_BYTES
 from gateway.publish.publisher import Publisher
 from gateway.settings import Settings
@@ -16,6 +17,7 @@ from shared.event.topics import (
     REQUESTS,
     REQUESTS_RETENTION_MS,
     SHARES,
+    TRIALS,
     USES,
 )
 from shared.runtime.kafka.lookup.event_search import find_stored
@@ -56,6 +58,8 @@ class Peers:
         self._told_uses = Tail(
             servers, USES, back_ms=CHANGES_RETENTION_MS, records_max=_USES_READ_MAX
         )
+        self.trials = TrialNews(publisher)
+        self._told_trials = Tail(servers, TRIALS, back_ms=0, records_max=1)
 
     async def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to listen and to tell; returns when we know of the others."""
@@ -64,6 +68,7 @@ class Peers:
             group.create_task(self._shares.run(self._news.take)),
             group.create_task(self._told_uses.run(self.uses.take)),
             group.create_task(self.uses.run()),
+            group.create_task(self._told_trials.run(self.trials.take)),
         ]
         await self._news.join()
         return [*tasks, group.create_task(self._news.run())]

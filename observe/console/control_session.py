@@ -215,6 +215,10 @@ class ControlSession:
             await asyncio.sleep(_JUDGED_LOOK_S)
         return shown, version
 
+    async def try_out(self, pipeline: str, **what: Any) -> dict[str, Any]:
+        """What would come of some events, were the pipeline as a document says."""
+        return await self._call("POST", "pipelines", pipeline, "try", body=what)
+
     async def build(self, pipeline: str, *, begin: str, body: dict[str, Any]) -> dict[str, Any]:
         """Have a pipeline built anew, which begins to read so long ago, to take its place."""
         path = ("pipelines", pipeline, "replacement")

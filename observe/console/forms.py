@@ -22,13 +22,16 @@ _LONG_OF_A_TENANT, _LONG_IN_ALL, _READ_S = 2, 16, 30.0
 class LongForms:
     """Whose long forms are being answered: nobody's take all of the memory, or all turns."""
 
+    of_a_tenant: int = _LONG_OF_A_TENANT
+    in_all: int = _LONG_IN_ALL
+    says: str = "Other long forms are being read: send this one again."
     _count: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def turn(self, tenant: str) -> Iterator[None]:
         """A turn for one, or 503; given up at the end of the block."""
-        if self._count[tenant] >= _LONG_OF_A_TENANT or self._count.total() >= _LONG_IN_ALL:
-            raise HTTPException(503, "Other long forms are being read: send this one again.")
+        if self._count[tenant] >= self.of_a_tenant or self._count.total() >= self.in_all:
+            raise HTTPException(503, self.says)
         self._count[tenant] += 1
         try:
             yield

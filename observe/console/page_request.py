@@ -207,6 +207,10 @@ class Sources:
     gateway: str
     schedule: RetrySchedule
     long_forms: LongForms = field(default_factory=LongForms)
+    # Each holds a thread for as long as Spark takes, and there are few.
+    trials: LongForms = field(
+        default_factory=lambda: LongForms(1, 2, "Other pipelines are being tried: try it again.")
+    )
 
     def route(
         self,

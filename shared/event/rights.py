@@ -35,6 +35,7 @@ from shared.event.topics import (
     STREAM_PREFIX,
     TABLE_PREFIX,
     TERMS,
+    TRIALS,
     USES,
 )
 
@@ -94,7 +95,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
         # A change is written with who has made it. Keys that were used (of requests, and of who
         # sends them) and shares of quotas are told to the other gateways.
-        *_both(CONFIG, CHANGES, REDRIVEN, REQUESTS, SHARES, USES),
+        *_both(CONFIG, CHANGES, REDRIVEN, REQUESTS, SHARES, USES, TRIALS),
         *_write(PROBE),
         # Whether a pipeline runs, as whoever runs it tells; what was restored; and what was signed.
         *_read(PIPELINES, RESTORES, STATEMENTS),
@@ -133,7 +134,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(KEPT_PREFIX, "Read", "Write", "Delete"),
         *_read(CONFIG),
         *_write(RECEIPTS, DEAD),
-        *_both(PIPELINES),
+        # What is tried is asked for, and answered, there.
+        *_both(PIPELINES, TRIALS),
         *_write(ARCHIVE),
         # How far each pipeline is, and which process has which of them.
         _LANES,

@@ -58,6 +58,7 @@ PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
 SHARES = "hifi.shares"
+TRIALS = "hifi.trials"
 USES = "hifi.uses"
 
 # No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
@@ -333,12 +334,14 @@ def fixed_specs(
         # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         # Marks of dead letters that were sent again: one for each, and longer than they rest.
-        TopicSpec(REDRIVEN, 1, _compacted_log(REDRIVEN_RETENTION_MS)),
+        TopicSpec(REDRIVEN, 1, {**_log(REDRIVEN_RETENTION_MS), **_NEWEST}),
         # Deleted, not compacted: a claim that came too late would take the answer away (ADR 0060).
         TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),
         # Nobody reads what is older than seconds; one partition, so that all hear all in one order.
-        TopicSpec(SHARES, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)}),
-        TopicSpec(TERMS, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)}),
+        *(
+            TopicSpec(name, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)})
+            for name in (SHARES, TERMS, TRIALS)
+        ),
         # Where idle gateways ask whether records are still taken, and the retrier what time it is;
         # nobody reads it.
         TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),
@@ -371,12 +374,8 @@ def restores_spec() -> TopicSpec:
 
 
 def _newest_of_each(retention_ms: int) -> Mapping[str, str]:
-    """Of each key its newest record, and not for ever; in segments that are soon compacted."""
-    return {**_compacted_log(retention_ms), "segment.bytes": str(LANES_SEGMENT_BYTES)}
-
-
-def _compacted_log(retention_ms: int) -> Mapping[str, str]:
-    return {**_log(retention_ms), **_SEGMENTS, "cleanup.policy": "compact,delete"}
+    # In segments that are soon compacted.
+    return {**_log(retention_ms), **_NEWEST, "segment.bytes": str(LANES_SEGMENT_BYTES)}
 
 
 def _log(retention_ms: int) -> Mapping[str, str]:
@@ -393,6 +392,7 @@ def _outcome_log(retention_ms: int) -> Mapping[str, str]:
 
 
 _SEGMENTS: Mapping[str, str] = {"segment.ms": str(SEGMENT_MS)}
+_NEWEST: Mapping[str, str] = {**_SEGMENTS, "cleanup.policy": "compact,delete"}
 _COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "message.timestamp.type": "LogAppendTime",

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from gateway.intake.events import Event
 from gateway.publish.open_topic import Tell
 from gateway.publish.report import Fate, Report
-from shared.event.topics import REQUESTS, SHARES, USES
+from shared.event.topics import REQUESTS, SHARES, TRIALS, USES
 from tests.support.told_topics import ToldTopics
 
 PARTITION_COUNT = 4
-GATEWAY_TOPICS = {REQUESTS, SHARES, USES}
+GATEWAY_TOPICS = {REQUESTS, SHARES, TRIALS, USES}
 
 
 class FakePublisher:

@@ -25,6 +25,7 @@ from gateway.control.redrive import (
 from gateway.fleet.claims import Claims
 from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.quota import Quotas
+from gateway.fleet.trial_news import TrialNews
 from gateway.intake.request_spans import RequestSpans
 from gateway.intake.schemas import SchemaChecks
 from gateway.publish.ledger import AckLedger
@@ -35,7 +36,7 @@ from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
-from shared.event.topics import DEAD, REQUESTS, USES, stream_topic
+from shared.event.topics import DEAD, REQUESTS, TRIALS, USES, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
 from shared.proof.restored import Restores
@@ -300,6 +301,7 @@ def running_gateway(
         schemas=schemas,
         claims=claims,
         quotas=quotas or Quotas(),
+        trials=(trials := TrialNews(publisher)),
         spool=spool,
         ledger=ledger,
         copies=copies or TableCopies(Path("there-are-none")),
@@ -309,7 +311,9 @@ def running_gateway(
     serving = api_config(app, settings)
     serving.loop = "uvloop"
     server = QuickServer(serving)
-    server.followed = lambda: fake.told.followed({REQUESTS: claims.take, USES: uses.take})
+    server.followed = lambda: fake.told.followed(
+        {REQUESTS: claims.take, USES: uses.take, TRIALS: trials.take}
+    )
     front = socket.create_server(("127.0.0.1", 0), backlog=serving.backlog)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [front]})
     thread.start()

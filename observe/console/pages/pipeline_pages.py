@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 
 from observe.console.page_context import PageContext
-from observe.console.pages.changes.pipeline_changes import NEW, pipeline_links
+from observe.console.pages.changes.pipeline_changes import pipeline_links
+from observe.console.pages.changes.pipeline_documents import NEW
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region

@@ -21,7 +21,7 @@ Attribute: TypeAlias = str | int | float | bool | None
 # Elements that have no content and no end.
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 # Attributes that a browser would follow or load.
-_PATHS = frozenset({"href", "src", "action"})
+_PATHS = frozenset({"href", "src", "action", "formaction"})
 NOTHING = Safe("")
 # What would be invisible, or turn the text around it: browsers drop NUL, and one that turns can
 # make an id look like another. Blanks and line ends stay.

@@ -103,6 +103,7 @@ SPECS = [
     ("hifi.requests", 4, "delete", 1),
     ("hifi.shares", 1, "delete", 0),
     ("hifi.terms", 1, "delete", 0),
+    ("hifi.trials", 1, "delete", 0),
     ("hifi.probe", 12, "delete", 0),
 ]
 

@@ -38,6 +38,8 @@ class FormPage:
     hidden: Mapping[str, str] = field(default_factory=dict)
     # Where it is sent; empty for where it was asked for.
     path: str = ""
+    # What else may be done with what is typed: what it is called, and where it is sent for it.
+    other: tuple[str, str] | None = None
 
     def page(self, asked: PageRequest, wrong: str = "", beside: Child = None) -> Page:
         return still_page(
@@ -54,11 +56,18 @@ class FormPage:
                 *(tag("div", each, class_="field") for each in self.content),
                 tag("button", self.yes, type="submit", class_="act"),
                 " ",
+                self._other(),
                 tag("a", "Cancel", href=self.back),
             ),
             tag("p", same(self.command), self.note, class_="quiet"),
             status=wrong,
         )
+
+    def _other(self) -> Child:
+        if self.other is None:
+            return NOTHING
+        says, path = self.other
+        return fragment(tag("button", says, type="submit", formaction=path), " ")
 
     def again(self, asked: PageRequest, wrong: str, status: int, beside: Child = None) -> Response:
         """With what was typed, what is wrong with it, and what there is to see beside that."""

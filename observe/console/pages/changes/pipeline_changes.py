@@ -4,10 +4,6 @@ Its shape is judged by the gateway at once, its expressions and its tests by who
 within seconds: the page waits for that as `hifi pipelines put` does.
 """
 
-import asyncio
-import json
-from typing import Any
-
 import structlog
 from starlette.responses import RedirectResponse, Response
 
@@ -17,9 +13,21 @@ from observe.console.page_request import PageRequest
 from observe.console.pages.changes.form_pages import (
     FormPage,
     document_field,
-    json_text,
     text_field,
 )
+from observe.console.pages.changes.pipeline_documents import (
+    CHANGE,
+    NEW,
+    PIPELINES,
+    TRY,
+    around,
+    placed,
+    read_document,
+    refused,
+    text_of,
+    typed_document,
+)
+from observe.console.pages.changes.pipeline_trial import TRIAL
 from observe.console.pages.changes.questions import ChangeByForm, ChangeQuestion, done, same
 from observe.console.parts import wording
 from observe.console.parts.layout import Page
@@ -27,22 +35,12 @@ from observe.console.parts.markup import Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, ways
 from shared.config.pipeline import Pipeline
 from shared.runtime.control_client import RefusedError
-from shared.runtime.files.document_text import Document, document_of
+from shared.runtime.files.document_text import Document
 from shared.runtime.setup_error import UsageError
 
 log = structlog.get_logger()
 
-PIPELINES = "/pipelines"
-# As of streams: no pipeline is called so.
-NEW, CHANGE, REPLACE, GIVE_UP, REMOVE = (
-    f"{PIPELINES}:{what}" for what in ("new", "change", "replace", "give-up", "remove")
-)
-# What the gateway tells beside the document, or has of its own.
-_NOT_TYPED = {"state", "tenant", "generation"}
-# A parser that knows lines takes half a second of a core for so much.
-_WITH_LINES_BYTES_MAX = 65_536
-# So much of the document is shown around a line that is wrong.
-_AROUND, _LINE_CHARS_MAX = 2, 200
+REPLACE, GIVE_UP, REMOVE = (f"{PIPELINES}:{what}" for what in ("replace", "give-up", "remove"))
 _BEGIN = """name: large-orders
 from: {stream: orders}
 schema: "id STRING, total DOUBLE"
@@ -54,14 +52,15 @@ tests:
 """
 _NOTE = fragment(
     " Its tests are run before it is: events that are given, and what must come of them. ",
+    "Try it shows what would come of the newest events of its stream; ",
     code("hifi pipelines try FILE"),
-    " shows what would come of the newest events of its stream.",
+    " does so on a machine of one's own.",
 )
 
 
 def pipeline_links(pipeline: Pipeline, context: PageContext) -> Safe:
     """What may be done with it; only what keeps something is ever built anew."""
-    links = [("Change …", CHANGE)]
+    links = [("Change …", CHANGE), ("Try …", TRY)]
     links += [("Build anew …", REPLACE)] if pipeline.kept_shape else []
     is_built = context.configuration.replacement_of(pipeline.name) is not None
     links += [("Give up what is built …", GIVE_UP)] if is_built else []
@@ -74,10 +73,10 @@ async def new_page(asked: PageRequest) -> Page:
 
 
 async def make(asked: PageRequest) -> Response:
-    text = _typed(asked)
+    text = typed_document(asked)
     shown = _new_form(text)
     try:
-        document = await _read(text)
+        document = await read_document(text)
     except UsageError as error:
         return shown.again(asked, str(error), 422)
     name = document.fields.get("name")
@@ -92,14 +91,14 @@ async def make(asked: PageRequest) -> Response:
 async def change_page(asked: PageRequest) -> Page:
     name = asked.pipeline.name
     shown, version = await asked.control.seen("pipelines", name)
-    return _change_form(name, _text_of(shown), version).page(asked)
+    return _change_form(name, text_of(shown), version).page(asked)
 
 
 async def change(asked: PageRequest) -> Response:
-    name, version, text = asked.pipeline.name, asked.field("version"), _typed(asked)
+    name, version, text = asked.pipeline.name, asked.field("version"), typed_document(asked)
     shown = _change_form(name, text, version)
     try:
-        document = await _read(text)
+        document = await read_document(text)
     except UsageError as error:
         return shown.again(asked, str(error), 422)
     return await _write(asked, shown, document, text, name, version=version)
@@ -108,15 +107,15 @@ async def change(asked: PageRequest) -> Response:
 async def replace_page(asked: PageRequest) -> Page:
     name = asked.pipeline.name
     shown, _ = await asked.control.seen("pipelines", name)
-    return _replace_form(name, _text_of(shown), "7d").page(asked)
+    return _replace_form(name, text_of(shown), "7d").page(asked)
 
 
 async def replace(asked: PageRequest) -> Response:
-    name, begin, text = asked.pipeline.name, asked.field("from"), _typed(asked)
+    name, begin, text = asked.pipeline.name, asked.field("from"), typed_document(asked)
     shown = _replace_form(name, text, begin)
     before = asked.context.configuration.replacement_of(name)
     try:
-        document = await _read(text)
+        document = await read_document(text)
         return await done(
             asked,
             "pipeline.replacing",
@@ -126,7 +125,7 @@ async def replace(asked: PageRequest) -> Response:
             pipeline=name,
         )
     except RefusedError as refusal:
-        return _refused(asked, shown, refusal, document, text)
+        return refused(asked, shown, refusal, document, text)
     except UsageError as error:
         return shown.again(asked, str(error), 422)
 
@@ -198,26 +197,6 @@ async def _ask(
     return await question.page(asked)
 
 
-def _typed(asked: PageRequest) -> str:
-    # As it is: what YAML means by a line, its blanks say.
-    return asked.fields.get("document", "").replace("\r\n", "\n")
-
-
-async def _read(text: str) -> Document:
-    """UsageError with the line where it is no document."""
-    raw = text.encode(errors="replace")
-    if len(raw) <= _WITH_LINES_BYTES_MAX:
-        return await asyncio.to_thread(document_of, raw, "document")
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        wrong = f"A document of more than {_WITH_LINES_BYTES_MAX:,} bytes must be JSON: {error}."
-        raise UsageError(wrong) from error
-    if not isinstance(fields, dict):
-        raise UsageError("It must be an object: {...}.")
-    return Document("document", fields, {})
-
-
 async def _write(
     asked: PageRequest, shown: FormPage, document: Document, text: str, name: str, *, version: str
 ) -> Response:
@@ -228,63 +207,14 @@ async def _write(
         await asked.control.put("pipelines", name, version=version, body=document.fields)
         judged, version = await asked.control.judged(name)
     except RefusedError as refusal:
-        return _refused(asked, shown, refusal, document, text)
+        return refused(asked, shown, refusal, document, text)
     await asked.wait_until(lambda now: now.configuration.pipelines.get(name) != before)
     state = judged["state"]
     if state["standing"] != "refused":
         return RedirectResponse(f"{PIPELINES}/{name}", status_code=303)
     stored = _change_form(name, text, version)
-    wrong = f"It is stored, and cannot be run. {_placed(document, state['pointer'], state['why'])}"
-    return stored.again(asked, wrong, 422, _around(document, state["pointer"], text))
-
-
-def _refused(
-    asked: PageRequest, shown: FormPage, refusal: RefusedError, document: Document, text: str
-) -> Response:
-    wrong = _placed(document, refusal.pointer, refusal.detail)
-    return shown.again(asked, wrong, refusal.status, _around(document, refusal.pointer, text))
-
-
-def _placed(document: Document, pointer: str, says: str) -> str:
-    """With the line and the part of the document that it is said of."""
-    nth, part = document.line(pointer) if pointer else None, ".".join(pointer.split("/")[1:])
-    where = [] if nth is None else [f"line {nth}"]
-    where += [part] if part and not says.startswith(part) else []
-    return ": ".join([*where, says])
-
-
-def _around(document: Document, pointer: str, text: str) -> Child:
-    """The line that is wrong, between those around it; nothing if that is not known."""
-    wrong = document.line(pointer) if pointer else None
-    if wrong is None:
-        return None
-    lines = text.split("\n")
-    first = max(1, wrong - _AROUND)
-    shown = [
-        f"{'→' if nth == wrong else ' '}{nth:5}  {lines[nth - 1][:_LINE_CHARS_MAX]}"
-        for nth in range(first, min(len(lines), wrong + _AROUND) + 1)
-    ]
-    return tag("pre", "\n".join(shown), tabindex="0", role="region", aria_label="Where it is wrong")
-
-
-def _text_of(shown: dict[str, Any]) -> str:
-    """What the gateway shows, without what it says by saying nothing."""
-    fields = {name: shown[name] for name in shown if name not in _NOT_TYPED}
-    try:
-        said = Document("", fields, {}).pipeline().known_fields(with_defaults=False)
-    except UsageError:
-        # Of a newer release, which says more than we know.
-        return json_text(fields)
-    return json_text(_said_in(fields, said))
-
-
-def _said_in(shown: Any, said: Any) -> Any:
-    """The same without the members that are not said."""
-    if isinstance(shown, dict) and isinstance(said, dict):
-        return {name: _said_in(shown[name], said[name]) for name in shown if name in said}
-    if isinstance(shown, list) and isinstance(said, list) and len(shown) == len(said):
-        return [_said_in(*each) for each in zip(shown, said, strict=True)]
-    return shown
+    wrong = f"It is stored, and cannot be run. {placed(document, state['pointer'], state['why'])}"
+    return stored.again(asked, wrong, 422, around(document, state["pointer"], text))
 
 
 def _new_form(text: str) -> FormPage:
@@ -294,6 +224,7 @@ def _new_form(text: str) -> FormPage:
         here=PIPELINES,
         content=(document_field("Document, YAML or JSON", "document", text),),
         yes="Make it",
+        other=("Try it", TRY),
         back=PIPELINES,
         command="hifi pipelines put FILE",
         note=_NOTE,
@@ -307,6 +238,7 @@ def _change_form(name: str, text: str, version: str) -> FormPage:
         here=PIPELINES,
         content=(document_field("Document, YAML or JSON", "document", text),),
         yes="Change it",
+        other=("Try it", TRY),
         back=f"{PIPELINES}/{name}",
         command="hifi pipelines put FILE",
         note=_NOTE,
@@ -335,6 +267,7 @@ def _replace_form(name: str, text: str, begin: str) -> FormPage:
 
 
 CHANGES = {
+    TRY: TRIAL,
     NEW: ChangeByForm(new_page, make, DOCUMENT_BYTES_MAX),
     CHANGE: ChangeByForm(change_page, change, DOCUMENT_BYTES_MAX),
     REPLACE: ChangeByForm(replace_page, replace, DOCUMENT_BYTES_MAX),

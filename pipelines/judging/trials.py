@@ -1,0 +1,159 @@
+"""Tries pipelines for people who ask a gateway to, beside those that run; nothing is written.
+
+Of all processes the one that has the slot of a trial's key answers it. Trials take turns: they have
+Spark's time from those that run, and little of it.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipelines.functions.granted import granted
+from pipelines.judging.judge import judge
+from pipelines.judging.trial import Came, came_of, given_records
+from pipelines.members import first_line
+from pipelines.parts.bounded import TookTooLongError, bounded
+from pipelines.shards import Partitionings, partitionings
+from pipelines.tables.look_ups import Tables
+from shared.config.configuration import Configuration
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_tests import PipelineTest
+from shared.event.record import RecordIn, RecordOut
+from shared.event.topics import TRIALS, stream_topic
+from shared.event.trial import TrialAnswer, TrialAsked, TrialRow, read_trial
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.lookup.stream_pages import StreamPages
+from shared.runtime.kafka.tail import Tail
+
+log = structlog.get_logger()
+
+# Whoever asked has gone by then.
+_FRESH_MS = 25_000
+_READ_MAX = 1_000
+_AT_ONCE = 1
+_TRIAL_S_MAX = 15.0
+_POOL = "trials"
+# Of what is answered: one record has to hold it.
+_VALUE_CHARS_MAX, _CHARS_MAX = 1_000, 150_000
+
+
+@dataclass(kw_only=True)
+class Trials:
+    """Those that this process is asked for."""
+
+    bootstrap_servers: str
+    spark: Callable[[], Awaitable[SparkSession]]
+    configuration: Callable[[], Configuration]
+    # None while some table is not to be had.
+    tables: Callable[[Pipeline, Configuration], Tables | None]
+    # Both get what the slot of a trial is found by.
+    is_ours: Callable[[str], bool]
+    answer: Callable[[str, RecordOut], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+        # Of the tenants whose trials run or wait; forgotten with the last of them.
+        self._own_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        tail = Tail(self.bootstrap_servers, TRIALS, back_ms=_FRESH_MS, records_max=_READ_MAX)
+        await tail.run(self._take)
+
+    def _take(self, records: Sequence[RecordIn]) -> None:
+        for record in records:
+            try:
+                asked = read_trial(record.value)
+            except ValueError as error:
+                log.warning("trials.record_refused", origin=record.origin, error=str(error))
+                continue
+            if isinstance(asked, TrialAsked) and self.is_ours((record.key or b"").hex()):
+                task = asyncio.create_task(self._try(record, asked))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _try(self, record: RecordIn, asked: TrialAsked) -> None:
+        own_turn = self._own_turns.setdefault(asked.tenant, asyncio.Lock())
+        async with own_turn, self._turn:
+            if record.timestamp_ms + _FRESH_MS < now_ms():
+                return
+            try:
+                answer = await self._found(asked)
+                row = RecordOut(TRIALS, record.key, answer.to_bytes())
+                await self.answer((record.key or b"").hex(), row)
+            except Exception as error:  # noqa: BLE001 - whoever asks is told that nobody answers
+                log.warning("trial.failed", tenant=asked.tenant, error=repr(error)[:500])
+
+    async def _found(self, asked: TrialAsked) -> TrialAnswer:
+        configuration = self.configuration()
+        pipeline = Pipeline.of(json.loads(bytes(asked.document)))
+        tables = self.tables(pipeline, configuration)
+        if tables is None:
+            named = ", ".join(sorted(pipeline.tables))
+            return TrialAnswer(f"of the tables that it names some are not to be had here: {named}")
+        if asked.events:
+            events = tuple(json.loads(bytes(event)) for event in asked.events)
+            records = given_records(pipeline, PipelineTest(given=events), 0)
+        else:
+            topic = stream_topic(pipeline.source.stream)
+            pages = StreamPages(self.bootstrap_servers)
+            page = await pages.newest(topic, count=asked.newest, wanted=lambda _: True)
+            records = [*reversed(page.records)]
+        return await asyncio.to_thread(
+            tried_on,
+            await self.spark(),
+            pipeline,
+            records,
+            streams=partitionings(pipeline, configuration),
+            tables=tables,
+            functions=granted(asked.tenant, configuration),
+        )
+
+
+def tried_on(
+    session: SparkSession,
+    pipeline: Pipeline,
+    records: Sequence[RecordIn],
+    *,
+    streams: Partitionings,
+    tables: Tables,
+    functions: frozenset[str],
+) -> TrialAnswer:
+    """Judge the pipeline as before it is run, and then run these events through it."""
+    given = tuple(_text(record.value) for record in records)
+    try:
+        with bounded(session.sparkContext, _POOL, _TRIAL_S_MAX):
+            if (refusal := judge(session, pipeline, functions)) is not None:
+                return TrialAnswer(*refusal, given)
+            came = came_of(session, pipeline, records, streams, tables)
+    except TookTooLongError as error:
+        return TrialAnswer(f"these events: {error}", given=given)
+    except (PySparkException, Py4JJavaError) as error:
+        return TrialAnswer(f"it fails on these events: {first_line(error)}", given=given)
+    nth_of = {record.origin: nth for nth, record in enumerate(records, start=1)}
+    rows: list[TrialRow] = []
+    room = _CHARS_MAX - sum(map(len, given))
+    for each in came:
+        row = _row(each, nth_of.get(each.origin))
+        room -= len(row.value) + len(row.key or "")
+        if room < 0:
+            break
+        rows.append(row)
+    return TrialAnswer("", "", given, tuple(rows), len(came) - len(rows))
+
+
+def _row(came: Came, nth: int | None) -> TrialRow:
+    key = None if came.key is None else _text(came.key)
+    return TrialRow(nth, came.outcome, came.reason or "", came.target or "", key, _text(came.value))
+
+
+def _text(value: bytes) -> str:
+    text = value.decode(errors="replace")
+    return text if len(text) <= _VALUE_CHARS_MAX else f"{text[:_VALUE_CHARS_MAX]}…"
