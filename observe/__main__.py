@@ -73,6 +73,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     health.needs(lambda: sampler.overview.problem or None)
     for followed in (feed, states, standings):
         await followed.start()
+    notifier = _notifier(settings, console, sampler, feed, states)
     pages = serve_console(
         console,
         overview=lambda: sampler.overview,
@@ -80,6 +81,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         flows=lambda: states.flows,
         events=EventSearch(kafka, *index.askable),
         series=series,
+        told=lambda: notifier.last_messages,
         stop=stop,
         on_started=lambda _port: health.start(),
     )
@@ -88,7 +90,6 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     auditor = Auditor(settings, audit_status, lambda: feed.configuration, health, index.take_logged)
     # Without an audit one of them still has the figures.
     audit = auditor.run if settings.is_audit_on else asyncio.Event().wait
-    notifier = _notifier(settings, console, sampler, feed, states)
     active = ActiveObserver(kafka, audit, notifier.run, lease_s=settings.lease_s)
     audit_status.is_elsewhere = lambda: active.stands_by
     parts = [

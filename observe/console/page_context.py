@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from observe.console.viewers import Viewer
+from observe.notify.last_message import LastMessage
 from observe.series.series import PastSource
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
@@ -27,6 +28,8 @@ class PageContext:
     series: PastSource | None = None
     # Of services that die again and again: a sentence each.
     ailing: Sequence[str] = ()
+    # By channel: what this observer has told it last.
+    told: Mapping[str, LastMessage] = field(default_factory=dict)
 
     def seen_by(self, viewer: Viewer) -> "PageContext":
         """The same with only those streams and tables that somebody may see."""

@@ -12,6 +12,7 @@ from observe.console.oidc.sign_in import OpenIdSignIn
 from observe.console.page_context import PageContext
 from observe.console.page_request import EventFinder, Sources
 from observe.console.views import Views
+from observe.notify.last_message import LastMessage
 from observe.series.series import PastSource
 from observe.settings import ConsoleSettings
 from shared.config.configuration import Configuration
@@ -36,6 +37,7 @@ async def serve_console(
     flows: Callable[[], Mapping[str, FlowRecord]],
     events: EventFinder,
     series: PastSource,
+    told: Callable[[], Mapping[str, LastMessage]],
     stop: asyncio.Event,
     on_started: Callable[[int], None] = lambda _port: None,
 ) -> None:
@@ -47,7 +49,7 @@ async def serve_console(
         at_ms = now_ms()
         deaths = [it for it in read_deaths(settings.deaths_file) if it.is_news(now_ms=at_ms)]
         ailing = [death.sentence(now_ms=at_ms) for death in deaths]
-        return PageContext(overview(), configuration(), flows(), series, ailing)
+        return PageContext(overview(), configuration(), flows(), series, ailing, told())
 
     schedule = RetrySchedule().scaled(settings.time_scale)
     sources = Sources(authentication, context, events, settings.gateway, schedule)

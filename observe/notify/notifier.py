@@ -6,7 +6,7 @@ restart says something twice at worst, and forgets nothing that is due.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from observe.notify.channel_memory import ChannelMemory, Due, memories_from, to_bytes
+from observe.notify.last_message import LastMessage
 from observe.notify.messages import Links, message_of
 from observe.notify.notices import Notice, notices_of, untold_of
 from shared.config.access import DEFAULT_TENANT
@@ -33,6 +34,8 @@ _LOOK_S = 5.0
 PAUSE_S = 60.0
 # So many are sent to at once: with each a connection is open, and whoever hangs lets go in seconds.
 _AT_ONCE_MAX = 256
+# After so many of them whoever else has something to do has a turn.
+_LINES_AT_ONCE = 100
 # After a channel has not taken one: longer each time.
 _AGAIN_S_MIN, _AGAIN_S_MAX = 5.0, 600.0
 
@@ -48,6 +51,7 @@ class _ChannelLine:
     again_at_s: float = 0.0
     again_s: float = field(default_factory=lambda: _AGAIN_S_MIN)
     sending: asyncio.Task[None] | None = None
+    last: LastMessage | None = None
 
     def is_ready(self, now_s: float) -> bool:
         is_idle = self.sending is None or self.sending.done()
@@ -79,14 +83,19 @@ class Notifier:
         self._is_changed = False
         self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
 
+    @property
+    def last_messages(self) -> Mapping[str, LastMessage]:
+        """By channel, as it is set now; of those to which something was sent from here."""
+        return {name: line.last for name, line in self._lines.items() if line.last is not None}
+
     async def run(self) -> None:
         self._kept = await asyncio.to_thread(self._read)
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     self._take(self._configuration().channels)
-                    self._look()
-                    self._tell(tasks)
+                    await self._look()
+                    await self._tell(tasks)
                     await self._write()
                     await asyncio.sleep(self._look_s)
         finally:
@@ -106,15 +115,22 @@ class Notifier:
                 self._lines[name] = _ChannelLine(channel, memory)
             if (line := self._lines[name]).channel != channel:
                 line.channel, line.again_at_s, line.again_s = channel, 0.0, _AGAIN_S_MIN
+                line.last = None
         if channels:
             # Of channels that went while nobody looked.
             self._kept.clear()
 
-    def _look(self) -> None:
+    async def _each_line(self) -> AsyncIterator[_ChannelLine]:
+        for nth, line in enumerate(self._lines.values(), 1):
+            yield line
+            if nth % _LINES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _look(self) -> None:
         overview, at_ms = self._overview(), now_ms()
         # Nothing begins and nothing ends while Kafka cannot be read.
         if not overview.at_ms or overview.problem:
-            for line in self._lines.values():
+            async for line in self._each_line():
                 line.memory.stand_still(now_ms=at_ms)
             return
         if not self._lines:
@@ -123,16 +139,16 @@ class Notifier:
         untold, of_tenants = untold_of(overview), defaultdict[str, list[Notice]](list)
         for notice in found:
             of_tenants[notice.tenant].append(notice)
-        for line in self._lines.values():
+        async for line in self._each_line():
             is_operators = line.channel.tenant == DEFAULT_TENANT
             heard = found if is_operators else of_tenants.get(line.channel.tenant, [])
             wanted = [it for it in heard if line.channel.is_told(it.concern, it.tenant)]
             self._is_changed |= line.memory.look(wanted, untold, now_ms=at_ms)
 
-    def _tell(self, tasks: asyncio.TaskGroup) -> None:
+    async def _tell(self, tasks: asyncio.TaskGroup) -> None:
         """Each channel by itself: one that hangs holds up no other."""
         now_s = asyncio.get_running_loop().time()
-        for line in self._lines.values():
+        async for line in self._each_line():
             if line.is_ready(now_s) and (due := line.memory.due(now_ms=now_ms())):
                 line.sending = tasks.create_task(self._send(line, due))
 
@@ -140,6 +156,8 @@ class Notifier:
         channel = line.channel
         async with self._turns:
             told = await self._answer(channel, due)
+        if line.channel == channel:
+            line.last = LastMessage(now_ms(), told.is_taken, told.says)
         now_s = asyncio.get_running_loop().time()
         named = {"tenant": channel.tenant, "channel": channel.name}
         if not told.is_taken:
@@ -159,7 +177,8 @@ class Notifier:
             return await self._sender.send(channel, message, now_ms=now_ms())
         except Exception as error:
             log.exception("notices.mistake", tenant=channel.tenant, channel=channel.name)
-            return ChannelAnswer(is_taken=False, says=f"a mistake of Hifi's ({error!r})")
+            says = f"Hifi made a mistake ({type(error).__name__})"
+            return ChannelAnswer(is_taken=False, says=says)
 
     def _read(self) -> dict[str, ChannelMemory]:
         try:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -129,6 +129,7 @@ class RunningConsole:
     port: int = 0
     overview: Overview = field(default_factory=lambda: Overview(0, (), AuditHealth()))
     series: Series = field(default_factory=no_past)
+    told: dict[str, Any] = field(default_factory=dict)
 
     @property
     def store(self) -> FakeStore:
@@ -173,9 +174,8 @@ def served_console(settings: ConsoleSettings, behind: Settings) -> Iterator[Runn
 def _running_console(
     settings: ConsoleSettings, running: RunningConsole
 ) -> Iterator[RunningConsole]:
-    started = threading.Event()
+    started, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
 
     def on_started(port: int) -> None:
         running.port = port
@@ -191,6 +191,7 @@ def _running_console(
                     flows=lambda: running.flows,
                     events=running.events,
                     series=running,
+                    told=lambda: running.told,
                     stop=stop,
                     on_started=on_started,
                 )

@@ -1,11 +1,13 @@
 """Channels in the console: made, changed, tested and removed by forms, each by who may."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import httpx
 import pytest
 
+from observe.notify.last_message import LastMessage
 from shared.config.outside.channel import Channel, Concern
 from shared.runtime.secret_box import new_key
 from tests.component.observe.test_console_access import make_key, sign_in
@@ -190,7 +192,15 @@ def test_many_are_shown_in_pages(locked_console: RunningConsole, admin: httpx.Cl
         each = Channel(f"c-{at:03}", "webhook", tenant="shop", url="https://1.1.1.1/in")
         known = known.apply(each.config_key, each.to_json())
     locked_console.config.configuration = known
+    good = LastMessage(1_700_000_000_000, is_taken=True, says="it answered 200")
+    bad = LastMessage(1_700_000_000_000, is_taken=False, says="it answered 404")
+    # Of another tenant's nothing is shown.
+    secret = replace(bad, says="it answered 418")
+    locked_console.told = {"shop/c-000": good, "shop/c-001": bad, "bank/c-002": secret}
     page = admin.get("/channels").text
+    assert "taken, 11-14 22:13" in page
+    assert "not taken, 11-14 22:13: it answered 404" in page
+    assert "418" not in page
     assert "c-099" in page
     assert "c-100" not in page
     assert "c-249" in admin.get("/channels?page=3").text

@@ -107,7 +107,7 @@ def sender(
 @asynccontextmanager
 async def running(
     hifi: Hifi, folder: Path, *channels: Channel, mail: MailBox | None = None
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Notifier]:
     hifi.channels = {each.id: each for each in channels}
     notifier = Notifier(
         sender(mail),
@@ -121,7 +121,7 @@ async def running(
     )
     task = asyncio.create_task(notifier.run())
     try:
-        yield
+        yield notifier
     finally:
         assert not task.done() or task.result() is None
         task.cancel()
@@ -304,13 +304,19 @@ async def test_mail_goes_to_its_tenant_alone_and_a_slow_server_holds_up_no_webho
 async def test_channels_come_change_and_go_while_it_runs(tmp_path: Path) -> None:
     hifi = Hifi(count=1)
     with scripted(always(500)) as down, scripted() as up:
-        async with running(hifi, tmp_path):
+        async with running(hifi, tmp_path) as notifier:
             hifi.channels = {"shop/a": webhook("a", down, "shop")}
-            await asyncio.to_thread(down.wait_for, lambda: bool(down.requests), timeout_s=20)
+
+            def said() -> list[str]:
+                return [it.says for it in notifier.last_messages.values()]
+
+            await asyncio.to_thread(down.wait_for, lambda: bool(said()), timeout_s=20)
+            assert said() == ["it answered 500"]
             # Whoever mends it waits for no pause.
             hifi.channels = {"shop/a": webhook("a", up, "shop")}
             await until(up, 1)
             await until_written(up, tmp_path)
+            assert said() == ["it answered 200"]
             hifi.channels = {}
             gone = lambda: b"orders" not in (tmp_path / FILE).read_bytes()  # noqa: E731
             assert await asyncio.to_thread(up.wait_for, gone, timeout_s=20)

@@ -134,6 +134,9 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
             assert SIGNING not in whole
 
         is_told_by_all(told)
+        tab.open(f"{told.url}/channels")
+        assert tab.text("main").count("taken, ") == 3
+        assert "not taken" not in tab.text("main")
 
         tab.open(f"{told.url}/channels/test?channel=hook")
         assert "hifi channels test hook" in tab.text("main")

@@ -8,10 +8,12 @@ from observe.console.pages.channels.channel_changes import (
     may_change,
     to,
 )
+from observe.console.parts import wording
 from observe.console.parts.layout import Page, still_page
 from observe.console.parts.markup import NOTHING, Child, tag
 from observe.console.parts.pieces import code, done_note, nothing_yet, table
 from observe.console.parts.search_list import ListQuery, SearchList
+from observe.notify.last_message import LastMessage
 from shared.config.access import DEFAULT_TENANT
 
 _DONE = {"set": "The channel is set.", "removed": "The channel is removed."}
@@ -28,6 +30,7 @@ async def channels_page(asked: PageRequest) -> Page:
             each.via,
             to(each),
             ", ".join(sorted(it.value for it in each.about)) or "all",
+            _said(asked.context.told.get(each.id)),
             channel_links(asked, each),
         ]
         for each in listed.shown
@@ -35,7 +38,7 @@ async def channels_page(asked: PageRequest) -> Page:
     none = "No channel yet: nobody is told. hifi channels create NAME makes one."
     if asked.viewer.streams:
         none = "A channel hears of all streams: a key that is for some sees none."
-    heads = ("Channel", "Via", "To", "About", "Change")
+    heads = ("Channel", "Via", "To", "About", "Last message", "Change")
     return still_page(
         "Channels",
         CHANNELS,
@@ -47,3 +50,11 @@ async def channels_page(asked: PageRequest) -> Page:
         table(heads, rows, caption="Channels, by name") if rows else nothing_yet(none),
         listed.more,
     )
+
+
+def _said(last: LastMessage | None) -> Child:
+    if last is None:
+        return wording.NONE
+    if last.is_taken:
+        return f"taken, {wording.to_minute(last.at_ms)}"
+    return tag("span", f"not taken, {wording.to_minute(last.at_ms)}: {last.says}", class_="bad")
