@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shared.config.configuration import Configuration
+from shared.config.credentials import change_secrets, secrets_of
 from shared.config.model import ConfigError
 from shared.config.outside.channel import Channel, Concern, is_mailbox
 
@@ -99,3 +100,13 @@ def test_a_tenant_is_told_of_nobody_elses_trouble_and_the_operator_of_all() -> N
 def test_its_secrets_are_sealed_for_itself_alone() -> None:
     assert SHOP.owner == "channel:shop/ops"
     assert SHOP.id == "shop/ops"
+
+
+def test_where_its_secrets_are_is_known() -> None:
+    fields = {"via": "webhook", "secret_url": "an address", "signing_secrets": ["a", "b"]}
+    assert dict(secrets_of(fields)) == {
+        "secret_url": "an address",
+        "signing_secrets.0": "a",
+        "signing_secrets.1": "b",
+    }
+    assert change_secrets(fields, lambda path, _: path)["secret_url"] == "secret_url"
