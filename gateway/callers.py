@@ -79,6 +79,8 @@ class Caller:
     # By what we know them, and what that is called.
     kind: AuthorKind = "anybody"
     name: str = ""
+    # Of somebody to whom a link was given, perhaps a customer.
+    has_link: bool = False
     # Of the key's text, by what its uses are known; empty of whoever has shown none.
     mark: str = ""
 
@@ -172,12 +174,13 @@ class Caller:
         return channel
 
     def sees_channel(self, channel: Channel) -> bool:
-        return channel.tenant == self.tenant and not self.streams
+        return channel.tenant == self.tenant and not self.streams and not self.has_link
 
     def check_channels(self) -> None:
-        """Refuse a key that is for some streams alone: a channel hears of all of them."""
-        if self.streams:
-            raise Problem("scope_missing", "This key is for some streams, and so for no channel.")
+        """Refuse who is for some streams alone, as a channel hears of all, and who has a link."""
+        if self.streams or self.has_link:
+            who = "A link shows" if self.has_link else "This key is for some streams, and so sees"
+            raise Problem("scope_missing", f"{who} no channel.")
 
     def check_signature(self, header: str | None, *, body: bytes, now_ms: int) -> None:
         """Refuse a body whose signature is missing, old or wrong, if this caller must sign."""
@@ -375,6 +378,7 @@ def _of_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> Caller:
         expires_at_ms=link.expires_at_ms,
         kind="key",
         name=link.key,
+        has_link=True,
     )
 
 

@@ -96,6 +96,10 @@ def test_who_has_a_link_changes_and_sends_nothing_and_sees_nothing_else(
         ("PUT", "streams/orders/destinations/mine"),
     ):
         assert told(ask(gateway, method, path, shown)) == (403, "scope_missing"), path
+    # Also not where people are told of trouble: that is the addresses of others.
+    for each in (shown, link(gateway, key(gateway, "all"))):
+        assert ask(gateway, "GET", "channels", each).json() == {"channels": []}
+        assert told(ask(gateway, "GET", "channels/ops", each)) == (403, "scope_missing")
     assert told(ask(gateway, "GET", "streams/hits", shown)) == (403, "stream_forbidden")
     assert told(ask(gateway, "GET", "streams/games", shown)) == (404, "unknown_stream")
 
