@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hifi_client import ClosedError, FullError
-from hifi_client.sending.buffer import EVENT_OVERHEAD_BYTES, Buffer
+from hifi_client.sending.buffer import EVENT_OVERHEAD_BYTES, Batch, Buffer
+from hifi_client.sending.events import Lines
+from hifi_client.sending.fates import Fates
 
 
 def buffer(
@@ -35,7 +37,13 @@ def put_at_once(buffer: Buffer, *sizes: int) -> None:
     buffer.put_many([b"x" * size for size in sizes], [], wait_s=0)
 
 
-@pytest.fixture(params=[put_singly, put_at_once])
+def put_as_text(buffer: Buffer, *sizes: int) -> None:
+    lines = Lines(b"".join(b"x" * size + b"\n" for size in sizes), len(sizes))
+    if lines.text is None or not buffer.put_text(lines.text, len(lines), [], wait_s=0):
+        buffer.put_many(lines.each(), [], wait_s=0)
+
+
+@pytest.fixture(params=[put_singly, put_at_once, put_as_text])
 def put(request: pytest.FixtureRequest) -> Put:
     chosen: Put = request.param
     return chosen
@@ -75,7 +83,7 @@ def test_memory_holds_what_it_may_to_the_byte_in_whatever_batches(put: Put, coun
     with pytest.raises(FullError):
         put(bound, 0)
     bound.release(first.charged_bytes)
-    put(bound, *[100] * len(first.lines))
+    put(bound, *[100] * first.count)
     with pytest.raises(FullError):
         put(bound, 0)
 
@@ -123,3 +131,28 @@ def test_where_room_ends_those_before_stay() -> None:
     assert sum(count for _, _, count in stretches) == 3
     bound.close()
     assert taken(bound) == [100] * 3
+
+
+def test_a_text_stands_among_others_as_its_lines_would() -> None:
+    held = buffer(count_max=6)
+    stretches: list[Stretch] = []
+    held.put(b"a", wait_s=0)
+    assert held.put_text(b"b\nc\n", 2, stretches, wait_s=0)
+    _, nth = held.put(b"d", wait_s=0)
+    assert [(first, count) for _, first, count in stretches] == [(1, 2)]
+    assert nth == 3
+    assert not held.put_text(b"e\nf\ng\n", 3, stretches, wait_s=0), "one more than a batch has"
+    assert held.put_text(b"e\nf\n", 2, stretches, wait_s=0)
+    batch = held.take(timeout_s=0)
+    assert batch is not None
+    assert batch.charged_bytes == held.held_bytes == 6 * (1 + EVENT_OVERHEAD_BYTES)
+    assert batch.body == b"a\nb\nc\nd\ne\nf\n"
+    assert batch.part((1, 4)).lines == [b"b", b"e"]
+    assert b"\n".join(batch.lines) == batch.body == b"a\nb\nc\nd\ne\nf"
+
+
+@pytest.mark.parametrize("body", [b"a", b"a\nb", b"a\nb\n"])
+def test_a_body_is_as_many_events_as_it_has_lines(body: bytes) -> None:
+    batch = Batch.of_body(body, Fates(), born_s=0)
+    assert batch.lines == body.splitlines()
+    assert batch.count == len(batch.lines)

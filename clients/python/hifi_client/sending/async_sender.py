@@ -47,7 +47,7 @@ class AsyncSender:
         sent = SentMany(ids, stretches)
         while True:
             try:
-                self._sender.put_lines(0.0, lines[len(sent) :], stretches)
+                self._sender.put_lines(0.0, lines, stretches)
             except FullError as error:
                 if self._sender.options.when_full == "raise":
                     error.sent = sent

@@ -16,12 +16,14 @@ EVENT_OVERHEAD_BYTES = 64
 class Batch:
     """Events that go together, and where each of them stands in the fates of all."""
 
-    __slots__ = ("born_s", "fates", "line_bytes", "lines", "places", "sure_bytes")
+    __slots__ = ("born_s", "count", "fates", "line_bytes", "pieces", "places", "sure_bytes")
 
     def __init__(
         self, lines: list[bytes], fates: Fates, *, born_s: float, places: list[int] | None = None
     ) -> None:
-        self.lines = lines
+        # Lines, and texts of several with a break behind each.
+        self.pieces = lines
+        self.count = len(lines)
         self.fates = fates
         self.born_s = born_s
         # None: the events stand as they do in the fates.
@@ -31,18 +33,37 @@ class Batch:
         # Up to here there is room for certain, for the batch and in memory.
         self.sure_bytes = 0
 
+    @classmethod
+    def of_body(cls, body: bytes, fates: Fates, *, born_s: float) -> "Batch":
+        batch = cls([body], fates, born_s=born_s)
+        batch.count = body.count(b"\n") + (not body.endswith(b"\n"))
+        return batch
+
     @property
     def charged_bytes(self) -> int:
-        return self.line_bytes + len(self.lines) * (EVENT_OVERHEAD_BYTES - 1)
+        return self.line_bytes + self.count * (EVENT_OVERHEAD_BYTES - 1)
+
+    @property
+    def body(self) -> bytes:
+        """All events, with a break between them, and perhaps behind the last."""
+        if len(self.pieces) in {1, self.count}:
+            return b"\n".join(self.pieces)
+        return b"".join(each if each.endswith(b"\n") else each + b"\n" for each in self.pieces)
+
+    @property
+    def lines(self) -> list[bytes]:
+        """Each event by itself, for what is not asked of all together."""
+        if len(self.pieces) < self.count:
+            self.pieces = self.body.removesuffix(b"\n").split(b"\n")
+        return self.pieces
 
     def place(self, nth: int) -> int:
         return nth if self.places is None else self.places[nth]
 
     def part(self, chosen: range | tuple[int, ...]) -> "Batch":
         """Some of the events, in a batch of their own."""
-        lines = [self.lines[nth] for nth in chosen]
-        places = [self.place(nth) for nth in chosen]
-        return Batch(lines, self.fates, born_s=self.born_s, places=places)
+        lines, places = self.lines, [self.place(nth) for nth in chosen]
+        return Batch([lines[nth] for nth in chosen], self.fates, born_s=self.born_s, places=places)
 
 
 class Buffer:
@@ -75,12 +96,8 @@ class Buffer:
             batch = self._open
             if batch is None or batch.line_bytes + size > batch.sure_bytes:
                 batch = self._batch_with_room(size, wait_s)
-            lines = batch.lines
-            nth = len(lines)
-            lines.append(line)
-            batch.line_bytes += size
-            if nth + 1 >= self._count_max or batch.line_bytes >= self._batch_bytes_max:
-                self._seal()
+            nth = batch.count
+            self._add(batch, line, size, 1)
             return batch.fates, nth
 
     def put_many(
@@ -93,18 +110,38 @@ class Buffer:
                 batch = self._open
                 if batch is None or batch.line_bytes + len(lines[at]) >= batch.sure_bytes:
                     batch = self._batch_with_room(len(lines[at]) + 1, wait_s)
-                held, first, size = batch.lines, len(batch.lines), batch.line_bytes
+                pieces, first, size = batch.pieces, batch.count, batch.line_bytes
+                begun = at
                 for line in islice(lines, at, at + self._count_max - first):
                     # The first of them may be more than is sure for all.
-                    if size + len(line) >= batch.sure_bytes and len(held) > first:
+                    if size + len(line) >= batch.sure_bytes and at > begun:
                         break
-                    held.append(line)
+                    pieces.append(line)
                     size += len(line) + 1
-                batch.line_bytes = size
-                stretches.append((batch.fates, first, len(held) - first))
-                at += len(held) - first
-                if len(held) >= self._count_max or size >= self._batch_bytes_max:
-                    self._seal()
+                    at += 1
+                batch.count, batch.line_bytes = first + at - begun, size
+                stretches.append((batch.fates, first, at - begun))
+                self._seal_if_full(batch)
+
+    def put_text(
+        self, text: bytes, count: int, stretches: list[Stretch], *, wait_s: float | None
+    ) -> bool:
+        """Put so many lines in one piece, with a break behind each, if a batch has room for all."""
+        size, cost = len(text), len(text) + count * (EVENT_OVERHEAD_BYTES - 1)
+        with self._lock:
+            held = 0 if self._open is None else self._open.count
+            if held + count > self._count_max or size > self._batch_bytes_max:
+                return False
+            batch = self._batch_with_room(size, wait_s, cost=cost)
+            has_room = batch.line_bytes + size <= self._batch_bytes_max
+            if batch.count + count > self._count_max or not has_room:
+                return False
+            # One that is larger than memory goes alone, but many do not.
+            if self._held() + cost > self._bytes_max:
+                return False
+            stretches.append((batch.fates, batch.count, count))
+            self._add(batch, text, size, count)
+            return True
 
     def take(self, *, timeout_s: float | None = None) -> Batch | None:
         """The next batch, as soon as it is full or has waited long enough; None at the end."""
@@ -151,12 +188,24 @@ class Buffer:
             self._is_ready.notify_all()
             self._has_room.notify_all()
 
+    def _add(self, batch: Batch, piece: bytes, size: int, count: int) -> None:
+        batch.pieces.append(piece)
+        batch.count += count
+        batch.line_bytes += size
+        self._seal_if_full(batch)
+
+    def _seal_if_full(self, batch: Batch) -> None:
+        if batch.count >= self._count_max or batch.line_bytes >= self._batch_bytes_max:
+            self._seal()
+
     def _held(self) -> int:
         return self._bytes + (0 if self._open is None else self._open.charged_bytes)
 
-    def _batch_with_room(self, size: int, wait_s: float | None) -> Batch:
+    def _batch_with_room(
+        self, size: int, wait_s: float | None, *, cost: int | None = None
+    ) -> Batch:
         """The batch for a line, once there is room; what need not be asked for each event."""
-        self._wait_for_room(size - 1 + EVENT_OVERHEAD_BYTES, wait_s)
+        self._wait_for_room(size - 1 + EVENT_OVERHEAD_BYTES if cost is None else cost, wait_s)
         if self._is_closed:
             raise ClosedError(
                 "The sender is closed, or was begun before this process was forked: make"

@@ -136,7 +136,7 @@ class Connection:
         lines = [f"POST {self._target.path}{path} HTTP/1.1", f"host: {self._target.host_header}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"content-length: {len(body)}\r\n\r\n")
-        connected.sendall("\r\n".join(lines).encode("latin-1") + body)
+        _send(connected, "\r\n".join(lines).encode("latin-1"), body)
         begun = connected.recv(_PIECE_BYTES)
         answer = _plain(begun)
         if answer is not None:
@@ -155,6 +155,18 @@ class Connection:
             return Answer(response.status, found, said)
         finally:
             response.close()
+
+
+def _send(connected: socket.socket, head: bytes, body: bytes) -> None:
+    """Both at once; without a copy of the body, unless TLS makes one anyway."""
+    if isinstance(connected, ssl.SSLSocket) or not hasattr(connected, "sendmsg"):
+        connected.sendall(head + body)
+        return
+    sent = connected.sendmsg([head, body])
+    if sent < len(head):
+        connected.sendall(head[sent:] + body)
+    elif sent < len(head) + len(body):
+        connected.sendall(memoryview(body)[sent - len(head) :])
 
 
 def _plain(begun: bytes) -> Answer | None:

@@ -66,9 +66,26 @@ def line_of(
     return found, line
 
 
+class Lines:
+    """Events as they go: each by itself, or all in one text with a break behind each."""
+
+    def __init__(self, lines: list[bytes] | bytes, count: int) -> None:
+        self.text = lines if isinstance(lines, bytes) and count > 1 else None
+        self._lines = lines
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def each(self) -> list[bytes]:
+        if isinstance(self._lines, bytes):
+            self._lines = self._lines.split(b"\n")[:-1]
+        return self._lines
+
+
 def lines_of(
     events: Iterable[Given], *, key: str | None = None, encode: Encode = write_json
-) -> tuple[list[str], list[bytes]]:
+) -> tuple[list[str], Lines]:
     """The ids and lines of many, as `line_of` makes them."""
     given = list(events)
     # What nearly all are like, without a call for each.
@@ -76,15 +93,16 @@ def lines_of(
         ids, members = _with_ids(given)  # type: ignore[arg-type]
         if set(map(type, ids)) == {str}:
             try:
-                lines = write_json_many(members)
+                lines = Lines(write_json_many(members), len(ids))
             # Each encoder has errors of its own.
             except Exception as error:
                 raise _not_json(error) from error
-            if len(longest := max(lines, key=len)) > EVENT_BYTES_MAX:
+            is_small = lines.text is not None and len(lines.text) <= EVENT_BYTES_MAX
+            if not is_small and len(longest := max(lines.each(), key=len)) > EVENT_BYTES_MAX:
                 raise _too_large(longest)
             return ids, lines
     pairs = [line_of(event, key=key, encode=encode) for event in given]
-    return [found for found, _ in pairs], [line for _, line in pairs]
+    return [found for found, _ in pairs], Lines([line for _, line in pairs], len(pairs))
 
 
 def _with_ids(events: list[dict[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 Encode: TypeAlias = Callable[[dict[str, Any]], bytes]
-EncodeMany: TypeAlias = Callable[[Sequence[dict[str, Any]]], list[bytes]]
+# Lines, or one text with a break behind each of them.
+EncodeMany: TypeAlias = Callable[[Sequence[dict[str, Any]]], list[bytes] | bytes]
 
 
 def _cannot(value: object) -> Any:
@@ -58,15 +59,13 @@ def fast_writers() -> tuple[Encode, EncodeMany] | None:
             return careful.encode(members).encode()
         return checked(members, line)
 
-    def write_many(events: Sequence[dict[str, Any]]) -> list[bytes]:
+    def write_many(events: Sequence[dict[str, Any]]) -> list[bytes] | bytes:
         try:
             text = fast.encode_lines(events)
         except (TypeError, ValueError):
             return list(map(write, events))
-        lines = text.split(b"\n")[:-1]
-        if len(lines) != len(events):
-            return list(map(write, events))
-        return list(map(checked, events, lines)) if b"null" in text else lines
+        is_well = b"null" not in text and text.count(b"\n") == len(events)
+        return text if is_well else list(map(write, events))
 
     return write, write_many
 

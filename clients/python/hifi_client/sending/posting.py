@@ -84,9 +84,9 @@ class Poster:
             while self.pace.wait(until_s=until_s):
                 reading = last = self._attempt(connection, part, part_key)
                 may_be_stored |= reading.may_be_stored
-                if reading.is_to_be_halved and len(part.lines) > 1:
-                    middle = len(part.lines) // 2
-                    halves = range(middle, len(part.lines)), range(middle)
+                if reading.is_to_be_halved and part.count > 1:
+                    middle = part.count // 2
+                    halves = range(middle, part.count), range(middle)
                     waiting += [(part.part(half), self.new_key(), may_be_stored) for half in halves]
                     break
                 if reading.is_setup and gives_up:
@@ -96,7 +96,7 @@ class Poster:
                     refused += self._tell(part, reading)
                     break
                 # With a key the same request is judged anew, so it must stay whole.
-                if len(reading.again) < len(part.lines) and part_key is None:
+                if len(reading.again) < part.count and part_key is None:
                     refused += self._tell(part, reading)
                     part = part.part(reading.again)
             else:
@@ -110,10 +110,10 @@ class Poster:
 
     def _attempt(self, connection: Connection, part: Batch, request_key: str | None) -> Reading:
         """One request, and what follows from its answer."""
-        count = len(part.lines)
+        count = part.count
         more = {} if request_key is None else {"idempotency-key": f'"{request_key}"'}
         try:
-            answer = self._exchange(connection, b"\n".join(part.lines), more)
+            answer = self._exchange(connection, part.body, more)
         except NoAnswerError as error:
             reading = Reading(
                 again=tuple(range(count)), may_be_stored=not error.is_unsent, problem=str(error)
@@ -153,7 +153,7 @@ class Poster:
 
     def _tell(self, part: Batch, reading: Reading) -> list[tuple[int, Verdict]]:
         """Tell the events what is final; those that were refused, by their place in the batch."""
-        count = len(part.lines)
+        count = part.count
         verdicts, again = dict(reading.final), frozenset(reading.again)
         if reading.is_to_be_halved:
             assert count == 1, "more than one would have been halved"
@@ -163,9 +163,9 @@ class Poster:
             part.fates.all_accepted()
             return []
         outcomes = {part.place(nth): self._outcome(part, nth, one) for nth, one in verdicts.items()}
-        for nth in range(count):
+        for nth, line in enumerate(part.lines):
             if nth not in verdicts and nth not in again:
-                outcomes[part.place(nth)] = Outcome(id_of(part.lines[nth]), Fate.ACCEPTED)
+                outcomes[part.place(nth)] = Outcome(id_of(line), Fate.ACCEPTED)
         part.fates.tell(outcomes)
         self._say(outcomes)
         return [(part.place(nth), verdict) for nth, verdict in verdicts.items()]
@@ -175,7 +175,7 @@ class Poster:
         self._tell_all(part, Verdict(fate, reason=reason))
 
     def _give_up(self, part: Batch, last: Reading | None, *, may_be_stored: bool) -> None:
-        if last is not None and not last.is_setup and len(last.again) < len(part.lines):
+        if last is not None and not last.is_setup and len(last.again) < part.count:
             self._tell(part, last)
             part = part.part(last.again)
         reason = self.pace.problem if last is None else self._about(last)
@@ -188,7 +188,7 @@ class Poster:
     def _tell_all(self, part: Batch, verdict: Verdict) -> None:
         outcomes = {
             part.place(nth): self._outcome(part, nth, verdict)
-            for nth in range(len(part.lines))
+            for nth in range(part.count)
             if part.fates.outcome(part.place(nth), "") is None
         }
         part.fates.tell(outcomes)
@@ -251,7 +251,7 @@ class Posts:
                     self.poster.post(connection, batch, gives_up=True, request_key=key)
                 except Exception as error:
                     # A mistake of ours, or of what is called with outcomes: the others go on.
-                    log.exception("A batch of %d events was not sent.", len(batch.lines))
+                    log.exception("A batch of %d events was not sent.", batch.count)
                     reason = f"The sender made a mistake: {error!r}."
                     self.poster.give_up(batch, Fate.UNKNOWN, reason)
                 finally:

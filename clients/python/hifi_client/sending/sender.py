@@ -1,12 +1,13 @@
 """Sends events to a stream: two lines for a stranger, and each event's fate for who wants it."""
 
 import atexit
+import contextlib
 import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Any, Literal, Self, TypeAlias
 from hifi_client.errors import ClosedError, FullError, GatewayError, SetupError
 from hifi_client.sending.buffer import Buffer
 from hifi_client.sending.connection import read_target
-from hifi_client.sending.events import Given, line_of, lines_of, unbroken
+from hifi_client.sending.events import Given, Lines, line_of, lines_of, unbroken
 from hifi_client.sending.fates import Outcome, Sent, SentMany, Stretch
 from hifi_client.sending.json_writer import write_json
 from hifi_client.sending.posting import Poster, Posts
@@ -157,17 +158,21 @@ class Sender:
 
     def lines_of(
         self, events: Iterable[Given], *, key: str | None = None
-    ) -> tuple[list[str], list[bytes]]:
+    ) -> tuple[list[str], Lines]:
         """The ids of events, and how they go."""
         return lines_of(events, key=key, encode=self._encode)
 
-    def put_lines(
-        self, wait_s: float | None, lines: Sequence[bytes], stretches: list[Stretch]
-    ) -> None:
-        """Take lines, and add where they stand; what was taken stays so if room ends."""
+    def put_lines(self, wait_s: float | None, lines: Lines, stretches: list[Stretch]) -> None:
+        """Take those that do not stand anywhere yet, and add where; these stay if room ends."""
         if self._posts is None:
             self._start()
-        self._buffer.put_many(lines, stretches, wait_s=wait_s)
+        taken = sum(count for _, _, count in stretches)
+        if lines.text is not None and not taken:
+            # Where memory has room for some of them, these are taken.
+            with contextlib.suppress(FullError):
+                if self._buffer.put_text(lines.text, len(lines), stretches, wait_s=wait_s):
+                    return
+        self._buffer.put_many(lines.each()[taken:], stretches, wait_s=wait_s)
 
     @property
     def problem(self) -> str:

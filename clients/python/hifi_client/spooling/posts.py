@@ -64,7 +64,7 @@ class SpooledPosts(Posts):
             self._write(batches)
 
     def _write(self, batches: list[Batch]) -> None:
-        bodies = [b"\n".join(batch.lines) for batch in batches]
+        bodies = [batch.body for batch in batches]
 
         def written(places: list[Place]) -> None:
             self._fates.update(zip(places, (batch.fates for batch in batches), strict=True))
@@ -98,8 +98,7 @@ class SpooledPosts(Posts):
 
     def _post(self, connection: Connection, frame: Frame) -> None:
         fates = self._fates.get(frame.place) or Fates()
-        lines = frame.body.split(b"\n")
-        batch = Batch(lines, fates, born_s=time.monotonic())
+        batch = Batch.of_body(frame.body, fates, born_s=time.monotonic())
         # The same for the same batch, also from the next process.
         is_idempotent = self.poster.options.is_idempotent
         key = hashlib.sha256(frame.body).hexdigest()[:32] if is_idempotent else None
@@ -108,10 +107,11 @@ class SpooledPosts(Posts):
             if refused is None:
                 return
             if refused:
+                lines = batch.lines
                 named = [(lines[nth], verdict.code, verdict.reason) for nth, verdict in refused]
                 self._spool.set_aside(named)
         except Exception:
             # It stays in the spool, and the next process tries again.
-            log.exception("A batch of %d events was not sent.", len(lines))
+            log.exception("A batch of %d events was not sent.", batch.count)
             return
         self._spool.done(frame.place)
