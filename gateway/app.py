@@ -41,11 +41,13 @@ from gateway.lookup import (
     stream_spread,
 )
 from gateway.lookup import receipts as receipt_routes
+from gateway.lookup import replays as replay_routes
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
 from gateway.publish.spool import Spool
 from gateway.replacing import replacements
+from gateway.replays.store import ReplayStore
 from gateway.routes import EventPaths
 from gateway.settings import Settings
 from gateway.tables.rows import Rows
@@ -78,6 +80,7 @@ def create_app(
     dead_letters: DeadLetterStore | None = None,
     receipts: ReceiptStore | None = None,
     changes: ChangeLog | None = None,
+    replays: ReplayStore | None = None,
 ) -> EventPaths:
     """Put the parts together. Who made the parts also starts and stops them."""
     plane = _plane(
@@ -90,6 +93,7 @@ def create_app(
         dead_letters=dead_letters,
         receipts=receipts,
         changes=changes,
+        replays=replays or ReplayStore(settings.bootstrap_servers),
     )
     ingest = Ingest(
         settings=settings,
@@ -127,6 +131,7 @@ def _plane(
     dead_letters: DeadLetterStore | None,
     receipts: ReceiptStore | None,
     changes: ChangeLog | None,
+    replays: ReplayStore,
 ) -> ControlPlane:
     servers, schedule = settings.bootstrap_servers, RetrySchedule().scaled(settings.time_scale)
     letters = dead_letters or KafkaDeadLetters(servers, schedule=schedule)
@@ -146,6 +151,7 @@ def _plane(
         charge_channel_test=channel_test_rate().charge,
         places=EventPlaces(settings.observe),
         changes=changes or KafkaChanges(servers),
+        replays=replays,
         try_pipeline=trials.ask,
     )
 
@@ -179,7 +185,7 @@ async def show_api(request: Request) -> Response:
 _ROUTERS = (
     *(streams, destinations, pipelines, replacements, tables, channels, keys),
     *(dead_letter_routes, receipt_routes, stream_events, stream_spread, resending, change_routes),
-    *(statements, stream_ids, pipeline_trial),
+    *(statements, stream_ids, pipeline_trial, replay_routes),
 )
 _ROUTES = [route for each in _ROUTERS for route in each.router.routes] + _about.routes
 _REFUSALS = (

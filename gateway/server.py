@@ -25,6 +25,7 @@ from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.spool import Spool
 from gateway.replacing.switching import Switching
+from gateway.replays.store import ReplayStore
 from gateway.routes import EventPaths
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
@@ -62,6 +63,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
         feed = ConfigFeed(settings.bootstrap_servers)
         feed.tell(health)
         store = KafkaControlStore(settings.bootstrap_servers, feed, settings.copies)
+        replays = ReplayStore(settings.bootstrap_servers)
         ports = front.getsockname()[1], metrics_port
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
@@ -91,18 +93,17 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 copies=parts.copies_of_tables,
                 ledger=parts.ledger,
                 spool=taking,
+                replays=replays,
             )
             app.ingest.spans = spans
             parts.leaving.append(app.rows.leave)
             api = HttpServer(api_config(app, settings))
-            metrics.gauge(GATEWAY_CONNECTIONS).set_function(
-                lambda: float(len(api.server_state.connections))
-            )
+            connections = metrics.gauge(GATEWAY_CONNECTIONS)
+            connections.set_function(lambda: float(len(api.server_state.connections)))
             await _serve_until(stop, settings, api, parts, health, front=front, ports=ports)
         finally:
-            await store.stop()
-            await feed.stop()
-            await publisher.stop()
+            for part in (replays, store, feed, publisher):
+                await part.stop()
     log.info("gateway.stopped")
 
 

@@ -41,6 +41,7 @@ class Broker:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._producer: KafkaProducer | None = None
+        self._starting = asyncio.Lock()
         self._time: BrokerTime | None = None
 
     async def now_ms(self) -> int:
@@ -84,11 +85,13 @@ class Broker:
         return earliest - skew_ms
 
     async def _writing(self) -> KafkaProducer:
-        if self._producer is None:
-            # The stamp is the leader's own: no replica need have the record.
-            producer = new_producer(self._bootstrap_servers, acks=1)
-            self._producer = await start_client(producer, self._bootstrap_servers)
-        return self._producer
+        # Several may ask at once.
+        async with self._starting:
+            if self._producer is None:
+                # The stamp is the leader's own: no replica need have the record.
+                producer = new_producer(self._bootstrap_servers, acks=1)
+                self._producer = await start_client(producer, self._bootstrap_servers)
+            return self._producer
 
 
 async def due_ends(

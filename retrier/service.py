@@ -13,6 +13,7 @@ from delivery.lanes.outlet import Outlet
 from retrier.broker import Broker
 from retrier.lane import lanes
 from retrier.loop import GROUP, RetryLoop
+from retrier.replays import Replayer
 from retrier.settings import RetrierSettings
 from retrier.task import send_due
 from retrier.watch import LaneWatch
@@ -72,7 +73,8 @@ async def _run(
         config, states, outlet = ConfigFeed(servers), StateFeed(servers), Outlet(servers)
         for client in (broker, fenced, positions, outlet):
             running.push_async_callback(client.close)
-        for feed in (config, states):
+        replayer = Replayer(settings, config, states, fenced, broker)
+        for feed in (config, states, replayer.feed):
             await feed.start()
             running.push_async_callback(feed.stop)
         tiers = LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
@@ -81,8 +83,9 @@ async def _run(
         loop = RetryLoop(tasks, settings, lanes(settings), watch, broker, tiers, fenced, positions)
         await loop.meet()
         log.info("service.started", metrics_port=settings.metrics_port)
-        pulse, answers = Pulse(), Pulse()
+        pulse, answers, replays = Pulse(), Pulse(), Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
+        health.must_turn("what carries out replays", replays, within_s=_LOOP_WITHIN_S)
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         health.needs(lambda: loop.problem)
         former = settings.home / "lease.json"
@@ -97,7 +100,10 @@ async def _run(
                     group.create_task(keep_standing(former, loop.member)),
                 ]
                 group.create_task(loop.run(stop, health, pulse))
+                group.create_task(replayer.run(stop, replays))
+                leaving = group.create_task(replayer.member.run(stop))
                 await loop.member.run(stop)
+                await leaving
                 health.stop()
                 for task in beside:
                     task.cancel()

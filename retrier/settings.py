@@ -30,3 +30,5 @@ class RetrierSettings(SparkProcessSettings):
     # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few;
     # of parked ones, which may be a crowd, a tenth while others are due.
     micro_batch_events_max: int = Field(default=5_000, ge=1)
+    # What all replays that a process carries out may put into the tiers, in events per second.
+    replays_per_s: float = Field(default=2_000.0, gt=0)

@@ -30,7 +30,7 @@ NO_EDGES: Mapping[KafkaPartition, Sequence[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplaySpan:
     """What is to go to which destination again."""
 
     replay_id: str
@@ -55,7 +55,7 @@ class Replay:
         return json.dumps([self.destination.id, *ends, key])
 
 
-def replay(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> Iterator[int]:
+def replay(spark: SparkSession, wanted: ReplaySpan, settings: DeliverySettings) -> Iterator[int]:
     """Send what has not been sent yet under this id; the events behind us, after each slice."""
     book = settings.folder / "replays" / f"{wanted.replay_id}.json"
     at, begun = kept_position(book, wanted)
@@ -68,7 +68,7 @@ def replay(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> I
         yield sum(offset - wanted.start[where] for where, offset in at.items())
 
 
-def count_matching(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> int:
+def count_matching(spark: SparkSession, wanted: ReplaySpan, settings: DeliverySettings) -> int:
     """How many events of the span have the key; reads them all."""
     if wanted.kept is None:
         return _rows(spark, wanted, wanted.start, wanted.end, settings).count()
@@ -79,7 +79,7 @@ def count_matching(spark: SparkSession, wanted: Replay, settings: DeliverySettin
     return count
 
 
-def _upto(wanted: Replay, at: Position, settings: DeliverySettings) -> Position:
+def _upto(wanted: ReplaySpan, at: Position, settings: DeliverySettings) -> Position:
     return next_slice(at, wanted.end, settings.micro_batch_events_max, wanted.edges)
 
 
@@ -101,7 +101,7 @@ def next_slice(
     return upto
 
 
-def kept_position(book: Path, wanted: Replay) -> tuple[Position, Position]:
+def kept_position(book: Path, wanted: ReplaySpan) -> tuple[Position, Position]:
     """Where an earlier run under this id got to, or the start; and how far it may have sent."""
     if not book.exists():
         return wanted.start, wanted.start
@@ -118,7 +118,7 @@ def kept_position(book: Path, wanted: Replay) -> tuple[Position, Position]:
     return at, begun
 
 
-def _keep(book: Path, wanted: Replay, at: Position, *, begun: Position) -> None:
+def _keep(book: Path, wanted: ReplaySpan, at: Position, *, begun: Position) -> None:
     """Written by rename: a crash leaves the old position or the new one."""
     book.parent.mkdir(parents=True, exist_ok=True)
     draft = book.with_suffix(".new")
@@ -130,7 +130,7 @@ def _keep(book: Path, wanted: Replay, at: Position, *, begun: Position) -> None:
 
 def _send(
     spark: SparkSession,
-    wanted: Replay,
+    wanted: ReplaySpan,
     at: Position,
     upto: Position,
     settings: DeliverySettings,
@@ -157,7 +157,11 @@ def _send(
 
 
 def _rows(
-    spark: SparkSession, wanted: Replay, at: Position, upto: Position, settings: DeliverySettings
+    spark: SparkSession,
+    wanted: ReplaySpan,
+    at: Position,
+    upto: Position,
+    settings: DeliverySettings,
 ) -> DataFrame:
     ranges = {where: (at[where], end) for where, end in upto.items()}
     gone = {where for where, edges in wanted.edges.items() if at[where] < edges[-1]}

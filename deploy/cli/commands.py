@@ -72,6 +72,10 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.archive.replay:replay_",
             "Send a span of a stream to a destination again, in a Spark process of its own.",
         ),
+        "replays": (
+            "deploy.cli.control.replays:app",
+            "Replays by the gateway: create, list, get, cancel.",
+        ),
         "restore": (
             "deploy.cli.archive.restore:restore_",
             "Put the events of an archive back: same Kafka partition, key, headers, id and order.",

@@ -29,6 +29,7 @@ from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
 from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
+from gateway.replays.store import ReplayStore
 from gateway.settings import Settings
 from gateway.watchers import Watchers
 from shared.config.access import Scope
@@ -111,6 +112,7 @@ class ControlPlane:
     stream_pages: StreamPages
     resends: Resends
     changes: ChangeLog
+    replays: ReplayStore
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
     charge_channel_test: Callable[[str], None]

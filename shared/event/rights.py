@@ -26,6 +26,7 @@ from shared.event.topics import (
     PROBE,
     RECEIPTS,
     REDRIVEN,
+    REPLAYS,
     REQUESTS,
     RESTORES,
     RETRY_PREFIX,
@@ -48,6 +49,8 @@ Operation: TypeAlias = Literal[
 OPERATOR = "operator"
 # What the gateway's transactions are called after.
 TRANSACTION_PREFIX = "hifi-"
+# What the transactions of a replay are called after, before its stream and its id.
+REPLAY_WRITER_PREFIX = "hifi-replay-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
         # A change is written with who has made it. Keys that were used (of requests, and of who
         # sends them) and shares of quotas are told to the other gateways.
-        *_both(CONFIG, CHANGES, REDRIVEN, REQUESTS, SHARES, USES, TRIALS),
+        *_both(CONFIG, CHANGES, REDRIVEN, REPLAYS, REQUESTS, SHARES, USES, TRIALS),
         *_write(PROBE),
         # Whether a pipeline runs, as whoever runs it tells; what was restored; and what was signed.
         *_read(PIPELINES, RESTORES, STATEMENTS),
@@ -118,13 +121,16 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
     ),
     "retrier": (
+        # Replays are read out of the streams.
+        _all_of(STREAM_PREFIX, "Read"),
         _all_of(RETRY_PREFIX, "Read", "Write"),
         *_read(CONFIG),
-        *_both(STATE),
+        *_both(STATE, REPLAYS),
         *_write(RECEIPTS, DEAD, PROBE),
         _LANES,
         # Which process has what, and how far it is.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
+        Right("transactional id", REPLAY_WRITER_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
     "pipelines": (
         _all_of(STREAM_PREFIX, "Read", "Write"),

@@ -54,6 +54,7 @@ TERMS = "hifi.terms"
 PIPELINES = "hifi.pipelines"
 ARCHIVE = "hifi.archive"
 RESTORES = "hifi.restores"
+REPLAYS = "hifi.replays"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
@@ -283,12 +284,8 @@ def table_spec(table: str, generation: int = 1, *, retention_ms: int | None = No
     """One partition: rows change in one order, and one offset says how far somebody is."""
     settings = {**_COMPACTED, "delete.retention.ms": str(TOMBSTONES_KEPT_MS), **_SEGMENTS}
     if retention_ms is not None:
-        segment_ms = min(SEGMENT_MS, retention_ms)
-        settings |= {
-            "cleanup.policy": "compact,delete",
-            "retention.ms": str(retention_ms),
-            "segment.ms": str(segment_ms),
-        }
+        settings |= {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
+        settings["segment.ms"] = str(min(SEGMENT_MS, retention_ms))
     return TopicSpec(table_topic(table, generation), 1, settings)
 
 
@@ -331,6 +328,7 @@ def fixed_specs(
         # Of each object of an archive what is said of it, which also stands beside the object.
         TopicSpec(ARCHIVE, 1, _log(RECEIPTS_RETENTION_MS)),
         restores_spec(),
+        TopicSpec(REPLAYS, 1, restores_spec().settings),
         # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         # Marks of dead letters that were sent again: one for each, and longer than they rest.

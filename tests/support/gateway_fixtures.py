@@ -5,7 +5,7 @@ import contextlib
 import socket
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -31,6 +31,8 @@ from gateway.intake.schemas import SchemaChecks
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
 from gateway.publish.spool import Spool
+from gateway.replays.store import ReplayStore
+from gateway.routes import EventPaths
 from gateway.server import api_config
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
@@ -50,6 +52,7 @@ from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from shared.runtime.tables.folders import TableCopies
 from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_replays import FakeReplays
 from tests.support.fake_store import FakeStore
 from tests.support.quick_server import LOOK_S, STOP_TIMEOUT_S, QuickServer
 
@@ -253,6 +256,7 @@ class RunningGateway:
     store: FakeStore
     server: HttpServer
     loop: asyncio.AbstractEventLoop
+    replays: ReplayStore
 
     def sample(self, name: str, **labels: str) -> float:
         """A metric's value; 0 while nothing was counted."""
@@ -266,6 +270,18 @@ def claims_of(publisher: PostingPublisher, fake: FakePublisher, settings: Settin
         deadline_s=settings.ack_deadline_s,
         search=fake.find,
     )
+
+
+def _server(
+    app: EventPaths,
+    settings: Settings,
+    followed: Callable[[], contextlib.AbstractContextManager[None]],
+) -> tuple[QuickServer, socket.socket]:
+    serving = api_config(app, settings)
+    serving.loop = "uvloop"
+    server = QuickServer(serving)
+    server.followed = followed
+    return server, socket.create_server(("127.0.0.1", 0), backlog=serving.backlog)
 
 
 @contextlib.contextmanager
@@ -282,11 +298,12 @@ def running_gateway(
     uses: KeyUses | None = None,
     copies: TableCopies | None = None,
     spans: RequestSpans | None = None,
+    replays: ReplayStore | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
     settings, store = settings or Settings(auth="off"), FakeStore(config, publisher)
-    schemas = SchemaChecks()
+    schemas, replays = SchemaChecks(), replays or FakeReplays()
     fake = publisher if isinstance(publisher, FakePublisher) else FakePublisher([])
     claims, uses = claims_of(publisher, fake, settings), uses or KeyUses(publisher)
     app = create_app(
@@ -306,15 +323,11 @@ def running_gateway(
         ledger=ledger,
         copies=copies or TableCopies(Path("there-are-none")),
         changes=store,
+        replays=replays,
     )
     app.ingest.spans = spans
-    serving = api_config(app, settings)
-    serving.loop = "uvloop"
-    server = QuickServer(serving)
-    server.followed = lambda: fake.told.followed(
-        {REQUESTS: claims.take, USES: uses.take, TRIALS: trials.take}
-    )
-    front = socket.create_server(("127.0.0.1", 0), backlog=serving.backlog)
+    takes = {REQUESTS: claims.take, USES: uses.take, TRIALS: trials.take}
+    server, front = _server(app, settings, lambda: fake.told.followed(takes))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [front]})
     thread.start()
     try:
@@ -324,7 +337,8 @@ def running_gateway(
         url = f"http://127.0.0.1:{(port := front.getsockname()[1])}"
         with httpx.Client(base_url=url, timeout=20) as client:
             loop = server.servers[0].get_loop()
-            yield RunningGateway(url, port, metrics, client, store, server, loop)
+            yield RunningGateway(url, port, metrics, client, store, server, loop, replays)
+            asyncio.run_coroutine_threadsafe(replays.stop(), loop).result(STOP_TIMEOUT_S)
     finally:
         server.should_exit = True
         thread.join(timeout=2 * STOP_TIMEOUT_S)

@@ -58,10 +58,10 @@ def replay_(
     if not _ID.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
     # Half a second that no other command should take.
-    from deploy.cli.archive.replaying import ReplayOrder, carry_out  # noqa: PLC0415
+    from deploy.cli.archive.replaying import ReplayCommand, carry_out  # noqa: PLC0415
 
     carry_out(
-        ReplayOrder(
+        ReplayCommand(
             kafka=kafka,
             place=replace(place, data=place.data.absolute()),
             replay_id=name,

@@ -11,7 +11,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from delivery.settings import DeliverySettings
-from delivery.spark.replay import Replay, count_matching, replay
+from delivery.spark.replay import ReplaySpan, count_matching, replay
 from deploy.cli.archive.earlier import Earlier, earlier
 from deploy.cli.archive.places import ArchiveChoice
 from deploy.cli.printing import harmless, talk
@@ -33,7 +33,7 @@ from shared.runtime.spark.session import SparkSettings, running_spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOrder:
+class ReplayCommand:
     """What is to be sent again, and how."""
 
     kafka: str
@@ -54,7 +54,7 @@ class ReplayOrder:
     allow_private: bool
 
 
-def carry_out(order: ReplayOrder) -> None:
+def carry_out(order: ReplayCommand) -> None:
     """Say how many there are, and send them, slice by slice, until it is done or interrupted."""
     wanted = asyncio.run(_span(order))
     settings = read_settings(
@@ -81,7 +81,7 @@ def carry_out(order: ReplayOrder) -> None:
             _run(spark, wanted, settings)
 
 
-def _run(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> None:
+def _run(spark: SparkSession, wanted: ReplaySpan, settings: DeliverySettings) -> None:
     stop: list[int] = []
     has_run = False
     with on_signals(lambda number, _: stop.append(number), signal.SIGINT):
@@ -94,7 +94,7 @@ def _run(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> Non
     talk.print("Done." if has_run else f"Nothing to do: {wanted.replay_id} is done already.")
 
 
-async def _span(order: ReplayOrder) -> Replay:
+async def _span(order: ReplayCommand) -> ReplaySpan:
     """Everything between two times for a destination that there is."""
     to = destination_id(order.stream, order.destination)
     destination = (await read_config(order.kafka)).destinations.get(to)
@@ -106,7 +106,9 @@ async def _span(order: ReplayOrder) -> Replay:
         destination = replace(destination, rate_per_s=order.rate_per_s)
     if order.event is not None:
         at = await _place_of(order, order.event)
-        return Replay(order.replay_id, destination, {at.log: at.offset}, {at.log: at.offset + 1})
+        return ReplaySpan(
+            order.replay_id, destination, {at.log: at.offset}, {at.log: at.offset + 1}
+        )
     topic = stream_topic(destination.stream)
     async with open_reader(order.kafka) as reader:
         ends, firsts = await reader.ends([topic]), await reader.starts([topic])
@@ -125,11 +127,11 @@ async def _span(order: ReplayOrder) -> Replay:
             talk.print(f"{missing:,} of them are neither in Kafka nor in the archive.")
     end = {where: max(offset, start[where]) for where, offset in end.items()}
     key = None if order.key is None else order.key.encode()
-    wanted = Replay(order.replay_id, destination, start, end, key=key)
+    wanted = ReplaySpan(order.replay_id, destination, start, end, key=key)
     return wanted if kept is None else replace(wanted, kept=kept.read, edges=kept.edges)
 
 
-async def _place_of(order: ReplayOrder, event_id: str) -> Origin:
+async def _place_of(order: ReplayCommand, event_id: str) -> Origin:
     """Where the newest event of this id is; the whole log is searched."""
     search, before_ms = EventSearch(order.kafka), None
     while True:
@@ -145,7 +147,7 @@ async def _place_of(order: ReplayOrder, event_id: str) -> Origin:
 
 
 async def _earlier(
-    order: ReplayOrder, topic: str, gone: Position, oldest_ms: Position
+    order: ReplayCommand, topic: str, gone: Position, oldest_ms: Position
 ) -> Earlier | None:
     """What the stream's archive has before the log; UsageError if there is none to begin with."""
     from_ms = order.from_ms or 0

@@ -8,7 +8,7 @@ import pytest
 
 from delivery.settings import DeliverySettings
 from delivery.spark import replay as replays
-from delivery.spark.replay import Replay, kept_position, next_slice
+from delivery.spark.replay import ReplaySpan, kept_position, next_slice
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.setup_error import UsageError
@@ -28,7 +28,7 @@ def test_slices_cover_the_span_once_and_end() -> None:
 
 
 def test_it_goes_on_where_it_was_and_refuses_another_wish(tmp_path: Path) -> None:
-    wanted = Replay("r1", TO, {A: 0}, {A: 9})
+    wanted = ReplaySpan("r1", TO, {A: 0}, {A: 9})
     assert wanted.event_count == 9
     book = tmp_path / "r1.json"
     assert kept_position(book, wanted) == ({A: 0}, {A: 0})
@@ -36,13 +36,13 @@ def test_it_goes_on_where_it_was_and_refuses_another_wish(tmp_path: Path) -> Non
     book.write_text(json.dumps(kept))
     assert kept_position(book, wanted) == ({A: 4}, {A: 6})
     with pytest.raises(UsageError, match="choose another --id"):
-        kept_position(book, Replay("r1", TO, {A: 0}, {A: 10}))
+        kept_position(book, ReplaySpan("r1", TO, {A: 0}, {A: 10}))
 
 
 def test_a_slice_that_was_cut_off_is_sent_again_as_a_possible_duplicate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = Replay("r1", TO, {A: 0}, {A: 9})
+    wanted = ReplaySpan("r1", TO, {A: 0}, {A: 9})
     sent: list[tuple[Position, Position, Position]] = []
     lives = iter([True, False, True, True])
 

@@ -35,7 +35,12 @@ def test_all_rights_are_about_what_is_ours_but_to_see_how_full_the_disks_are() -
     ("name", "operation", "who"),
     [
         (stream_topic("orders"), "Write", {"gateway", "pipelines"}),
-        (stream_topic("orders"), "Read", {"gateway", "delivery", "pipelines", "observe"}),
+        # The retrier's is of replays.
+        (
+            stream_topic("orders"),
+            "Read",
+            {"gateway", "delivery", "retrier", "pipelines", "observe"},
+        ),
         (CONFIG, "Write", {"gateway"}),
         # The gateway's are of dead letters that are sent again.
         (RECEIPTS, "Write", {"gateway", "delivery", "retrier", "pipelines"}),

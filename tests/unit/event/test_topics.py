@@ -98,6 +98,7 @@ SPECS = [
     ("hifi.pipelines", 1, "compact", None),
     ("hifi.archive", 1, "delete", 30),
     ("hifi.restores", 1, "compact,delete", 30),
+    ("hifi.replays", 1, "compact,delete", 30),
     ("hifi.lanes", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.requests", 4, "delete", 1),

@@ -1,0 +1,1 @@
+"""Replays as gateways keep them: what was ordered, and what each would send."""

@@ -1,0 +1,127 @@
+"""Says when a replay has to wait, so that its crowd stays in its stream and out of the tiers.
+
+What is in a tier stands before what comes after it, whoever it is for.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from shared.event.record import KafkaPartition
+from shared.event.topics import retry_topic
+from shared.flow.flow import FlowState
+from shared.flow.flow_record import FlowRecord
+from shared.retry.replay import ReplayOrder
+from shared.retry.schedule import SLOW, RetrySchedule
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions
+from shared.runtime.kafka.reader import KafkaReader
+from shared.runtime.kafka.state_topic import StateFeed
+
+# Of all replays of a tenant; more of their events stay in their streams.
+WAITING_MAX = 20_000
+# Parked within the first tier's delay, a destination has more than it takes.
+_PARKED_MAX = 500
+_SHUT = (FlowState.OPEN, FlowState.HALF_OPEN, FlowState.HELD, FlowState.THROTTLED)
+
+
+def part_of(tenant: str, running: Sequence[str]) -> float:
+    """What one of a tenant's replays may have, by whose are running: each tenant has the same."""
+    return 1 / len({tenant, *running}) / max(1, running.count(tenant))
+
+
+class Restraint:
+    """What holds back one replay."""
+
+    def __init__(
+        self,
+        order: ReplayOrder,
+        *,
+        config: ConfigFeed,
+        states: StateFeed,
+        fenced: FencedPositions,
+        reader: KafkaReader,
+        schedule: RetrySchedule,
+        tenant_count: Callable[[], int],
+    ) -> None:
+        self._order, self._config, self._states = order, config, states
+        self._fenced, self._reader = fenced, reader
+        # How many replays of its tenant are running.
+        self._tenant_count = tenant_count
+        # Slices in the first tier: where the newest event of each lies, and how many it has.
+        self._put: deque[tuple[KafkaPartition, int, int]] = deque()
+        self._parks = _Parks(within_s=schedule.tiers[0].delay_s)
+
+    @property
+    def failure(self) -> str:
+        """Why it cannot go on at all; empty if it can."""
+        known = self._config.configuration
+        stream = known.streams.get(self._order.stream)
+        if stream is None or stream.tenant != self._order.tenant:
+            return "the stream was removed"
+        if self._order.destination_id not in known.destinations:
+            return "the destination was removed"
+        return ""
+
+    @property
+    def rate_max(self) -> float:
+        """No more than its destination takes, and no more than was asked for."""
+        destination = self._config.configuration.destinations[self._order.destination_id]
+        return min(self._order.rate_per_s or math.inf, destination.rate_per_s or math.inf)
+
+    def has_put(self, where: KafkaPartition, offset: int, event_count: int) -> None:
+        self._put.append((where, offset, event_count))
+
+    async def why(self, now_ms: int) -> str:
+        """Why nothing of it is sent now; empty if something is."""
+        destination = self._config.configuration.destinations[self._order.destination_id]
+        flow = self._states.flows.get(destination.id)
+        if destination.is_paused:
+            return "the destination is paused"
+        if destination.is_disabled or (flow and flow.state is FlowState.DISABLED):
+            return "the destination is disabled"
+        # Once that time is over, what comes next finds out how it is.
+        if flow and flow.state in _SHUT and flow.until_ms > now_ms:
+            return f"the destination is not sent to: {flow.state.value}"
+        if flow and self._parks.grow(flow) > _PARKED_MAX:
+            return "the destination takes less than it gets"
+        return await self._crowd(is_slow=flow is not None and flow.flow.is_slow)
+
+    async def _crowd(self, *, is_slow: bool) -> str:
+        """What of it is still to be sent, by what the retrier's lanes have passed."""
+        if not self._put:
+            return ""
+        max_ = WAITING_MAX // max(1, self._tenant_count())
+        reaches = await self._fenced.read()
+        where = self._put[-1][0]
+        passed = reaches[where].at if where in reaches else 0
+        while self._put and self._put[0][1] < passed:
+            self._put.popleft()
+        if sum(event_count for *_, event_count in self._put) >= max_:
+            return f"{max_:,} of its events wait to be sent already"
+        if is_slow:
+            # What is due to it goes on to those that wait for slow destinations.
+            slow = KafkaPartition(retry_topic(SLOW.name), where.partition)
+            end = (await self._reader.ends([slow.topic])).get(slow, 0)
+            if slow in reaches and end - reaches[slow].at >= max_:
+                return "the destination is slow, and others like it have much to be sent already"
+        return ""
+
+
+class _Parks:
+    """How many of a destination's events were parked lately, by what its machines tell."""
+
+    def __init__(self, *, within_s: float) -> None:
+        self._within_s = within_s
+        self._counts: dict[str, int] = {}
+        self._grown: deque[tuple[float, int]] = deque()
+
+    def grow(self, told: FlowRecord) -> int:
+        now_s, count = time.monotonic(), sum(told.flow.parks.values())
+        if grown := count - self._counts.setdefault(told.store, count):
+            self._counts[told.store] = count
+            self._grown.append((now_s, max(0, grown)))
+        while self._grown and self._grown[0][0] < now_s - self._within_s:
+            self._grown.popleft()
+        return sum(each for _, each in self._grown)

@@ -1,0 +1,154 @@
+"""Says what a replay is: its order, how far it got, and what comes next of it. Pure."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from shared.event.envelope import Envelope
+from shared.event.rights import REPLAY_WRITER_PREFIX
+from shared.event.topics import destination_id
+
+ReplayState = Literal["running", "done", "cancelled", "failed"]
+# By the number of a Kafka partition.
+Offsets: TypeAlias = Mapping[int, int]
+Spans: TypeAlias = Mapping[int, tuple[int, int]]
+
+_ORDER, _PROGRESS = "order", "progress"
+
+
+class ReplayOrder(Struct, frozen=True, omit_defaults=True):
+    """What is to be sent again, as the gateway has worked it out; only gateways write it."""
+
+    id: str
+    stream: str
+    # Its name within the stream.
+    destination: str
+    tenant: str
+    # Of each Kafka partition, from which offset to before which.
+    spans: Spans
+    created_at_ms: int
+    from_ms: int | None = None
+    to_ms: int | None = None
+    # Only events with this ordering key, or this id.
+    key: str | None = None
+    event: str | None = None
+    rate_per_s: float = 0.0
+    cancelled_at_ms: int = 0
+
+    @property
+    def destination_id(self) -> str:
+        return destination_id(self.stream, self.destination)
+
+    @property
+    def count(self) -> int:
+        """Events of the span, whatever their keys."""
+        return sum(end - begin for begin, end in self.spans.values())
+
+    @property
+    def writer(self) -> str:
+        """As whom it is written into the tiers: whoever begins as this ends who began before."""
+        return f"{REPLAY_WRITER_PREFIX}{self.stream}/{self.id}"
+
+    def takes(self, event: Envelope) -> bool:
+        """Whether it is one of those that are asked for."""
+        is_of_key = self.key is None or event.key == self.key.encode()
+        return is_of_key and self.event in {None, event.event_id}
+
+    def is_same_as(self, other: "ReplayOrder") -> bool:
+        """Whether both were asked for with the same words."""
+        return _asked(self) == _asked(other)
+
+
+class ReplayProgress(Struct, frozen=True, omit_defaults=True):
+    """How far one is; only the process that carries it out writes it."""
+
+    # By Kafka partition, up to where it has been read; its beginning where there is none.
+    at: Offsets = {}
+    # Put into the first tier, to be sent.
+    sent: int = 0
+    # Kafka had deleted them before it came to them.
+    gone: int = 0
+    # When the newest event that was read had been stored.
+    reached_ms: int = 0
+    updated_at_ms: int = 0
+    state: ReplayState = "running"
+    # Why it waits, or has failed.
+    why: str = ""
+
+
+class Replay(Struct, frozen=True):
+    """A replay as it is known."""
+
+    order: ReplayOrder | None = None
+    progress: ReplayProgress = ReplayProgress()
+
+    @property
+    def state(self) -> ReplayState:
+        if self.progress.state == "running" and self.order and self.order.cancelled_at_ms:
+            return "cancelled"
+        return self.progress.state
+
+    @property
+    def position(self) -> dict[int, int]:
+        """From where each Kafka partition goes on."""
+        spans = {} if self.order is None else self.order.spans
+        return {where: self.progress.at.get(where, begin) for where, (begin, _) in spans.items()}
+
+    @property
+    def read_count(self) -> int:
+        """Events of the span that are behind it."""
+        spans = {} if self.order is None else self.order.spans
+        return sum(at - spans[where][0] for where, at in self.position.items())
+
+    def next_span(self, events_max: int) -> tuple[int, int, int] | None:
+        """Which Kafka partition goes on, from where to where: the one that is least far."""
+        if self.order is None:
+            return None
+        spans, position = self.order.spans, self.position
+        left = {where: at for where, at in position.items() if at < spans[where][1]}
+        if not left:
+            return None
+
+        def part_done(where: int) -> float:
+            begin, end = spans[where]
+            return (left[where] - begin) / (end - begin)
+
+        where = min(left, key=lambda each: (part_done(each), each))
+        return where, left[where], min(left[where] + events_max, spans[where][1])
+
+
+# By stream and id.
+Replays: TypeAlias = dict[tuple[str, str], Replay]
+
+
+def order_row(order: ReplayOrder) -> tuple[bytes, bytes]:
+    """Key and value of the record that says it."""
+    return f"{_ORDER}:{order.stream}/{order.id}".encode(), msgspec.json.encode(order)
+
+
+def progress_row(order: ReplayOrder, progress: ReplayProgress) -> tuple[bytes, bytes]:
+    return f"{_PROGRESS}:{order.stream}/{order.id}".encode(), msgspec.json.encode(progress)
+
+
+def with_replay(known: Replays, key: bytes, value: bytes | None) -> Replays:
+    """The same with one more record in it; ValueError if that makes no sense."""
+    what, _, name = key.decode().partition(":")
+    stream, _, replay_id = name.partition("/")
+    if what not in {_ORDER, _PROGRESS}:
+        raise ValueError(f"{what!r} is nothing that is said of a replay")
+    replay = known.get((stream, replay_id), Replay())
+    if what == _ORDER:
+        order = None if value is None else msgspec.json.decode(value, type=ReplayOrder)
+        replay = msgspec.structs.replace(replay, order=order)
+    else:
+        progress = msgspec.json.decode(value or b"{}", type=ReplayProgress)
+        replay = msgspec.structs.replace(replay, progress=progress)
+    known[stream, replay_id] = replay
+    return known
+
+
+def _asked(order: ReplayOrder) -> tuple[object, ...]:
+    asked = order.stream, order.destination, order.from_ms, order.to_ms, order.key, order.event
+    return (*asked, order.rate_per_s)

@@ -1,0 +1,12 @@
+"""Follows the topic of replays: what is to be sent again, and how far that is."""
+
+from shared.event.topics import REPLAYS
+from shared.retry.replay import Replays, with_replay
+from shared.runtime.kafka.topic_feed import TopicFeed
+
+
+class ReplayFeed(TopicFeed[Replays]):
+    """All replays there are, by stream and id."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers, REPLAYS, empty={}, fold=with_replay, draft=dict)
