@@ -10,7 +10,7 @@ from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
 
 _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
-# Dead letters: as many as somebody reads at a time, and as a phone has room for.
+# Dead letters, replays: as many as somebody reads at a time, and as a phone has room for.
 ROWS_MAX = 20
 # Into a file of dead letters; as many as the gateway gives at a time, and no more bytes than that.
 EXPORTED_MAX = 1_000
@@ -174,6 +174,21 @@ class ControlSession:
     async def test_channel(self, name: str) -> dict[str, Any]:
         """Have a message sent there for a try: whether it was taken, and what came back."""
         return await self._call("POST", "channels", name, "test")
+
+    async def replays(self, stream: str, *, before: str = "", **picked: str) -> dict[str, Any]:
+        """The newest replays of a stream, or those before a page of them."""
+        query = {"limit": str(ROWS_MAX), **picked, **({"before": before} if before else {})}
+        return await self._call("GET", "streams", stream, "replays", query=query)
+
+    async def replay(self, stream: str, replay_id: str) -> dict[str, Any]:
+        return await self._call("GET", "streams", stream, "replays", replay_id)
+
+    async def order_replay(self, stream: str, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin one, or only count what it would send."""
+        return await self._call("POST", "streams", stream, "replays", body=order)
+
+    async def cancel_replay(self, stream: str, replay_id: str) -> None:
+        await self._call("DELETE", "streams", stream, "replays", replay_id)
 
     async def version(self, *path: str) -> str:
         """The ETag of an object as it is now, for the form that asks whether to change it."""

@@ -53,6 +53,9 @@ from observe.console.pages.keys_page import keys_page
 from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
 from observe.console.pages.plain_pages import sign_in_page, soon_page, words_page
+from observe.console.pages.replays_page import CHANGES as REPLAY_CHANGES
+from observe.console.pages.replays_page import PATH as REPLAYS
+from observe.console.pages.replays_page import replays_page
 from observe.console.pages.stream_pages import PATH as STREAMS
 from observe.console.pages.stream_pages import stream_page, streams_page
 from observe.console.pages.table_pages import PATH as TABLES
@@ -73,6 +76,7 @@ _CHANGES = {
     **PIPELINE_CHANGES,
     **CHANNEL_CHANGES,
     **KEY_CHANGES,
+    **REPLAY_CHANGES,
 }
 # Different pages that are looked at within a second; what somebody makes up is not kept for long.
 _MADE_MAX = 100
@@ -102,6 +106,7 @@ class Views:
             route("GET", "/streams/{stream}", self.object_page),
             route("GET", "/streams/{stream}/{destination}", self.object_page),
             route("GET", CHANGES_PATH, changes_page),
+            route("GET", REPLAYS, replays_page),
             route("GET", TABLES, tables_page),
             route("GET", f"{TABLES}/{{table}}", table_page),
             Route("/live", self.live),

@@ -52,6 +52,7 @@ from shared.runtime.kafka.lookup.key_search import KeyedEvents
 from shared.runtime.kafka.lookup.streams_with_id import PlacesOf, StreamsWithId, streams_with_id
 from tests.support.browser import MISSING, Browser, chromium
 from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_replays import replays_of
 from tests.support.fake_store import FakeStore
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
@@ -221,11 +222,10 @@ def open_console() -> Iterator[RunningConsole]:
 def console(open_console: RunningConsole) -> RunningConsole:
     """A console that asks nobody, as `hifi up` serves it; what a test before has shown is gone."""
     open_console.config.configuration = Configuration()
-    open_console.events.found.clear()
-    open_console.events.asked.clear()
-    open_console.dead.letters.clear()
-    open_console.dead.marked.clear()
-    open_console.dead.redrives.clear()
+    events, dead = open_console.events, open_console.dead
+    for made in (events.found, events.asked, dead.letters, dead.marked, dead.redrives):
+        made.clear()
+    replays_of(open_console.gateway).known.clear()
     open_console.dead.error = None
     open_console.dead.is_whole = True
     open_console.flows.clear()

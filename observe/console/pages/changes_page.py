@@ -23,7 +23,8 @@ _KINDS = (
     *("key", "tenant"),
 )
 _DEEDS = ("made", "changed", "deleted", "paused", "resumed", "tried now", "disabled", "rotated",
-          "retired", "redriven", "sealed anew", "put in place", "given up")  # fmt: skip
+          "retired", "redriven", "replayed", "replay cancelled", "sealed anew", "put in place",
+          "given up")  # fmt: skip
 _TEXT_CHARS_MAX = 300
 # A page is not held up for its last line.
 _LAST_WITHIN_S = 2.0

@@ -197,10 +197,15 @@ def _restored(restored: RestoredView, now_ms: int) -> str:
 
 
 def find_section(stream: str) -> Safe:
-    """The way to the newest events of a stream, and to one by its id."""
+    """The way to the newest events of a stream, to its replays, and to one event by its id."""
+    replays = f"/replays?{urlencode({'stream': stream})}"
     return section(
         "Events",
-        tag("p", tag("a", "The newest events", href=newest_path(stream)), class_="note"),
+        tag(
+            "p",
+            ways([("The newest events", newest_path(stream)), ("Replays", replays)]),
+            class_="note",
+        ),
         form(
             "get",
             "/events",

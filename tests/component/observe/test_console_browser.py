@@ -12,7 +12,9 @@ from shared.event.envelope import Malformed
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import DEAD
 from shared.proof.overview import Overview, StreamVerdict
+from shared.retry.replay import Replay, ReplayProgress
 from tests.component.observe.test_console_access import make_key
+from tests.component.observe.test_console_replays import ORDER
 from tests.support.browser import Browser, Tab
 from tests.support.console_fixtures import (
     RunningConsole,
@@ -22,6 +24,7 @@ from tests.support.console_fixtures import (
     letter,
     overview,
 )
+from tests.support.fake_replays import replays_of
 from tests.support.hostile_texts import HOSTILE_TEXTS
 
 PAGES = [
@@ -43,6 +46,7 @@ PAGES = [
     "/channels",
     "/channels/new",
     "/changes",
+    "/replays?stream=orders",
     "/words",
     "/alerts",
     "/runbooks",
@@ -62,6 +66,8 @@ FURTHER_PAGES = [
     "/channels/settings?channel=ops",
     "/channels/test?channel=ops",
     "/channels/remove?channel=ops",
+    "/replays/new?stream=orders",
+    "/replays/cancel?stream=orders&id=spring",
     "/streams:new",
     "/streams:settings?stream=orders",
     "/streams:remove?stream=orders",
@@ -87,6 +93,8 @@ def fill(console: RunningConsole) -> None:
     console.config.configuration = known.apply(ops.config_key, ops.to_json())
     console.dead.letters = [letter("e-1"), letter("e-2")]
     console.events.found["orders", "e-1"] = found_event("e-1")
+    waits = ReplayProgress(at={0: 400}, sent=400, why="the destination is paused")
+    replays_of(console.gateway).known[ORDER.stream, ORDER.id] = Replay(ORDER, waits)
 
 
 def test_every_page_loads_without_a_complaint(console: RunningConsole, tab: Tab) -> None:
@@ -153,6 +161,13 @@ def test_axe_finds_nothing_on_any_page(
             tab.run(f"{axe}; 0")
             assert tab.run(AXE_FINDS) == [], heading
             assert tab.run("document.documentElement.scrollWidth") <= width, heading
+        tab.open(f"{console.url}/replays/new?stream=orders")
+        tab.run("document.querySelector('[name=event]').value = 'e-1'")
+        tab.click_and_load("form[action='/replays/new'] button")
+        assert tab.text("h1").startswith("Send 1,204 events to ")
+        tab.run(f"{axe}; 0")
+        assert tab.run(AXE_FINDS) == []
+        assert tab.run("document.documentElement.scrollWidth") <= width
         tab.open(f"{console.url}/pipelines:new")
         tab.click_and_load("form[action='/pipelines:new'] button")
         # No stream has the name that it begins with.

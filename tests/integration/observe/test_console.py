@@ -6,6 +6,7 @@ What the lanes would have written is written by hand, so that no Spark has to st
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,9 +20,10 @@ from typer.testing import CliRunner
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
-from shared.config.configuration import Stream
+from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.proof.receipt import ReceiptOutcome
+from tests.integration.gateway.test_replays import carry_out, queued
 from tests.integration.observe.test_console_kafka import dies, event, outcome, stored, waits, write
 from tests.support.browser import Browser, Tab
 from tests.support.config_records import write_config
@@ -33,6 +35,10 @@ pytestmark = pytest.mark.integration
 STREAM = "seen"
 # As the records that are written by hand name it.
 DESTINATION = f"{STREAM}/to"
+CONFIGURED = Configuration(
+    streams={STREAM: Stream(STREAM)},
+    destinations={DESTINATION: Destination(STREAM, "to", "https://to.example/hook")},
+)
 
 
 @pytest.fixture
@@ -59,8 +65,8 @@ def console(kafka: Cluster, tmp_path: Path, ports: list[int]) -> Iterator[str]:
             dies(dead),
         ],
     )
-    destination = Destination(STREAM, "to", "https://to.example/hook")
-    asyncio.run(write_config(kafka.bootstrap_servers, [Stream(STREAM), destination]))
+    known = [*CONFIGURED.streams.values(), *CONFIGURED.destinations.values()]
+    asyncio.run(write_config(kafka.bootstrap_servers, known))
     metrics_port, port = ports
     settings = {
         "BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
@@ -150,6 +156,46 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
 
         assert tab.complaints() == []
     tells_the_same(console)
+
+
+def test_a_replay_is_begun_watched_and_cancelled_on_its_page(
+    console: str, kafka: Cluster, browser: Browser
+) -> None:
+    order = ("--destination", "to", "--from", "2020-01-01T00:00Z")
+    to_go, state = "tbody td[data-head='To go']", "tbody td[data-head=State]"
+    with browser.page(width=390, scheme="dark", is_phone=True) as tab:
+
+        def begin(rate: str) -> tuple[str, int]:
+            """Its id, and how many events it is to send: each test of this stream writes 22."""
+            tab.open(f"{console}/replays/new?stream={STREAM}")
+            tab.run("document.querySelector('[name=from]').value = '2020-01-01T00:00'")
+            tab.run(f"document.querySelector('[name=rate_per_s]').value = '{rate}'")
+            tab.click_and_load("form[action='/replays/new'] button")
+            asked = re.fullmatch("Send ([0-9]+) events to to again[?]", tab.text("h1"))
+            assert asked
+            assert f"hifi replays create {STREAM} {' '.join(order)}" in tab.text("main")
+            tab.click_and_load("form[action='/replays/new'] button")
+            assert tab.text(to_go) == asked[1]
+            return tab.text("tbody th code"), int(asked[1])
+
+        whole, count = begin("1000")
+        carry_out(kafka, (STREAM, whole), configuration=CONFIGURED)
+        tab.click_and_load(f"nav a[href='/replays?stream={STREAM}']")
+        assert (tab.text(state), tab.text(to_go)) == ("done", "0")
+        assert tab.text("tbody td[data-head=Queued]") == str(count)
+        expected = [f"e{number}" for number in range(22)] * (count // 22)
+        assert sorted(queued(kafka, whole)) == sorted(expected)
+
+        slow, _ = begin("1")
+        tab.click_and_load("tbody a[href^='/replays/cancel']")
+        tab.click_and_load("form[action='/replays/cancel'] button")
+        assert (tab.text("tbody th code"), tab.text(state)) == (slow, "cancelled")
+        carry_out(kafka, (STREAM, slow), configuration=CONFIGURED)
+        assert queued(kafka, slow) == []
+
+        tab.open(f"{console}/changes?kind=stream&name={STREAM}")
+        assert "replay cancelled" in tab.text("tbody")
+        assert tab.complaints() == []
 
 
 @pytest.mark.usefixtures("console")

@@ -76,7 +76,14 @@ class FormPage:
 
 
 def text_field(
-    label: str, name: str, value: str, *, hint: str = "", required: bool = False, size: int = 32
+    label: str,
+    name: str,
+    value: str,
+    *,
+    hint: str = "",
+    required: bool = False,
+    size: int = 32,
+    **more: str,
 ) -> Safe:
     typed = tag(
         "input",
@@ -87,6 +94,7 @@ def text_field(
         spellcheck="false",
         size=size,
         aria_describedby=f"{name}-hint" if hint else None,
+        **more,
     )
     said = tag("p", hint, id=f"{name}-hint", class_="note") if hint else NOTHING
     return fragment(tag("label", label, " ", typed), said)
