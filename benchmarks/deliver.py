@@ -17,7 +17,6 @@ from aiokafka.record.default_records import DefaultRecord
 
 from benchmarks.machine import describe
 from benchmarks.sink import running_sink
-from delivery.deliver import deliver
 from delivery.event_columns import Fetched
 from delivery.http.sender import Sender
 from delivery.sending import Plan
@@ -27,6 +26,7 @@ from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS, STATE, stream_topic
 from shared.proof.receipt import receipts_of
 from shared.runtime.secret_box import SecretBox
+from tests.support.deliver import deliver
 
 _EVENTS = 30_000
 _BATCH = 500
@@ -135,8 +135,8 @@ def _delivery(to: Destination, flows: Path) -> Callable[[], None]:
     def run() -> None:
         left: dict[str, list[bytes]] = {}
         for batch in deliver(batches, plan):
-            for topic, value in zip(*map(batch.column, ("topic", "value")), strict=True):
-                left.setdefault(topic.as_py(), []).append(value.as_py())
+            for record in batch:
+                left.setdefault(record.topic, []).append(record.value)
         count = sum(len(receipts_of(sheet)) for sheet in left[RECEIPTS])
         assert count == _EVENTS // _BATCH, "every batch leaves exactly one receipt"
         assert set(left) <= {RECEIPTS, STATE}, "nothing is retried, and nothing given up"

@@ -80,8 +80,6 @@ class Plan:
     allows_private: bool = False
     # Whether what is not settled may stay where it is in the stream, and all behind it.
     is_in_line: bool = False
-    # Which replay this is part of; empty for a live lane.
-    replay_id: str = ""
     # Destinations of which it is known that they were removed.
     removed: Collection[str] = ()
     # What the state topic knows of them, for a machine that has no such folder yet.
@@ -154,13 +152,12 @@ class Sending:
         self._dice = worker.dice
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
         self._dispatchers: dict[str, Dispatcher] = {}
-        # A replay has no position that could confirm its receipts.
         self._read_at: Origin | None = None
 
     async def settle(self, rows: Rows, *, is_last: bool = False) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold; `is_last` if no more will come."""
         opened = self._open(rows)
-        self._read_at = None if self._plan.replay_id else opened.first
+        self._read_at = opened.first
         at_ms = self._plan.clock()
         outcomes: list[RecordOut] = []
         now_s = time.monotonic()
@@ -206,9 +203,8 @@ class Sending:
         match plan.reads:
             case "stream":
                 fresh = History.fresh(now_ms=at_ms, deadline_s=plan.schedule.deadline_s)
-                if plan.replay_id or self._is_again:
-                    # What the retrier sends of a replay later says so too.
-                    fresh = replace(fresh, replay_id=plan.replay_id, is_ambiguous=self._is_again)
+                if self._is_again:
+                    fresh = replace(fresh, is_ambiguous=True)
                 return open_stream(
                     rows,
                     plan.destinations,

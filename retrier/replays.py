@@ -93,6 +93,7 @@ class Replayer:
                 if (
                     replay.state == "running"
                     and replay.order is not None
+                    and not replay.order.is_archived
                     and self._slot_of(place) in self._slots
                     and place not in self._tasks
                     and time.monotonic() >= self._not_before_s.get(place, 0.0)

@@ -70,7 +70,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "dead": ("deploy.cli.control.dead:app", "Dead letters: list, get, export, redrive."),
         "replay": (
             "deploy.cli.archive.replay:replay_",
-            "Send a span of a stream to a destination again, in a Spark process of its own.",
+            "Send what Kafka has deleted of a stream to a destination again, out of its archive.",
         ),
         "replays": (
             "deploy.cli.control.replays:app",

@@ -244,7 +244,9 @@ def _check_bound(known: Replays, order: ReplayOrder) -> None:
     running = [
         each.order.id
         for each in known.values()
-        if each.order is not None and each.order.tenant == order.tenant and each.state == "running"
+        if each.order is not None
+        and (each.order.tenant, each.order.is_archived, each.state)
+        == (order.tenant, False, "running")
     ]
     if len(running) >= RUNNING_MAX:
         raise Problem(
@@ -282,6 +284,8 @@ def _shown(replay: Replay) -> dict[str, Any]:
     order, progress = replay.order, replay.progress
     assert order is not None, "what is shown was ordered"
     why, state = progress.why, replay.state
+    if order.is_archived:
+        why = f"an operator sends it out of an archive: hifi replay --id {order.id}"
     return {
         "id": order.id,
         "stream": order.stream,

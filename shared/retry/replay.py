@@ -19,7 +19,10 @@ _ORDER, _PROGRESS = "order", "progress"
 
 
 class ReplayOrder(Struct, frozen=True, omit_defaults=True):
-    """What is to be sent again, as the gateway has worked it out; only gateways write it."""
+    """What is to be sent again, as the gateway has worked it out, which writes it.
+
+    What only an archive has is ordered, and carried out, by a command.
+    """
 
     id: str
     stream: str
@@ -36,6 +39,7 @@ class ReplayOrder(Struct, frozen=True, omit_defaults=True):
     event: str | None = None
     rate_per_s: float = 0.0
     cancelled_at_ms: int = 0
+    is_archived: bool = False
 
     @property
     def destination_id(self) -> str:
@@ -151,4 +155,4 @@ def with_replay(known: Replays, key: bytes, value: bytes | None) -> Replays:
 
 def _asked(order: ReplayOrder) -> tuple[object, ...]:
     asked = order.stream, order.destination, order.from_ms, order.to_ms, order.key, order.event
-    return (*asked, order.rate_per_s)
+    return (*asked, order.rate_per_s, order.is_archived)

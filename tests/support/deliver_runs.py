@@ -5,9 +5,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
-from delivery.deliver import deliver
 from delivery.opening import Rows
 from delivery.sending import Plan
 from shared.config.destination import Destination
@@ -22,8 +19,10 @@ from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RECEIPTS, STATE, retry_topic, stream_topic
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
+from shared.retry.resend import resent_rows
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from tests.support.deliver import deliver
 from tests.support.fetched_rows import fetched
 from tests.support.scripted_destination import ScriptedDestination
 
@@ -62,17 +61,21 @@ def rows_for(plan: Plan, records: Sequence[RecordIn]) -> Rows:
     return fetched(records) if plan.reads == "stream" and records else records
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> list[RecordOut]:
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    return [
-        RecordOut(
-            topic=row["topic"],
-            key=row["key"],
-            value=row["value"],
-            headers=tuple((header["key"], header["value"]) for header in row["headers"]),
-        )
-        for row in rows
-    ]
+def rows_of(batches: Iterable[Sequence[RecordOut]]) -> list[RecordOut]:
+    return [row for batch in batches for row in batch]
+
+
+def replayed(at: int, replay_id: str) -> RecordIn:
+    """An event that a replay has put where it is sent from, or of none."""
+    (event,) = events(1, first=at)
+    waits, _ = resent_rows(
+        open_stream_record(event),
+        "demo/sample",
+        schedule=QUICK,
+        resend_id=replay_id,
+        now_ms=now_ms(),
+    )
+    return RecordIn(Origin(waits.topic, 0, at), 0, waits.key, waits.value, waits.headers)
 
 
 def sample(destination: ScriptedDestination, **settings: object) -> Destination:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from gateway.replays.store import Judge, ReplayStore
-from shared.retry.replay import Replay, ReplayProgress, Replays, Spans
+from shared.retry.replay import Replay, Replays, Spans
 
 if TYPE_CHECKING:
     from tests.support.gateway_fixtures import RunningGateway
@@ -29,11 +29,6 @@ class FakeReplays(ReplayStore):
 
     async def spans(self, *_: object) -> Spans:
         return {0: (0, self.event_count)}
-
-    def goes_on(self, stream: str, replay_id: str, progress: ReplayProgress) -> None:
-        """As a retrier says it."""
-        place = stream, replay_id
-        self.known[place] = structs.replace(self.known[place], progress=progress)
 
 
 def replays_of(gateway: "RunningGateway") -> FakeReplays:

@@ -58,7 +58,7 @@ BREACHES = [
     ("retrier/breach.py", "import delivery.http.sender", "retrier.breach -> delivery.http.sender"),
     ("retrier/breach.py", "import shared.runtime.clock", "retrier.breach -> shared.runtime.clock"),
     ("shared/proof/breach.py", "import shared.config", "shared.proof.breach -> shared.config"),
-    ("delivery/http/breach.py", "import delivery.deliver", "No cycles are allowed in delivery."),
+    ("delivery/http/breach.py", "import delivery.sending", "No cycles are allowed in delivery."),
     ("shared/runtime/breach.py", "import observe", "shared.runtime.breach -> observe"),
     ("delivery/breach.py", "import deploy.local", "delivery.breach -> deploy.local"),
     (

@@ -1,16 +1,16 @@
 """Finds what Kafka has no more of a stream in its archive: for whoever sends it once more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from deploy.cli.archive.places import store_errors
-from shared.event.record import KafkaPartition, Position, Ranges
+from shared.event.record import KafkaPartition, Position, RecordIn
 from shared.proof.archived import Archived, ArchiveId, Laid, laid
 from shared.proof.intervals import Offsets
 from shared.runtime.archive.files import log_rows, read_object
 from shared.runtime.archive.kept_log import sound_bytes, sound_list
 from shared.runtime.archive.stores import OpenStore
+from shared.runtime.spark.arrow_rows import records_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Earlier:
     topic: str
     log_starts: Position
     objects: Sequence[Laid]
+    _last: dict[str, bytes] = field(default_factory=dict, init=False)
 
     def of(self, where: KafkaPartition) -> list[Laid]:
         start = self.log_starts[where]
@@ -48,26 +49,22 @@ class Earlier:
         kept = Offsets.of([(it.archived.first, it.archived.end) for it in self.of(where)])
         return len(offsets.minus(kept))
 
-    @property
-    def edges(self) -> dict[KafkaPartition, list[int]]:
-        """Where objects end, and where Kafka's log begins: who reads goes from one to the next."""
-        return {
-            where: [*sorted(it.archived.end for it in self.of(where)), start]
-            for where, start in self.log_starts.items()
-        }
-
-    def read(self, ranges: Ranges) -> Any:
-        """Those offsets, with the columns of Spark's Kafka source."""
-        return log_rows(
+    def records(self, where: KafkaPartition, begin: int, end: int) -> list[RecordIn]:
+        """Those offsets, as far as they are there."""
+        rows = log_rows(
             (self._bytes(said), where, max(begin, from_offset), end)
-            for where, (begin, end) in ranges.items()
             for said, from_offset in self.of(where)
             if said.end > begin and from_offset < end
         )
+        return [record for batch in rows.to_batches() for record in records_of(batch)]
 
     def _bytes(self, said: Archived) -> bytes:
-        with store_errors():
-            return sound_bytes(self.bucket, said)
+        """Kept until another is read: who reads on takes a part of one at a time."""
+        if said.path not in self._last:
+            self._last.clear()
+            with store_errors():
+                self._last[said.path] = sound_bytes(self.bucket, said)
+        return self._last[said.path]
 
 
 def earlier(

@@ -1,4 +1,4 @@
-"""`hifi replay`: sends a span of a stream to a destination once more, beside its live lane."""
+"""`hifi replay`: sends what only an archive has of a stream to a destination once more."""
 
 import re
 from dataclasses import replace
@@ -12,6 +12,7 @@ from deploy.cli.control.dead import time_ms
 from shared.runtime.clock import now_ms
 
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_RATE_DEFAULT = 100.0
 
 
 @options.made_of(place=archive_choice)
@@ -20,59 +21,40 @@ def replay_(
     stream: Annotated[str, typer.Option(help="The stream.")],
     destination: Annotated[str, typer.Option(help="Its destination: the name.")],
     since: Annotated[
-        str | None,
-        typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
-    ] = None,
-    event: Annotated[
-        str | None, typer.Option(help="Only the newest event of this id, instead of a span.")
-    ] = None,
+        str, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago.")
+    ],
     to: options.StoredBefore = None,
-    key: Annotated[str | None, typer.Option(help="Only events with this ordering key.")] = None,
-    rate: options.Rate = None,
+    rate: Annotated[
+        float, typer.Option(help="At most so many events per second.", min=0.001)
+    ] = _RATE_DEFAULT,
     replay_id: options.RunId = None,
     dry_run: options.DryRun = False,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
-    allow_private: Annotated[
-        bool,
-        typer.Option(
-            envvar="HIFI_DELIVERY_ALLOW_PRIVATE", help="Send to private addresses as well."
-        ),
-    ] = False,
     place: ArchiveChoice,
 ) -> None:
-    """Send a span of a stream to a destination again, in a Spark process of its own.
+    """Send what Kafka has deleted of a stream to a destination again, out of its archive.
 
-    What Kafka has no more comes out of the stream's archive.
+    What Kafka has is sent by `hifi replays create`, where this one is shown and cancelled, too.
+    Requests say `hifi-replay: ID`. Ctrl-C ends it; the same command with the same --id goes on.
 
-    Live delivery goes on beside it. Requests say `hifi-replay: ID`. Ctrl-C ends it after the slice
-    under way; the same command with the same --id goes on there.
-
-    hifi replay --stream demo --destination sample --from 2h --dry-run
-    hifi replay --stream demo --destination sample --event e-17
+    hifi replay --stream demo --destination sample --from 2026-11-21T10:00Z --dry-run
     """
-    if (since is None) == (event is None):
-        raise typer.BadParameter("say either --from or --event", param_hint="--from")
-    if event is not None and (to is not None or key is not None):
-        raise typer.BadParameter("one event has no --to and no --key", param_hint="--event")
     name = replay_id or f"at-{now_ms()}"
     if not _ID.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
     # Half a second that no other command should take.
-    from deploy.cli.archive.replaying import ReplayCommand, carry_out  # noqa: PLC0415
+    from deploy.cli.archive.replaying import ArchiveReplay, carry_out  # noqa: PLC0415
 
     carry_out(
-        ReplayCommand(
+        ArchiveReplay(
             kafka=kafka,
             place=replace(place, data=place.data.absolute()),
             replay_id=name,
             stream=stream,
             destination=destination,
-            event=event,
-            from_ms=time_ms("--from", since),
+            from_ms=time_ms("--from", since) or 0,
             to_ms=time_ms("--to", to),
-            key=key,
             rate_per_s=rate,
             is_dry=dry_run,
-            allow_private=allow_private,
         )
     )

@@ -1,185 +1,202 @@
-"""Carries out a replay: in a Spark process of its own, beside the destination's live lane."""
+"""Replays what only an archive has of a stream: puts it where the retriers send it from.
+
+It is a replay like others (ADR 0109), to be looked at and cancelled as these. But no retrier has
+the archive: whoever calls this carries it out.
+"""
 
 import asyncio
 import signal
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from pathlib import Path
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import msgspec
 import typer
-from pyspark.sql import SparkSession
 
-from delivery.settings import DeliverySettings
-from delivery.spark.replay import ReplaySpan, count_matching, replay
 from deploy.cli.archive.earlier import Earlier, earlier
 from deploy.cli.archive.places import ArchiveChoice
-from deploy.cli.printing import harmless, talk
+from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
-from deploy.local.secret_keys import VARIABLE, secret_keys
 from observe.console.parts import wording
-from shared.event.record import Origin, Position
+from shared.event.derived import restore_of
+from shared.event.envelope import open_stream_record
+from shared.event.record import KafkaPartition
 from shared.event.times import rfc3339
-from shared.event.topics import destination_id, stream_topic
-from shared.runtime.files.one_owner import own_folder
+from shared.event.topics import OUTCOME_BYTES_MAX, REPLAYS, destination_id, stream_topic
+from shared.retry.replay import Replay, ReplayOrder, Replays, order_row, progress_row
+from shared.retry.resend import resent_rows
+from shared.retry.routing import in_sheets
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.log_client import LogClient
-from shared.runtime.kafka.lookup.event_search import EventSearch
+from shared.runtime.kafka.lookup.replays import ReplayFeed
 from shared.runtime.kafka.lookup.topic_ids import topic_ids
-from shared.runtime.kafka.reader import KafkaReader, open_reader
-from shared.runtime.settings import read_settings
+from shared.runtime.kafka.only_writer import Row, Write, only_writer, rows_of
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
-from shared.runtime.spark.session import SparkSettings, running_spark
+
+# Of one transaction; one of a bigger replay takes a second at 500 events a second.
+_EVENTS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayCommand:
+class ArchiveReplay:
     """What is to be sent again, and how."""
 
     kafka: str
-    # Where the data folder is, and which archive has what Kafka has no more.
     place: ArchiveChoice
     replay_id: str
     stream: str
     destination: str
-    # Only the newest event of this id; then there is no span.
-    event: str | None
-    from_ms: int | None
+    from_ms: int
     to_ms: int | None
-    # Only events with this ordering key.
-    key: str | None
-    rate_per_s: float | None
+    rate_per_s: float
     # Say how many there are, and send none.
     is_dry: bool
-    allow_private: bool
 
 
-def carry_out(order: ReplayCommand) -> None:
-    """Say how many there are, and send them, slice by slice, until it is done or interrupted."""
-    wanted = asyncio.run(_span(order))
-    settings = read_settings(
-        DeliverySettings,
-        program="hifi replay",
-        bootstrap_servers=order.kafka,
-        folder=order.place.data / "replay",
-        allow_private=order.allow_private,
-    )
-    talk.print(
-        f"{wording.plural(wanted.event_count, 'event')} of {order.stream} in the span;"
-        f" {order.destination} gets them from {wording.plural(len(wanted.end), 'Kafka partition')},"
-        f" as replay {wanted.replay_id}."
-    )
-    if order.is_dry and wanted.key is None:
-        return
-    given = {VARIABLE: order.place.keys} if order.place.keys else {}
-    opens = {f"spark.executorEnv.{VARIABLE}": secret_keys(order.place.data, given)}
-    with own_folder(settings.folder, what="replay"), _spark(settings.folder, opens) as spark:
-        if wanted.key is not None:
-            count = count_matching(spark, wanted, settings)
-            talk.print(f"{count:,} of them have the key {order.key}.")
-        if not order.is_dry:
-            _run(spark, wanted, settings)
-
-
-def _run(spark: SparkSession, wanted: ReplaySpan, settings: DeliverySettings) -> None:
+def carry_out(wanted: ArchiveReplay) -> None:
+    """Say how many there are, and queue them until all are, or it is stopped or cancelled."""
     stop: list[int] = []
-    has_run = False
     with on_signals(lambda number, _: stop.append(number), signal.SIGINT):
-        for done in replay(spark, wanted, settings):
-            has_run = True
-            talk.print(f"  {done:,} of {wanted.event_count:,}")
-            if stop:
-                talk.print(f"Stopped; --id {wanted.replay_id} goes on from here.")
-                raise typer.Exit(INTERRUPTED)
-    talk.print("Done." if has_run else f"Nothing to do: {wanted.replay_id} is done already.")
+        asyncio.run(_carry_out(wanted, stop))
 
 
-async def _span(order: ReplayCommand) -> ReplaySpan:
-    """Everything between two times for a destination that there is."""
-    to = destination_id(order.stream, order.destination)
-    destination = (await read_config(order.kafka)).destinations.get(to)
-    if destination is None:
+async def _carry_out(wanted: ArchiveReplay, stop: Sequence[int]) -> None:
+    kept, order = await _found(wanted)
+    talk.print(
+        f"{wording.plural(order.count, 'event')} of {wanted.stream} in the archive, and no more in"
+        f" Kafka; {wanted.destination} gets them as replay {wanted.replay_id}."
+    )
+    if wanted.is_dry:
+        return
+    feed = ReplayFeed(wanted.kafka)
+    await feed.start()
+    try:
+        options = {"max_request_size": OUTCOME_BYTES_MAX}
+        async with only_writer(wanted.kafka, order.writer, **options) as write:
+            # Whoever had it before can write no more: it goes on from there.
+            replay = await _begun(order, await feed.newest(), write)
+            await _run(replay, kept, feed, write, stop)
+    finally:
+        await feed.stop()
+
+
+async def _run(
+    replay: Replay, kept: Earlier, feed: ReplayFeed, write: Write, stop: Sequence[int]
+) -> None:
+    order = replay.order
+    assert order is not None, "it was begun"
+    while (span := replay.next_span(_EVENTS)) is not None:
+        began_s = time.monotonic()
+        replay = await _slice(kept, replay, span, write)
+        said = f"  {replay.read_count:,} of {order.count:,}"
+        if stop:
+            talk.print(f"{said}. Stopped; the same with --id {order.id} goes on from here.")
+            raise typer.Exit(INTERRUPTED)
+        talk.print(said)
+        pause_s = (span[2] - span[1]) / order.rate_per_s - (time.monotonic() - began_s)
+        await asyncio.sleep(max(0.0, pause_s))
+        if feed.value.get((order.stream, order.id), replay).state == "cancelled":
+            raise UsageError(f"The replay {order.id} was cancelled meanwhile.")
+    done = msgspec.structs.replace(replay.progress, state="done", updated_at_ms=now_ms())
+    await write([(REPLAYS, *progress_row(order, done), ())])
+    talk.print(f"Done: {done.sent:,} are queued, and leave within half a minute.")
+
+
+async def _found(wanted: ArchiveReplay) -> tuple[Earlier, ReplayOrder]:
+    """What the archive has before Kafka's log; UsageError if nothing of the span is only there."""
+    known, topic = await read_config(wanted.kafka), stream_topic(wanted.stream)
+    to = known.destinations.get(destination_id(wanted.stream, wanted.destination))
+    if to is None:
         raise NotFoundError(
-            f"There is no destination {to}: `hifi destinations list {order.stream}` lists them."
+            f"There is no destination {wanted.stream}/{wanted.destination}:"
+            f" `hifi destinations list {wanted.stream}` lists them."
         )
-    if order.rate_per_s is not None:
-        destination = replace(destination, rate_per_s=order.rate_per_s)
-    if order.event is not None:
-        at = await _place_of(order, order.event)
-        return ReplaySpan(
-            order.replay_id, destination, {at.log: at.offset}, {at.log: at.offset + 1}
+    async with open_reader(wanted.kafka) as reader:
+        starts, oldest_ms = await reader.starts([topic]), await reader.oldest_ms([topic])
+    gone = {where: first for where, first in starts.items() if first}
+    if all(oldest_ms.get(where, wanted.from_ms + 1) <= wanted.from_ms for where in gone):
+        raise UsageError(
+            f"Kafka has all of {wanted.stream} since then: `hifi replays create {wanted.stream}"
+            f" --destination {wanted.destination}` sends it again."
         )
-    topic = stream_topic(destination.stream)
-    async with open_reader(order.kafka) as reader:
-        ends, firsts = await reader.ends([topic]), await reader.starts([topic])
-        oldest = await reader.oldest_ms([topic])
-        start = await _offsets_at(reader, ends, order.from_ms)
-        end = await _offsets_at(reader, ends, order.to_ms)
-    gone = {where: first for where, first in firsts.items() if first and start[where] == first}
-    kept = await _earlier(order, topic, gone, oldest) if gone else None
-    if kept is not None:
-        from_ms = order.from_ms or 0
-        start = {**start, **{where: kept.at(where, from_ms) for where in gone}}
-        if (to_ms := order.to_ms) is not None:
-            early = [it for it, first in gone.items() if end[it] == first]
-            end = {**end, **{where: kept.at(where, to_ms) for where in early}}
-        if missing := sum(kept.missing(where, start[where]) for where in gone):
-            talk.print(f"{missing:,} of them are neither in Kafka nor in the archive.")
-    end = {where: max(offset, start[where]) for where, offset in end.items()}
-    key = None if order.key is None else order.key.encode()
-    wanted = ReplaySpan(order.replay_id, destination, start, end, key=key)
-    return wanted if kept is None else replace(wanted, kept=kept.read, edges=kept.edges)
-
-
-async def _place_of(order: ReplayCommand, event_id: str) -> Origin:
-    """Where the newest event of this id is; the whole log is searched."""
-    search, before_ms = EventSearch(order.kafka), None
-    while True:
-        result = await search.find(order.stream, event_id, before_ms=before_ms)
-        if result.found:
-            return result.found[0].envelope.origin
-        if result.back_to_ms in {None, before_ms}:
-            raise NotFoundError(
-                f"Kafka has no event {harmless(event_id)} in {order.stream}:"
-                f" `hifi events {order.stream}` lists the newest."
-            )
-        before_ms = result.back_to_ms
-
-
-async def _earlier(
-    order: ReplayCommand, topic: str, gone: Position, oldest_ms: Position
-) -> Earlier | None:
-    """What the stream's archive has before the log; UsageError if there is none to begin with."""
-    from_ms = order.from_ms or 0
-    if all(oldest_ms.get(where, from_ms + 1) <= from_ms for where in gone):
-        return None
-    async with LogClient(order.kafka) as log:
+    async with LogClient(wanted.kafka) as log:
         life = (await topic_ids(log, [topic])).get(topic, "")
     try:
-        bucket, lives = order.place.open(order.stream)
+        bucket, lives = wanted.place.open(wanted.stream)
     except (SetupError, UsageError) as error:
         begins = rfc3339(min(oldest_ms.values())) if oldest_ms else "a later time"
         raise UsageError(
-            f"Kafka has deleted the oldest events of {order.stream}, and no archive has them: begin"
-            f" with --from {begins}. {error}"
+            f"Kafka has deleted the oldest events of {wanted.stream}, and no archive has them:"
+            f" begin with --from {begins}, by `hifi replays`. {error}"
         ) from error
-    return earlier(bucket, lives[-1]._replace(life=life), topic, gone, from_ms=from_ms)
-
-
-async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int | None) -> Position:
-    """The first offsets not stored before that time; the ends without one."""
-    if at_ms is None:
-        return ends
-    return {**ends, **await reader.offsets_at(dict.fromkeys(ends, at_ms))}
-
-
-def _spark(folder: Path, more: Mapping[str, str]) -> AbstractContextManager[SparkSession]:
-    talk.print("Starting Spark ...", style="dim")
-    return running_spark(
-        SparkSettings(
-            name="hifi-replay",
-            folder=folder,
-            worker_daemon="delivery.lanes.worker_daemon",
-            more=more,
+    kept = earlier(bucket, lives[-1]._replace(life=life), topic, gone, from_ms=wanted.from_ms)
+    begins_at = {where: kept.at(where, wanted.from_ms) for where in gone}
+    if missing := sum(kept.missing(where, begins_at[where]) for where in gone):
+        talk.print(f"{missing:,} of them are neither in Kafka nor in the archive.")
+    spans = {
+        where.partition: (
+            begins_at[where],
+            end if wanted.to_ms is None else max(begins_at[where], kept.at(where, wanted.to_ms)),
         )
+        for where, end in gone.items()
+    }
+    return kept, ReplayOrder(
+        id=wanted.replay_id,
+        stream=wanted.stream,
+        destination=wanted.destination,
+        tenant=known.streams[wanted.stream].tenant,
+        spans=spans,
+        created_at_ms=now_ms(),
+        from_ms=wanted.from_ms,
+        to_ms=wanted.to_ms,
+        rate_per_s=wanted.rate_per_s,
+        is_archived=True,
     )
+
+
+async def _begun(order: ReplayOrder, known: Replays, write: Write) -> Replay:
+    """How far it is already, if it was begun before; else it is begun."""
+    there = known.get((order.stream, order.id), Replay())
+    if there.order is None:
+        await write([(REPLAYS, *order_row(order), ())])
+        return Replay(order)
+    if not there.order.is_same_as(order) or there.state != "running":
+        raise UsageError(
+            f"The replay {order.id} is {there.state}, from {rfc3339(there.order.from_ms or 0)} to"
+            f" {there.order.destination}: choose another --id, or say the same to go on with it."
+        )
+    return there
+
+
+async def _slice(kept: Earlier, replay: Replay, span: tuple[int, int, int], write: Write) -> Replay:
+    """Put some events into the first tier, and say so, all or nothing."""
+    assert replay.order is not None, "it was begun"
+    order, progress, (number, begin, end) = replay.order, replay.progress, span
+    records = await asyncio.to_thread(kept.records, KafkaPartition(kept.topic, number), begin, end)
+    at_ms = now_ms()
+    rows = [
+        row
+        for record in records
+        for row in resent_rows(
+            open_stream_record(record),
+            order.destination_id,
+            schedule=RetrySchedule(),
+            resend_id=order.id,
+            restore_id=restore_of(record.headers),
+            now_ms=at_ms,
+        )
+    ]
+    progress = msgspec.structs.replace(
+        progress,
+        at={**progress.at, number: end},
+        sent=progress.sent + len(records),
+        gone=progress.gone + end - begin - len(records),
+        reached_ms=max([progress.reached_ms, *(record.timestamp_ms for record in records)]),
+        updated_at_ms=at_ms,
+    )
+    said: Row = (REPLAYS, *progress_row(order, progress), ())
+    await write([*rows_of(in_sheets(rows)), said])
+    return Replay(order, progress)

@@ -1,15 +1,12 @@
-"""Carries rows between Spark and the core: Arrow batches in, Arrow batches out.
+"""Carries rows from Spark to the core, in the columns of Spark's Kafka source."""
 
-The columns are those of Spark's Kafka source and sink.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from shared.event.record import Headers, Origin, RecordIn, RecordOut
+from shared.event.record import Headers, Origin, RecordIn
 
 # What Spark's Kafka source gives, less `timestampType`.
 _TYPES: dict[str, pa.DataType] = {
@@ -23,11 +20,6 @@ _TYPES: dict[str, pa.DataType] = {
 }
 COLUMNS_IN = tuple(_TYPES)
 SCHEMA_IN = pa.schema(_TYPES)
-# What Spark's Kafka sink takes; the topic column sends each row where it belongs.
-_ARROW_OUT = pa.schema({name: _TYPES[name] for name in ("topic", "key", "value", "headers")})
-SCHEMA_OUT = (
-    "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
-)
 
 
 def records_of(rows: pa.RecordBatch) -> Iterator[RecordIn]:
@@ -50,17 +42,6 @@ def records_of(rows: pa.RecordBatch) -> Iterator[RecordIn]:
             value=b"" if value is None else value,
             headers=headers,
         )
-
-
-def batch_of(records: Sequence[RecordOut]) -> pa.RecordBatch:
-    """An Arrow batch for the Kafka sink."""
-    columns = {
-        "topic": [record.topic for record in records],
-        "key": [record.key for record in records],
-        "value": [record.value for record in records],
-        "headers": [record.headers for record in records],
-    }
-    return pa.RecordBatch.from_pydict(columns, _ARROW_OUT)
 
 
 def headers_of(column: Any) -> Iterator[Headers]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from delivery import flow_store
-from delivery.deliver import deliver
 from delivery.event_columns import Fetched
 from delivery.sending import Plan, worker_of
 from shared.event.record import RecordOut
@@ -16,6 +15,7 @@ from shared.event.topics import RECEIPTS, STATE
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord, open_flow_record
 from shared.proof.receipt import ReceiptOutcome
+from tests.support.deliver import deliver
 from tests.support.deliver_runs import (
     covered,
     events,

@@ -158,12 +158,3 @@ def test_a_script_can_tell_what_went_wrong(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == code
-
-
-@pytest.mark.parametrize(
-    "more", [[], ["--from", "2h", "--event", "e"], ["--event", "e", "--key", "k"]]
-)
-def test_a_replay_is_of_a_span_or_of_one_event(more: list[str]) -> None:
-    said = CliRunner().invoke(app, ["replay", "--stream", "s", "--destination", "d", *more])
-    assert said.exit_code == 2
-    assert "--event" in said.output

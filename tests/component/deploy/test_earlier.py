@@ -7,7 +7,6 @@ import pytest
 from deploy.cli.archive.earlier import Earlier, earlier
 from deploy.cli.archive.places import StoreError
 from shared.event.record import KafkaPartition
-from shared.runtime.spark.arrow_rows import records_of
 from tests.support.archive_made import ARCHIVE, AT_MS, RANGES, bucket_of, kept, row, sink_of
 
 TOPIC = "hifi.stream.orders"
@@ -22,16 +21,15 @@ def found(folder: Path, **starts: int) -> Earlier:
 def test_offsets_are_read_as_kafka_would_give_them(tmp_path: Path) -> None:
     kept(sink_of(tmp_path), row(0, 12), row(0, 13, b"\x00"), row(0, 39), row(1, 11))
     there = found(tmp_path, one=39, two=20)
-    table = there.read({ONE: (13, 39), TWO: (0, 20)})
-    records = [each for batch in table.to_batches() for each in records_of(batch)]
+    records = [*there.records(ONE, 13, 39), *there.records(TWO, 0, 20)]
     assert [(each.origin, each.value) for each in records] == [
         ((TOPIC, 0, 13), b"\x00"),
         ((TOPIC, 1, 11), b"{}"),
     ]
     assert records[0].timestamp_ms == AT_MS + 13
     assert records[0].headers == (("a", b"1"), ("a", b""))
-    assert there.read({ONE: (39, 40)}).num_rows == 1
-    assert there.read({}).num_rows == 0
+    assert len(there.records(ONE, 39, 40)) == 1
+    assert there.records(ONE, 14, 20) == []
 
 
 def test_a_time_is_an_offset_of_it_or_where_the_log_begins(tmp_path: Path) -> None:
@@ -42,7 +40,6 @@ def test_a_time_is_an_offset_of_it_or_where_the_log_begins(tmp_path: Path) -> No
     assert there.at(ONE, AT_MS + 21) == 30, "the log has those from there on"
     assert there.at(ONE, AT_MS + 99) == 30
     assert there.at(TWO, AT_MS) == 5
-    assert there.edges == {ONE: [40, 30], TWO: [5]}
 
 
 def test_what_nobody_has_is_counted(tmp_path: Path) -> None:
@@ -56,7 +53,7 @@ def test_what_is_not_as_it_was_is_not_sent(tmp_path: Path) -> None:
     there = found(tmp_path, one=50)
     (tmp_path / said.path).unlink()
     with pytest.raises(StoreError, match="is missing"):
-        there.read({ONE: RANGES[ONE]})
+        there.records(ONE, *RANGES[ONE])
     (tmp_path / said.manifest_path).write_text("{}")
     with pytest.raises(StoreError, match="is unreadable"):
         found(tmp_path, one=50)

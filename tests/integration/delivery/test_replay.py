@@ -1,4 +1,4 @@
-"""A span of a stream goes to its destination again, says so, and only once under one name."""
+"""Replays live: out of an archive by a command, and by a retrier that is killed meanwhile."""
 
 import asyncio
 import os
@@ -26,80 +26,81 @@ from tests.support.topics_anew import ends_of, forget
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
 
-def run(hifi: RunningHifi, data: Path, *argv: str, fails: bool = False) -> str:
-    command = [
-        *(sys.executable, "-c", "from deploy.cli.app import main; main()", "replay"),
-        *("--stream", "replayed", "--destination", "to", "--allow-private"),
-        *(() if "--event" in argv else ("--from", "1h")),
-        *("--kafka", hifi.kafka, "--data", str(data), *argv),
-    ]
+COMMAND = (sys.executable, "-c", "from deploy.cli.app import main; main()", "replay",
+           "--destination", "to")  # fmt: skip
+
+
+def run(hifi: RunningHifi, *argv: str, fails: bool = False) -> str:
+    command = [*COMMAND, "--kafka", hifi.kafka, *argv]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False, env=os.environ
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ
     )
     assert (done.returncode != 0) == fails, done.stderr
-    return done.stderr
+    return " ".join(done.stderr.split())
 
 
-def test_a_replay_counts_first_then_sends_what_it_counted_once(
+def test_what_only_the_archive_has_is_sent_again_once_out_of_it(
     hifi: RunningHifi, tmp_path: Path
 ) -> None:
-    with scripted_destination() as destination:
-        to = Destination(stream="replayed", name="to", url=destination.url)
-        hifi.add(to)
-        events = [{"id": f"e{n}", "partitionkey": f"k{n % 4}"} for n in range(40)]
-        assert hifi.post("replayed", events).status_code == 200
-        hifi.wait_for_balance(
-            to.id, lambda b: b.delivered == 40, what="40 delivered", timeout_s=3 * PATIENCE_S
-        )
-        assert "40 events of replayed in the span" in run(hifi, tmp_path, "--dry-run")
-        assert len(destination.accepted_ids) == sum(destination.accepted_ids.values()) == 40
-        said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")
-        assert "10 of them have the key k1" in said
-        keyed = [r for r in destination.accepted if r.headers.get("hifi-replay") == "r1"]
-        assert sorted(e["id"] for request in keyed for e in request.events) == sorted(
-            event["id"] for event in events if event["partitionkey"] == "k1"
-        )
-        assert sum(destination.accepted_ids.values()) == 50
-        said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")
-        assert "r1 is done already" in said
-        assert sum(destination.accepted_ids.values()) == 50
-        run(hifi, tmp_path, "--event", "e7", "--id", "one")
-        (again,) = [r for r in destination.accepted if r.headers.get("hifi-replay") == "one"]
-        assert again.events == [events[7]]
-        assert "one is done already" in run(hifi, tmp_path, "--event", "e7", "--id", "one")
-        assert "Kafka has no event e99" in run(hifi, tmp_path, "--event", "e99", fails=True)
-        assert sum(destination.accepted_ids.values()) == 51
-        books = hifi.balance(to.id)
-        assert (books.delivered, books.unaccounted) == (40, 0)
-
-
-def test_a_replay_takes_what_kafka_has_no_more_out_of_the_archive(
-    hifi: RunningHifi, tmp_path: Path
-) -> None:
-    stream, data = "replayed-old", hifi.stack.settings.folder
-    more = ("--stream", stream, "--data", str(data))
+    stream, data, count = "replayed-old", str(hifi.stack.settings.folder), 1_200
+    whole = ("--stream", stream, "--from", "2020-01-01T00:00Z", "--data", data)
     with scripted_destination() as destination:
         to = Destination(stream=stream, name="to", url=destination.url)
         hifi.add(to)
         pipeline = document(f"{stream}-archive", stream, to=[{"archive": "archive"}])
         put(hifi.kafka, pipeline)
-        old, new = ([{"id": f"{when}{n}"} for n in range(40)] for when in ("old", "new"))
+        old, new = ([{"id": f"{when}{n}"} for n in range(count)] for when in ("old", "new"))
         post_all(hifi, stream, old)
         archive = ArchiveId("default", stream, pipeline.name)
-        wait_until_kept(bucket_of(folder_of(hifi)), archive, 40)
+        wait_until_kept(bucket_of(folder_of(hifi)), archive, count)
+        assert "Kafka has all of replayed-old since then" in run(hifi, *whole, fails=True)
         asyncio.run(forget(hifi.kafka, asyncio.run(ends_of(hifi.kafka, stream))))
         post_all(hifi, stream, new)
         hifi.wait_for_balance(
-            to.id, lambda b: b.delivered == 80, what="80 delivered", timeout_s=3 * PATIENCE_S
+            to.id, lambda b: b.delivered == 2 * count, what="delivered", timeout_s=3 * PATIENCE_S
         )
-        said = run(hifi, tmp_path, "--dry-run", *more)
-        assert "80 events of replayed-old in the span" in said
-        run(hifi, tmp_path, "--id", "old", *more)
-        again = [r for r in destination.accepted if r.headers.get("hifi-replay") == "old"]
-        sent = sorted(event["id"] for request in again for event in request.events)
-        assert sent == sorted(event["id"] for event in (*old, *new))
-        refused = run(hifi, tmp_path, "--dry-run", "--data", str(tmp_path), *more[:2], fails=True)
-        assert "no archive has them: begin with --from 20" in " ".join(refused.split())
+        assert f"{count:,} events of replayed-old in the archive" in run(hifi, *whole, "--dry-run")
+        assert "no archive has them" in run(hifi, *whole, "--data", str(tmp_path), fails=True)
+
+        slow = (*whole, "--rate", "2000", "--id", "old")
+        assert f"Done: {count:,} are queued" in run(hifi, *slow)
+        assert "The replay old is done" in run(hifi, *slow, fails=True)
+        told = httpx.get(f"{hifi.gateway}/v1/streams/{stream}/replays/old").json()
+        assert (told["state"], told["count"], told["sent"]) == ("done", count, count)
+
+        def came() -> Counter[str]:
+            again = [r for r in destination.accepted if r.headers.get("hifi-replay") == "old"]
+            return Counter(event["id"] for request in again for event in request.events)
+
+        wait_until(lambda: len(came()) == count, what="all came again", timeout_s=3 * PATIENCE_S)
+        assert came() == Counter(event["id"] for event in old)
+        goes_on_until_it_is_cancelled(hifi, stream, count, *whole)
+        books = hifi.balance(to.id)
+        assert (books.delivered, books.unaccounted) == (2 * count, 0)
+
+
+def goes_on_until_it_is_cancelled(hifi: RunningHifi, stream: str, count: int, *whole: str) -> None:
+    """Killed, and said again; what it had queued by then is queued once."""
+    url = f"{hifi.gateway}/v1/streams/{stream}/replays/cut"
+    command = [*COMMAND, "--kafka", hifi.kafka, *whole, "--id", "cut", "--rate", "300"]
+
+    def sent() -> int:
+        return int(httpx.get(url).json().get("sent", 0))
+
+    with subprocess.Popen(command) as running:
+        wait_until(lambda: sent() > 0, what="it runs", timeout_s=PATIENCE_S)
+        running.kill()
+    before = sent()
+    assert 0 < before < count
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as again:
+        wait_until(lambda: sent() > before, what="it goes on", timeout_s=PATIENCE_S)
+        assert httpx.delete(url).json()["state"] == "cancelled"
+        _, said = again.communicate(timeout=PATIENCE_S)
+    assert "was cancelled meanwhile" in " ".join(said.split())
+    tier = asyncio.run(read_all(hifi.kafka, retry_topic("30s", is_parked=True)))
+    marks = [dict(record.headers) for record in tier]
+    put_there = [mark[EVENT_ID] for mark in marks if mark.get(REPLAY_ID) == b"cut"]
+    assert len(put_there) == len(set(put_there)) == sent()
 
 
 def test_a_replay_of_the_api_outlives_a_retrier_that_is_killed_and_loses_nothing(

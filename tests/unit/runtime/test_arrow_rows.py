@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.event.envelope import event_headers
-from shared.event.record import Headers, Origin, RecordIn, RecordOut
-from shared.runtime.spark.arrow_rows import batch_of, records_of
+from shared.event.record import Headers, Origin, RecordIn
+from shared.runtime.spark.arrow_rows import records_of
 
 regular = st.builds(
     event_headers,
@@ -68,16 +68,3 @@ def test_records_come_back_as_they_were_also_from_a_slice(
     start = data.draw(st.integers(0, len(given_records)))
     batch = batch_in(given_records).slice(start)
     assert list(records_of(batch)) == given_records[start:]
-
-
-def test_rows_for_the_sink_hold_what_the_record_holds() -> None:
-    out = [RecordOut("t", None, b"v", (("a", b"1"), ("a", b"2"))), RecordOut("u", b"k", b"")]
-    assert batch_of(out).to_pylist() == [
-        {
-            "topic": "t",
-            "key": None,
-            "value": b"v",
-            "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}],
-        },
-        {"topic": "u", "key": b"k", "value": b"", "headers": []},
-    ]

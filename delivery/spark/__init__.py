@@ -1,1 +1,0 @@
-"""Delivery's Spark queries: a lane for each destination, and replay."""
