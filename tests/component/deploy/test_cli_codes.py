@@ -47,6 +47,7 @@ CALLED = {
     "export": "nobody",
     "keys create": "one --scope read",
     "keys get": "nobody",
+    "keys link": "",
     "keys list": "",
     "keys revoke": "nobody",
     "keys rotate": "nobody",

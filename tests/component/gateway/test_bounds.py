@@ -109,6 +109,7 @@ def test_what_is_used_is_shown_with_its_bound(gateway: RunningGateway) -> None:
         "tables": {"used": 0, "max": 100},
         "table_bytes": {"used": 0, "max": 4_294_967_296},
         "keys": {"used": 1, "max": 3},
+        "channels": {"used": 0, "max": 20},
     }
 
 
