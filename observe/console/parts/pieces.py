@@ -71,7 +71,8 @@ def links_to(names: Iterable[str], below: str) -> Safe:
 
 def ways(links: Iterable[tuple[str, str]]) -> Safe:
     """What may be done, each with its path, in a line."""
-    said = [tag("a", says, href=path) for says, path in links]
+    # Three dots alone are no line.
+    said = [tag("a", says.replace(" …", "\u00a0…"), href=path) for says, path in links]
     return fragment([[" · " if nth else NOTHING, link] for nth, link in enumerate(said)])
 
 

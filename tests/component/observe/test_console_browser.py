@@ -75,6 +75,10 @@ FURTHER_PAGES = [
     "/sign-in",
     "/no",
 ]
+_CUT_OFF = """[...document.querySelectorAll('nav[aria-label=Pages] a')].filter(link => {
+    const [at, all] = [link, link.closest('nav')].map(it => it.getBoundingClientRect());
+    return at.left < all.left - 10 || at.right > all.right + 10;
+}).map(link => link.innerText)"""
 AXE = Path(__file__).parents[2] / "packages/axe/node_modules/axe-core/axe.min.js"
 AXE_FINDS = """axe.run(document).then(found => found.violations.flatMap(
     each => each.nodes.map(node => `${each.id}: ${node.html.slice(0, 200)}`)))"""
@@ -116,6 +120,8 @@ def test_no_page_is_wider_than_its_window(
         for path in PAGES:
             tab.open(console.url + path)
             assert tab.run("document.documentElement.scrollWidth") <= width, path
+            # The way to each page is seen whole.
+            assert tab.run(_CUT_OFF) == [], path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
