@@ -75,6 +75,9 @@ async def try_pipeline(
             " away. Ask again.",
             headers=((b"retry-after", b"5"),),
         )
+    if answer.is_unfinished:
+        soon = ((b"retry-after", b"5"),)
+        raise Problem("not_tried", f"{answer.why}. Ask again, or try fewer events.", headers=soon)
     if answer.why:
         raise Problem("bad_pipeline", f"{answer.why}.", pointer=answer.pointer)
     shown = msgspec.to_builtins(answer)

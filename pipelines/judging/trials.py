@@ -6,8 +6,9 @@ Spark's time from those that run, and little of it.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 import structlog
@@ -20,12 +21,15 @@ from pipelines.judging.judge import judge
 from pipelines.judging.trial import Came, came_of, given_records
 from pipelines.members import first_line
 from pipelines.parts.bounded import TookTooLongError, bounded
+from pipelines.parts.whole_events import FILTERED
 from pipelines.shards import Partitionings, partitionings
 from pipelines.tables.look_ups import Tables
 from shared.config.configuration import Configuration
-from shared.config.pipeline import Pipeline
+from shared.config.outside.call import Call
+from shared.config.pipeline import Explode, Pipeline, ToStream, Where
 from shared.config.pipeline_tests import PipelineTest
-from shared.event.record import RecordIn, RecordOut
+from shared.config.steps.window import Dedupe
+from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import TRIALS, stream_topic
 from shared.event.trial import TrialAnswer, TrialAsked, TrialRow, read_trial
 from shared.runtime.clock import now_ms
@@ -40,8 +44,10 @@ _READ_MAX = 1_000
 _AT_ONCE = 1
 _TRIAL_S_MAX = 15.0
 _POOL = "trials"
+# An output that takes whatever the steps leave.
+_EVERYTHING = (ToStream("trial"),)
 # Of what is answered: one record has to hold it.
-_VALUE_CHARS_MAX, _CHARS_MAX = 1_000, 150_000
+_VALUE_CHARS_MAX, _WHY_MAX, _CHARS_MAX = 1_000, 300, 150_000
 
 
 @dataclass(kw_only=True)
@@ -133,25 +139,51 @@ def tried_on(
             if (refusal := judge(session, pipeline, functions)) is not None:
                 return TrialAnswer(*refusal, given)
             came = came_of(session, pipeline, records, streams, tables)
+            dropped = {row.origin for row in came if row.outcome == FILTERED}
+            why = _dropped_by(session, pipeline, records, tables, dropped)
     except TookTooLongError as error:
-        return TrialAnswer(f"these events: {error}", given=given)
+        said = f"{error}, as it may on a machine that is busy or has just started"
+        return TrialAnswer(said, given=given, is_unfinished=True)
     except (PySparkException, Py4JJavaError) as error:
         return TrialAnswer(f"it fails on these events: {first_line(error)}", given=given)
     nth_of = {record.origin: nth for nth, record in enumerate(records, start=1)}
     rows: list[TrialRow] = []
     room = _CHARS_MAX - sum(map(len, given))
     for each in came:
-        row = _row(each, nth_of.get(each.origin))
-        room -= len(row.value) + len(row.key or "")
+        row = _row(each, nth_of.get(each.origin), why.get(each.origin, ""))
+        room -= len(row.value) + len(row.key or "") + len(row.reason)
         if room < 0:
             break
         rows.append(row)
     return TrialAnswer("", "", given, tuple(rows), len(came) - len(rows))
 
 
-def _row(came: Came, nth: int | None) -> TrialRow:
+def _dropped_by(
+    session: SparkSession,
+    pipeline: Pipeline,
+    records: Sequence[RecordIn],
+    tables: Tables,
+    dropped: AbstractSet[Origin],
+) -> Mapping[Origin, str]:
+    """Which step it is that lets an event go no further: the pipeline is run up to each."""
+    found: dict[Origin, str] = {}
+    for nth, step in enumerate(pipeline.steps, start=1):
+        if found.keys() >= dropped:
+            break
+        if isinstance(step, Where | Explode | Dedupe | Call):
+            steps = pipeline.steps[:nth]
+            part = replace(pipeline, steps=steps, to=_EVERYTHING, match=None, tests=())
+            text = f": {step.where}" if isinstance(step, Where) else ""
+            for row in came_of(session, part, records, tables=tables):
+                if row.outcome == FILTERED:
+                    found.setdefault(row.origin, f"by step {nth}, {step.member}{text}"[:_WHY_MAX])
+    return dict.fromkeys(dropped, "no output takes it") | found
+
+
+def _row(came: Came, nth: int | None, dropped_by: str) -> TrialRow:
     key = None if came.key is None else _text(came.key)
-    return TrialRow(nth, came.outcome, came.reason or "", came.target or "", key, _text(came.value))
+    why = came.reason or dropped_by
+    return TrialRow(nth, came.outcome, why, came.target or "", key, _text(came.value))
 
 
 def _text(value: bytes) -> str:

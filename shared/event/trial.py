@@ -40,6 +40,8 @@ class TrialAnswer(msgspec.Struct, frozen=True, tag="answer"):
     rows: tuple[TrialRow, ...] = ()
     # So many more rows came than there is room for.
     left_out: int = 0
+    # It was cut off: what `why` says is of the machine as well as of the pipeline.
+    is_unfinished: bool = False
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)

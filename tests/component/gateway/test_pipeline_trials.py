@@ -157,6 +157,15 @@ def test_what_spark_finds_wrong_is_told_with_its_place(
     assert answer.json()["detail"] == "there is no column kind."
 
 
+def test_what_was_cut_off_is_not_the_pipelines_fault(
+    publisher: FakePublisher, gateway: RunningGateway
+) -> None:
+    with trier(publisher, TrialAnswer("it took longer than 15 s", is_unfinished=True)):
+        answer = try_out(gateway, document=DOCUMENT)
+    assert code(answer)[:2] == (503, "not_tried")
+    assert answer.json()["detail"].startswith("it took longer than 15 s. Ask again")
+
+
 def test_that_nobody_answers_is_said_and_what_to_do(
     gateway: RunningGateway, publisher: FakePublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

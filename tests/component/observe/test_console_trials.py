@@ -29,7 +29,7 @@ ANSWER = TrialAnswer(
     given=('{"id":"a","total":120}', '{"id":"b","total":5}', '{"id":"c"}', '{"id":"d"}'),
     rows=(
         TrialRow(1, "passed", "", "large", "a", '{"id":"a"}'),
-        TrialRow(2, "filtered", "", "", None, '{"id":"b","total":5}'),
+        TrialRow(2, "filtered", "by step 1, where: total > 100", "", None, '{"id":"b","total":5}'),
         TrialRow(3, "dead", f"unreadable {HOSTILE}", "", None, '{"id":"c"}'),
         TrialRow(None, "passed", "", "large", None, '{"sum":1}'),
     ),
@@ -74,6 +74,7 @@ def test_what_is_typed_is_tried_before_it_is_made(client: httpx.Client, trying: 
         "passed on",
     ]
     assert table[0][3] == "large"
+    assert table[1][2] == "dropped: by step 1, where: total &gt; 100"
     assert "unreadable &lt;script&gt;" in table[2][2]
     assert table[4][0] == "window"
     # From here it is made as it was tried.

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.judging.trial import given_records
 from pipelines.judging.trials import Trials, tried_on
+from pipelines.parts.bounded import TookTooLongError
 from pipelines.shards import NO_SHARDS
 from pipelines.tables.look_ups import NO_TABLES
 from shared.config.configuration import Configuration
@@ -34,6 +35,7 @@ def answer_to(session: SparkSession, pipeline: Pipeline, *events: Any) -> TrialA
 def test_each_event_has_its_row(locked_spark: SparkSession) -> None:
     pipeline = a_pipeline({"where": "n > 1"}, {"select": {"n": "n"}}, {"key": "n"})
     answer = answer_to(locked_spark, pipeline, {"n": 1}, {"n": 2}, "nonsense")
+    assert answer.rows[0].reason == "by step 1, where: n > 1"
     assert [(row.of, row.outcome, row.target, row.key) for row in answer.rows] == [
         (1, "filtered", "", None),
         (2, "passed", "sales", "2"),
@@ -42,6 +44,28 @@ def test_each_event_has_its_row(locked_spark: SparkSession) -> None:
     assert answer.rows[1].value == '{"n":2}'
     assert answer.rows[2].reason
     assert answer.given == ('{"n": 1}', '{"n": 2}', '"nonsense"')
+
+
+def test_each_step_that_drops_events_is_named(locked_spark: SparkSession) -> None:
+    pipeline = a_pipeline(
+        {"where": "n > 0"},
+        {"select": {"id": "id", "n": "n", "tags": "tags"}},
+        {"explode": {"tag": "tags"}},
+        {"dedupe": {"key": "id", "within": "1 hour"}},
+        to=[{"stream": "sales", "when": "n > 1"}],
+    )
+    good = {"id": "a", "n": 2, "tags": ["x"]}
+    answer = answer_to(
+        locked_spark, pipeline, good, {**good, "n": 0}, {**good, "id": "b", "tags": []}, good,
+        {**good, "id": "c", "n": 1},
+    )  # fmt: skip
+    assert {row.of: row.reason for row in answer.rows if row.outcome == "filtered"} == {
+        2: "by step 1, where: n > 0",
+        3: "by step 3, explode",
+        4: "by step 4, dedupe",
+        5: "no output takes it",
+    }
+    assert [row.of for row in answer.rows if row.outcome == "passed"] == [1]
 
 
 def test_rows_of_windows_are_of_no_event(locked_spark: SparkSession) -> None:
@@ -58,6 +82,18 @@ def test_what_cannot_be_run_is_said_with_its_place(locked_spark: SparkSession) -
     assert "no_such" in answer.why
     assert answer.pointer == "/steps/0/where"
     assert answer.rows == ()
+
+
+def test_what_takes_too_long_is_cut_off(
+    locked_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never_ends(*_: Any, **__: Any) -> Any:
+        raise TookTooLongError("it took longer than 15 s")
+
+    monkeypatch.setattr("pipelines.judging.trials.came_of", never_ends)
+    answer = answer_to(locked_spark, a_pipeline({"where": "n > 1"}), {"n": 1})
+    assert answer.is_unfinished
+    assert answer.why.startswith("it took longer than 15 s")
 
 
 def test_an_answer_fits_into_a_record(locked_spark: SparkSession) -> None:

@@ -45,7 +45,7 @@ _SHOWN_CHARS = 400
 # As the gateway calls what becomes of an event, and as people do.
 _OUTCOMES = {
     "passed": "passed on",
-    "filtered": "dropped: a step lets it through no further, or no output takes it",
+    "filtered": "dropped",
     "dead": "dead letter",
     "late": "too late for its window",
 }
