@@ -199,8 +199,6 @@ OVER_HTTP = frozenset(
         *("changes", "status"),
     }
 )
-# But for these, in which Spark runs.
-_WITH_SPARK = frozenset({"check", "try"})
 
 
 class _NotLoaded(TyperCommand):
@@ -213,7 +211,8 @@ class _NotLoaded(TyperCommand):
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         """From here on the command itself does all, with the defaults of the profile."""
         command = self.loaded()
-        if self.name not in OVER_HTTP or _WITH_SPARK & {*args[:1]}:
+        # But for `pipelines check`, in which Spark runs.
+        if self.name not in OVER_HTTP or args[:1] == ["check"]:
             set_up_logs()
         # None while a shell asks for completions; and a profile is not made of another.
         is_of_a_hifi = parent.obj is not None and info_name != "profiles"

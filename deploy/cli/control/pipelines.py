@@ -1,6 +1,9 @@
 """`hifi pipelines`: checks, tries, sets up, shows and removes what comes of a stream's events."""
 
+import json
 import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -24,6 +27,8 @@ File = Annotated[
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
 # As long as a judgement commonly takes, where Spark is up.
 JUDGED_WAIT_S = 5.0
+# Of an event so much is shown.
+_SHOWN_CHARS = 300
 _LOOK_S = 1.0
 
 
@@ -36,39 +41,42 @@ def check(file: File) -> None:
     document = _read(file)
     pipeline = document.pipeline()
     # Spark's libraries take most of a second to load, which no other command should take.
-    from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415
+    from deploy.cli.control.pipeline_check import checked, spark_for_checks  # noqa: PLC0415
 
-    with trials.spark_for_trials() as session:
-        trials.checked(session, document, pipeline)
+    with spark_for_checks() as session:
+        checked(session, document, pipeline)
     count = len(pipeline.tests)
     tests = "It has no tests." if not count else f"{count} test{'s' * (count > 1)} passed."
     out.print(f"{pipeline.name} is right. {tests}")
 
 
-@app.command("try")
+@options.control_command(app, "try")
 def try_(
+    *,
     file: File,
-    last: Annotated[
-        int, typer.Option(help="So many of the newest events.", min=1, max=100_000)
-    ] = 100,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    last: Annotated[int, typer.Option(help="So many of the newest events.", min=1, max=100)] = 10,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(help="An event, as JSON, in place of the newest; may be given again."),
+    ] = None,
+    client: ControlClient,
 ) -> None:
     """Show what would come of the newest events of its stream. Nothing is written.
 
-    hifi pipelines try sales.yaml --last 1000
+    hifi pipelines try sales.yaml --last 100
     """
     document = _read(file)
     pipeline = document.pipeline()
-    import asyncio  # noqa: PLC0415 - as above
-
-    from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415
-
-    records = asyncio.run(trials.last_events(kafka, pipeline.source.stream, last))
-    streams = asyncio.run(trials.shards_of(kafka, pipeline))
-    tables = asyncio.run(trials.last_rows(kafka, pipeline))
-    with trials.spark_for_trials() as session:
-        trials.checked(session, document, pipeline)
-        trials.show_trial(session, pipeline, records, streams, tables)
+    body: dict[str, Any] = {"document": _body(document)}
+    body |= {"events": _events_of(event)} if event else {"newest": last}
+    try:
+        found = client.call("POST", "pipelines", pipeline.name, "try", body=body)
+    except RefusedError as error:
+        if error.code != "bad_pipeline":
+            raise
+        said = {"why": error.detail, "pointer": error.pointer}
+        raise UsageError(_why(document, said)) from error
+    _show_trial(found, has_windows=pipeline.window is not None)
 
 
 @options.control_command(
@@ -225,3 +233,49 @@ def _cells(shown: dict[str, Any]) -> list[str]:
     why = shown["why"].split("\n")[0]
     standing = f"{shown['standing']}: {why}" if why else shown["standing"]
     return [shown["name"], shown["reads"], ", ".join(shown["writes"]), harmless(standing)]
+
+
+def _events_of(texts: Sequence[str]) -> list[Any]:
+    events = []
+    for text in texts:
+        try:
+            events.append(json.loads(text))
+        except ValueError as error:
+            raise UsageError(f"--event {text[:100]!r} is no JSON ({error}).") from error
+    return events
+
+
+def _show_trial(found: dict[str, Any], *, has_windows: bool) -> None:
+    """Each event, numbered, with what came of it below; then what came of windows, and counts."""
+    rows_of: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
+    for row in found["rows"]:
+        rows_of[row["of"]].append(row)
+    for nth, event in enumerate(found["given"], start=1):
+        out.print(harmless(f"{nth}  {_short(event)}"))
+        for row in rows_of[nth]:
+            out.print(harmless(f"   {_row(row)}"))
+    for row in rows_of[None]:
+        out.print(harmless(f"window  {_row(row)}"))
+    if found["left_out"]:
+        talk.print(f"{found['left_out']:,} more rows came, too many to be shown.")
+    fates = {row["of"]: row["outcome"] for row in found["rows"] if row["of"] is not None}
+    # What was counted has no row of its own.
+    given = len(found["given"])
+    counts = Counter({"passed": given - len(fates)}) + Counter(fates.values())
+    late = f" {counts['late']:,} late," if has_windows else ""
+    talk.print(
+        f"{given:,} events: {counts['passed']:,} passed, {counts['filtered']:,} filtered,"
+        f"{late} {counts['dead']:,} dead. Nothing was written."
+    )
+
+
+def _row(row: dict[str, Any]) -> str:
+    if not row["target"]:
+        why = f" ({row['reason']})" if row["reason"] else ""
+        return f"{row['outcome']}{why}"
+    key = "" if row["key"] is None else f"  key={row['key']}"
+    return f"{row['target']}{key}  {_short(row['value'])}".rstrip()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

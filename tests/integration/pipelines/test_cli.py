@@ -1,6 +1,5 @@
-"""`hifi pipelines check` and `try`, as a person types them: what they print, and how they end."""
+"""`hifi pipelines check`, as a person types it: what it prints, and how it ends."""
 
-import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,16 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from deploy.cli.control.pipeline_check import checked
 from deploy.cli.control.pipeline_files import read_document
-from deploy.cli.control.pipeline_trials import checked
-from deploy.local.cluster import Cluster
-from shared.event.envelope import event_headers
-from shared.event.record import RecordOut
-from shared.event.topics import stream_spec, stream_topic
-from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import UsageError
 from tests.support.cli_runs import Run
-from tests.support.kafka_log import read_all, write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -106,34 +99,3 @@ def test_check_tells_what_is_wrong_in_which_line(
     with pytest.raises(UsageError) as raised:
         check()
     assert str(raised.value).startswith(f"{tmp_path}/{said}")
-
-
-def test_try_shows_what_would_come_and_writes_nothing(
-    hifi: Callable[..., tuple[int, str, str]], kafka: Cluster
-) -> None:
-    async def prepare() -> None:
-        async with topic_admin(kafka.bootstrap_servers) as admin:
-            specs = [stream_spec(name, partition_count=2) for name in ("tried", "cheap", "dear")]
-            await admin.create_missing(specs)
-        values = [b'{"type":"old"}', b'{"type":"sale","price":1,"tags":["a"]}', b"oops"]
-        values += [b'{"type":"sale","price":50,"tags":["b","c"]}']
-        facts = event_headers(event_id="e", event_time_ms=1, accepted_at_ms=2)
-        rows = [RecordOut(stream_topic("tried"), b"k", value, facts) for value in values]
-        await write_rows(kafka.bootstrap_servers, rows, partition_of=lambda *_: 1)
-
-    asyncio.run(prepare())
-    code, out, err = hifi("try", "--last", "3", "--kafka", kafka.bootstrap_servers)
-    assert code == 0, err
-    assert out.splitlines()[5:] == [
-        '1:1  cheap  key=a  {"tag":"a","gross":2.0}',
-        "1:2  dead (not_readable)  key=k  oops",
-        '1:3  dear  key=b  {"tag":"b","gross":100.0}',
-        '1:3  dear  key=c  {"tag":"c","gross":100.0}',
-    ]
-    assert "3 events: 2 passed, 0 filtered, 1 dead. Nothing was written." in err
-    for stream in ("cheap", "dear"):
-        assert asyncio.run(read_all(kafka.bootstrap_servers, stream_topic(stream))) == []
-    nowhere = SALES.replace("stream: tried", "stream: nowhere")
-    code, _, err = hifi("try", "--kafka", kafka.bootstrap_servers, document=nowhere)
-    assert code == 6
-    assert "There is no stream nowhere" in err

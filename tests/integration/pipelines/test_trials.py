@@ -1,10 +1,13 @@
 """A pipeline is tried by whoever runs pipelines, also before there is one; nothing is written."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.cli_runs import Run
 from tests.support.pipeline_runs import document, post_all, put, written
 from tests.support.stack_fixtures import RunningHifi, wait_until
 
@@ -77,3 +80,42 @@ def test_what_is_wrong_is_said_with_its_place(hifi: RunningHifi) -> None:
     assert (problem["status"], problem["code"]) == (422, "bad_pipeline")
     assert problem["pointer"] == "/steps/0/where"
     assert "kind" in problem["detail"]
+
+
+def test_a_person_tries_it_with_a_gateway_alone(hifi: RunningHifi, tmp_path: Path) -> None:
+    put(hifi.kafka, document("tried-first", "tried", to=[{"stream": "tried-out"}]))
+    file = tmp_path / "sales.json"
+    given = [{"type": "sale", "n": 6}, {"type": "visit"}, {"type": "sale", "n": "x"}]
+    events = [part for each in given for part in ("--event", json.dumps(each))]
+
+    def typed(fields: dict[str, Any], *more: str) -> tuple[int, str, str]:
+        file.write_text(json.dumps({"name": "sales", **fields}))
+        ran = Run("pipelines", "try", str(file), "--gateway", hifi.gateway, *more, folder=tmp_path)
+        return ran.wait(), ran.out, ran.err.replace(f"{tmp_path}/", "")
+
+    ends: list[tuple[int, str, str]] = []
+
+    def is_tried() -> bool:
+        ends.append(typed(sales("sales"), *events))
+        return "not_tried" not in ends[-1][2]
+
+    wait_until(is_tried, what="Spark is up", timeout_s=START_S)
+    code, said, talk = ends[-1]
+    assert code == 0, talk
+    lines = said.splitlines()
+    assert lines[:4] == [
+        '1  {"type": "sale", "n": 6}',
+        '   tried-out  {"twice":12}',
+        '2  {"type": "visit"}',
+        "   filtered (by step 1, where: type = 'sale')",
+    ]
+    assert lines[5].startswith("   dead (")
+    assert "3 events: 1 passed, 1 filtered, 1 dead. Nothing was written." in talk
+    code, _, talk = typed(sales("sales", steps=[{"where": "kind = 'sale'"}]), *events)
+    assert code == 2
+    assert "hifi: sales.json:1: steps.0.where: " in talk
+    code, _, talk = typed(sales("sales"), "--event", "{oops")
+    assert code == 2
+    assert "--event '{oops' is no JSON" in talk
+    code, _, talk = typed(sales("sales") | {"from": {"stream": "nowhere"}})
+    assert (code, "nowhere" in talk) == (6, True)
