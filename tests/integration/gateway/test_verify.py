@@ -271,8 +271,9 @@ def test_a_page_of_ids_is_bounded_and_says_where_it_goes_on(gateway: RunningGate
     assert sorted(first["ids"] + rest["ids"]) == sorted(stored)
     assert first["restored"] + rest["restored"] == ["e5"]
     assert page(after=rest["newer"])["ids"] == []
-    assert page(minute_ms=MINUTE + MINUTE_MS)["ids"] == [*LATER]
-    assert page(acked="true")["ids"] == [*NAMED]
+    # Of several Kafka partitions: which comes first is nobody's promise.
+    assert sorted(page(minute_ms=MINUTE + MINUTE_MS)["ids"]) == sorted(LATER)
+    assert sorted(page(acked="true")["ids"]) == sorted(NAMED)
     assert page(acked="true", minute_ms=MINUTE + MINUTE_MS)["ids"] == []
 
 
