@@ -42,6 +42,22 @@ def test_many_at_once_have_their_own_fates_in_their_order(
     assert {one["partitionkey"] for one in kept} == {"k"}
 
 
+def test_those_that_go_in_one_piece_have_their_own_fates_as_well(
+    publisher: FakePublisher, gateway: RunningGateway
+) -> None:
+    """As they were written: the answer says that two of them were not taken."""
+    given = [{"id": f"{nth:03}", "price": "x" if nth in {7, 298} else nth} for nth in range(300)]
+    with Sender(gateway.url, "orders", linger_s=600) as hifi:
+        first = hifi.send_many(given[:299])
+        alone = hifi.send(given[299])
+        assert hifi.flush(WAIT_S)
+    assert [one.id for one in first.wait(0) if one.fate is Fate.REJECTED] == ["007", "298"]
+    assert {one.fate for one in first.wait(0)} == {Fate.ACCEPTED, Fate.REJECTED}
+    assert alone.wait(0).fate is Fate.ACCEPTED
+    assert stored(publisher) == [str(one["id"]) for one in given if one["price"] != "x"]
+    assert gateway.sample("hifi_gateway_requests_total", route="events", status="207") == 1
+
+
 def test_many_at_once_are_none_if_one_is_no_event(
     publisher: FakePublisher, gateway: RunningGateway
 ) -> None:

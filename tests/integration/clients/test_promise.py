@@ -74,6 +74,8 @@ class Senders:
     def run(self) -> None:
         while not self.stop.is_set():
             self.sent.append(self.hifi.send({"text": "x" * 100}))
+            # These go as one text.
+            self.sent.extend(self.hifi.send_many([{"text": "y" * 100}] * 7))
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
