@@ -157,7 +157,8 @@ def _row(asked: PageRequest, stream: str, replay: Mapping[str, Any]) -> list[Chi
     return [
         fragment(code(replay["id"]), tag("span", _span(replay), class_="why under")),
         tag("a", destination, href=f"{STREAMS}/{stream}/{destination}"),
-        fragment(_state(replay), tag("span", f" {why}", class_="why") if why else NOTHING),
+        # In one piece, also on a phone.
+        tag("span", _state(replay), tag("span", f" {why}", class_="why") if why else NOTHING),
         wording.count(replay["count"] - replay["read"] if is_running else 0),
         wording.count(replay["sent"]),
         wording.count(replay["gone"]),
