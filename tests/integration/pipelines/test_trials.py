@@ -117,5 +117,5 @@ def test_a_person_tries_it_with_a_gateway_alone(hifi: RunningHifi, tmp_path: Pat
     code, _, talk = typed(sales("sales"), "--event", "{oops")
     assert code == 2
     assert "--event '{oops' is no JSON" in talk
-    code, _, talk = typed(sales("sales") | {"from": {"stream": "nowhere"}})
-    assert (code, "nowhere" in talk) == (6, True)
+    code, _, talk = typed(sales("sales") | {"from": {"stream": "never-made"}})
+    assert (code, "never-made" in talk) == (6, True)
