@@ -17,13 +17,10 @@ from msgspec.structs import replace
 from retrier.broker import Broker
 from retrier.restraint import Restraint, part_of
 from retrier.settings import RetrierSettings
-from shared.event.derived import restore_of
 from shared.event.envelope import open_stream_record
 from shared.event.record import KafkaPartition, RecordIn
 from shared.event.topics import OUTCOME_BYTES_MAX, REPLAYS, lease_group, stream_topic
-from shared.retry.replay import Replay, ReplayOrder, ReplayProgress, progress_row
-from shared.retry.resend import resent_rows
-from shared.retry.routing import in_sheets
+from shared.retry.replay import Replay, ReplayOrder, ReplayProgress, progress_row, queued_rows
 from shared.runtime.health import Pulse
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -223,20 +220,10 @@ class _Course:
         gone = max(0, min(first, end) - at)
         wanted, reached, reached_ms = await self._read(where, at + gone, end, count_max)
         at_ms = await self._replayer.now_ms()
-        rows = [
-            row
-            for record in wanted
-            for row in resent_rows(
-                open_stream_record(record),
-                order.destination_id,
-                schedule=self._replayer.settings.schedule,
-                resend_id=order.id,
-                restore_id=restore_of(record.headers),
-                now_ms=at_ms,
-            )
-        ]
+        schedule = self._replayer.settings.schedule
+        rows = queued_rows(order, wanted, schedule=schedule, now_ms=at_ms)
         await self._store(
-            list(rows_of(in_sheets(rows))),
+            list(rows_of(rows)),
             replace(
                 progress,
                 at={**progress.at, number: reached},

@@ -200,15 +200,21 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
     return as_json(result.model_dump())
 
 
-def _known(stream: str, name: str, caller: Caller, configuration: Configuration) -> Destination:
-    caller.stream(stream, configuration)
+def destination_of(stream: str, name: str, configuration: Configuration) -> Destination:
+    """The one of that name; Problem if the stream has none."""
     item = configuration.destinations.get(destination_id(stream, name))
     if item is None:
         raise Problem(
             "unknown_destination",
-            f"GET /v1/streams/{stream}/destinations lists the ones there are.",
+            f"{stream} has no destination {name[:100]!r};"
+            f" GET /v1/streams/{stream}/destinations lists the ones there are.",
         )
     return item
+
+
+def _known(stream: str, name: str, caller: Caller, configuration: Configuration) -> Destination:
+    caller.stream(stream, configuration)
+    return destination_of(stream, name, configuration)
 
 
 def _keep_shards(given: dict[str, Any], before: Destination) -> None:

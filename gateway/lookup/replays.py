@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.callers import Caller
 from gateway.changes.record import Deed
+from gateway.control.destinations import destination_of
 from gateway.control.requests import (
     Admin,
-    ControlPlane,
     JsonObject,
     PathName,
     Plane,
@@ -23,7 +23,6 @@ from gateway.control.requests import (
 )
 from gateway.problems import Problem
 from shared.event.times import rfc3339
-from shared.event.topics import destination_id
 from shared.retry.replay import Replay, ReplayOrder, Replays
 from shared.runtime.clock import now_ms
 
@@ -125,7 +124,7 @@ async def create_replay(
     """Send a span of a stream to one of its destinations again, beside live delivery."""
     caller.stream(stream, plane.configuration)
     asked = ReplayRequest.model_validate(given)
-    _check_destination(stream, asked.destination, plane)
+    destination_of(stream, asked.destination, plane.configuration)
     order = ReplayOrder(
         id=asked.id or uuid.uuid4().hex,
         stream=stream,
@@ -160,7 +159,8 @@ async def create_replay(
 
     await plane.replays.change(judge)
     log.info("replay.ordered", stream=stream, tenant=caller.tenant, replay=order.id)
-    return as_json(_shown(_find(await plane.replays.newest(), stream, order.id)), is_new=True)
+    made = _own(await plane.replays.newest(), stream, order.id, caller)
+    return as_json(_shown(made), is_new=True)
 
 
 @router.get(_PATH, response_model=ReplayList, openapi_extra=also("bad_query", "kafka_unavailable"))
@@ -219,15 +219,6 @@ async def cancel_replay(stream: PathName, replay: str, caller: Admin, plane: Pla
     return as_json(_shown(_own(await plane.replays.newest(), stream, replay, caller)))
 
 
-def _check_destination(stream: str, name: str, plane: ControlPlane) -> None:
-    if destination_id(stream, name) not in plane.configuration.destinations:
-        raise Problem(
-            "unknown_destination",
-            f"{stream} has no destination {name[:100]!r};"
-            f" GET /v1/streams/{stream}/destinations lists the ones there are.",
-        )
-
-
 def _same(known: Replays, order: ReplayOrder) -> Replay | None:
     """The replay that the order has made already; Problem if its id is another's."""
     there = known.get((order.stream, order.id))
@@ -257,23 +248,16 @@ def _check_bound(known: Replays, order: ReplayOrder) -> None:
         )
 
 
-def _find(known: Replays, stream: str, replay_id: str) -> Replay:
+def _own(known: Replays, stream: str, replay_id: str, caller: Caller) -> Replay:
+    """One of the caller's: a stream's name may have been somebody else's before."""
     there = known.get((stream, replay_id))
-    if there is None or there.order is None:
+    if there is None or there.order is None or there.order.tenant != caller.tenant:
         raise Problem(
             "unknown_replay",
             f"{stream} has no replay {replay_id[:100]!r};"
             f" GET /v1/streams/{stream}/replays lists the ones there are.",
         )
     return there
-
-
-def _own(known: Replays, stream: str, replay_id: str, caller: Caller) -> Replay:
-    """One of the caller's: a stream's name may have been somebody else's before."""
-    there = known.get((stream, replay_id))
-    if there is not None and there.order is not None and there.order.tenant != caller.tenant:
-        there = None
-    return _find({} if there is None else known, stream, replay_id)
 
 
 def _place(order: ReplayOrder) -> tuple[int, str]:

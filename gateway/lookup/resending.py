@@ -9,6 +9,7 @@ import structlog
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gateway.control.destinations import destination_of
 from gateway.control.requests import (
     Admin,
     ControlPlane,
@@ -26,7 +27,7 @@ from shared.event.derived import restore_of
 from shared.event.envelope import open_stream_record
 from shared.event.record import Origin, RecordIn
 from shared.event.times import rfc3339
-from shared.event.topics import destination_id, stream_and_name, stream_topic
+from shared.event.topics import stream_and_name, stream_topic
 from shared.retry.dead_letter import Place
 from shared.retry.resend import LEFT_ALONE
 from shared.retry.schedule import RetrySchedule
@@ -130,14 +131,7 @@ def _destinations(stream: str, order: ResendOrder, plane: ControlPlane) -> list[
     there = [each.id for each in plane.configuration.destinations_of(stream)]
     if order.destination is None:
         return there
-    one = destination_id(stream, order.destination)
-    if one not in there:
-        raise Problem(
-            "unknown_destination",
-            f"{stream} has no destination {order.destination[:100]!r};"
-            f" GET /v1/streams/{stream}/destinations lists the ones there are.",
-        )
-    return [one]
+    return [destination_of(stream, order.destination, plane.configuration).id]
 
 
 async def _find(stream: str, order: ResendOrder, plane: ControlPlane) -> RecordIn:

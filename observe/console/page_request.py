@@ -112,10 +112,12 @@ class PageRequest:
     @property
     def channel(self) -> Channel:
         """The channel that is named, if it is one of the viewer's."""
-        for channel in self.channels:
-            if channel.name == self.field("channel"):
-                return channel
-        raise HTTPException(404, "There is no such channel (any more).")
+        known = self.context.configuration.channels
+        found = known.get(self.channel_id(self.field("channel")))
+        # A viewer of some streams has none, as at the gateway.
+        if found is None or self.viewer.streams:
+            raise HTTPException(404, "There is no such channel (any more).")
+        return found
 
     @property
     def destination(self) -> Destination:

@@ -1,14 +1,19 @@
 """Says what a replay is: its order, how far it got, and what comes next of it. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from shared.event.envelope import Envelope
+from shared.event.derived import restore_of
+from shared.event.envelope import Envelope, open_stream_record
+from shared.event.record import RecordIn, RecordOut
 from shared.event.rights import REPLAY_WRITER_PREFIX
 from shared.event.topics import destination_id
+from shared.retry.resend import resent_rows
+from shared.retry.routing import in_sheets
+from shared.retry.schedule import RetrySchedule
 
 ReplayState = Literal["running", "done", "cancelled", "failed"]
 # By the number of a Kafka partition.
@@ -156,3 +161,23 @@ def with_replay(known: Replays, key: bytes, value: bytes | None) -> Replays:
 def _asked(order: ReplayOrder) -> tuple[object, ...]:
     asked = order.stream, order.destination, order.from_ms, order.to_ms, order.key, order.event
     return (*asked, order.rate_per_s, order.is_archived)
+
+
+def queued_rows(
+    order: ReplayOrder, records: Iterable[RecordIn], *, schedule: RetrySchedule, now_ms: int
+) -> list[RecordOut]:
+    """What puts events of a replay where the retriers send them from, and their receipts."""
+    return in_sheets(
+        [
+            row
+            for record in records
+            for row in resent_rows(
+                open_stream_record(record),
+                order.destination_id,
+                schedule=schedule,
+                resend_id=order.id,
+                restore_id=restore_of(record.headers),
+                now_ms=now_ms,
+            )
+        ]
+    )

@@ -18,14 +18,10 @@ from deploy.cli.archive.places import ArchiveChoice
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
 from observe.console.parts import wording
-from shared.event.derived import restore_of
-from shared.event.envelope import open_stream_record
 from shared.event.record import KafkaPartition
 from shared.event.times import rfc3339
 from shared.event.topics import OUTCOME_BYTES_MAX, REPLAYS, destination_id, stream_topic
-from shared.retry.replay import Replay, ReplayOrder, Replays, order_row, progress_row
-from shared.retry.resend import resent_rows
-from shared.retry.routing import in_sheets
+from shared.retry.replay import Replay, ReplayOrder, Replays, order_row, progress_row, queued_rows
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import read_config
@@ -177,18 +173,7 @@ async def _slice(kept: Earlier, replay: Replay, span: tuple[int, int, int], writ
     order, progress, (number, begin, end) = replay.order, replay.progress, span
     records = await asyncio.to_thread(kept.records, KafkaPartition(kept.topic, number), begin, end)
     at_ms = now_ms()
-    rows = [
-        row
-        for record in records
-        for row in resent_rows(
-            open_stream_record(record),
-            order.destination_id,
-            schedule=RetrySchedule(),
-            resend_id=order.id,
-            restore_id=restore_of(record.headers),
-            now_ms=at_ms,
-        )
-    ]
+    rows = queued_rows(order, records, schedule=RetrySchedule(), now_ms=at_ms)
     progress = msgspec.structs.replace(
         progress,
         at={**progress.at, number: end},
@@ -198,5 +183,5 @@ async def _slice(kept: Earlier, replay: Replay, span: tuple[int, int, int], writ
         updated_at_ms=at_ms,
     )
     said: Row = (REPLAYS, *progress_row(order, progress), ())
-    await write([*rows_of(in_sheets(rows)), said])
+    await write([*rows_of(rows), said])
     return Replay(order, progress)

@@ -3,6 +3,9 @@
 import msgspec
 import pytest
 
+from shared.event.envelope import event_headers
+from shared.event.record import Origin, RecordIn
+from shared.event.topics import RECEIPTS, retry_topic, stream_topic
 from shared.retry.replay import (
     Replay,
     ReplayOrder,
@@ -10,8 +13,10 @@ from shared.retry.replay import (
     Replays,
     order_row,
     progress_row,
+    queued_rows,
     with_replay,
 )
+from shared.retry.schedule import RetrySchedule
 from tests.support.samples import an_envelope
 
 ORDER = ReplayOrder(
@@ -75,3 +80,16 @@ def test_it_takes_what_was_asked_for_and_is_another_one_if_that_differs() -> Non
         assert order.takes(event) is takes
         assert not order.is_same_as(ORDER)
     assert msgspec.structs.replace(ORDER, spans={}, created_at_ms=8).is_same_as(ORDER)
+
+
+def test_events_of_it_are_queued_in_the_first_tier_with_one_sheet_of_receipts() -> None:
+    facts = event_headers(event_id="e", event_time_ms=1, accepted_at_ms=2)
+    topic = stream_topic("orders")
+    records = [RecordIn(Origin(topic, 0, at), 3, b"k", b"{}", facts) for at in (4, 5)]
+    schedule = RetrySchedule()
+    first, second, sheet = queued_rows(ORDER, records, schedule=schedule, now_ms=9)
+    tier = retry_topic(schedule.tiers[0].name, is_parked=True)
+    assert (first.topic, second.topic, sheet.topic) == (tier, tier, RECEIPTS)
+    assert ("replay-id", b"spring") in first.headers
+    assert sheet.value.count(b'"waiting"') == 2
+    assert queued_rows(ORDER, [], schedule=schedule, now_ms=9) == []

@@ -1,7 +1,6 @@
 """Sends events to a stream: two lines for a stranger, and each event's fate for who wants it."""
 
 import atexit
-import contextlib
 import logging
 import os
 import re
@@ -168,10 +167,12 @@ class Sender:
             self._start()
         taken = sum(count for _, _, count in stretches)
         if lines.text is not None and not taken:
-            # Where memory has room for some of them, these are taken.
-            with contextlib.suppress(FullError):
+            try:
                 if self._buffer.put_text(lines.text, len(lines), stretches, wait_s=wait_s):
                     return
+            except FullError:
+                # Where memory has room for some of them, these are taken; the wait is over.
+                wait_s = 0.0
         self._buffer.put_many(lines.each()[taken:], stretches, wait_s=wait_s)
 
     @property
