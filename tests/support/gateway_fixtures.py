@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 
@@ -26,6 +27,7 @@ from gateway.fleet.claims import Claims
 from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.quota import Quotas
 from gateway.fleet.trial_news import TrialNews
+from gateway.http.door import DoorProtocol
 from gateway.intake.request_spans import RequestSpans
 from gateway.intake.schemas import SchemaChecks
 from gateway.publish.ledger import AckLedger
@@ -262,6 +264,15 @@ class RunningGateway:
         """A metric's value; 0 while nothing was counted."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
+    def connections(self, what: Callable[[DoorProtocol], Any]) -> list[Any]:
+        """Something of each open connection, seen by the loop: elsewhere one may be half made."""
+
+        async def look() -> list[Any]:
+            connections = cast("set[DoorProtocol]", self.server.server_state.connections)
+            return [what(one) for one in connections]
+
+        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(STOP_TIMEOUT_S)
+
 
 def claims_of(publisher: PostingPublisher, fake: FakePublisher, settings: Settings) -> Claims:
     return Claims(
@@ -328,6 +339,7 @@ def running_gateway(
     app.ingest.spans = spans
     takes = {REQUESTS: claims.take, USES: uses.take, TRIALS: trials.take}
     server, front = _server(app, settings, lambda: fake.told.followed(takes))
+    server.stops = replays.stop
     thread = threading.Thread(target=server.run, kwargs={"sockets": [front]})
     thread.start()
     try:
@@ -338,7 +350,6 @@ def running_gateway(
         with httpx.Client(base_url=url, timeout=20) as client:
             loop = server.servers[0].get_loop()
             yield RunningGateway(url, port, metrics, client, store, server, loop, replays)
-            asyncio.run_coroutine_threadsafe(replays.stop(), loop).result(STOP_TIMEOUT_S)
     finally:
         server.should_exit = True
         thread.join(timeout=2 * STOP_TIMEOUT_S)

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from shared.runtime.http_server import HttpServer
@@ -17,12 +17,15 @@ class QuickServer(HttpServer):
 
     # What it follows while it serves.
     followed: Callable[[], AbstractContextManager[None]] = nullcontext
+    # What it stops, in its own loop: a test may have ended that before anybody else could.
+    stops: Callable[[], Awaitable[None]]
 
     async def main_loop(self) -> None:
         await self.on_tick(0)
         with self.followed():
             while not self.should_exit:  # noqa: ASYNC110 - a flag of uvicorn's
                 await asyncio.sleep(LOOK_S)
+        await self.stops()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

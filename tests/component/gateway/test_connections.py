@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -17,9 +16,6 @@ from tests.support.balancer import Backend, balanced
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 from tests.support.stack_fixtures import wait_until
-
-if TYPE_CHECKING:
-    from gateway.http.protocol import DeadlineProtocol
 
 TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"
@@ -145,7 +141,7 @@ def test_one_callers_idle_connections_keep_nobody_else_out(small: RunningGateway
     newcomer = connected(small, source="127.0.0.3")
     assert asked(newcomer).startswith(b"HTTP/1.1 200")
     assert asked(other).startswith(b"HTTP/1.1 200"), "the other's connection was taken"
-    assert len(small.server.server_state.connections) <= ROOM
+    assert len(small.connections(id)) <= ROOM
     for wire in (other, newcomer, *crowd):
         wire.close()
 
@@ -157,9 +153,8 @@ def test_nobody_loses_a_request_to_make_room(
     at_work = [connected(small) for _ in range(ROOM)]
     for wire in at_work:
         wire.sendall(REQUEST)
-    connections = cast("set[DeadlineProtocol]", small.server.server_state.connections)
     wait_until(
-        lambda: [one.closes_at_s for one in [*connections]] == [None] * ROOM,
+        lambda: small.connections(lambda one: one.closes_at_s) == [None] * ROOM,
         what="all of them are under way",
     )
     with connected(small) as refused:
@@ -199,8 +194,7 @@ def test_a_request_whose_head_is_on_its_way_is_answered_before_we_end(
 ) -> None:
     wire = connected(gateway)
     wire.sendall(REQUEST[:20])
-    connections = cast("set[DeadlineProtocol]", gateway.server.server_state.connections)
-    wait_until(lambda: any(one._head_bytes for one in connections), what="it came")
+    wait_until(lambda: any(gateway.connections(lambda one: one._head_bytes)), what="it came")
     asyncio.run_coroutine_threadsafe(gateway.server.let_go(within_s=0), gateway.loop).result(5)
     gateway.server.should_exit = True
     wire.sendall(REQUEST[20:])

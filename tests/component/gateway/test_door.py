@@ -97,14 +97,13 @@ def stored(publisher: FakePublisher) -> list[str]:
 
 
 def connection_of(gateway: RunningGateway) -> "DoorProtocol":
-    (one,) = cast("set[DoorProtocol]", gateway.server.server_state.connections)
-    return one
+    (one,) = gateway.connections(lambda one: one)
+    return cast("DoorProtocol", one)
 
 
 def is_at_work(gateway: RunningGateway) -> bool:
     """Whether uvicorn serves a request."""
-    connections = cast("set[DoorProtocol]", gateway.server.server_state.connections)
-    return any(one.cycle for one in [*connections])
+    return any(gateway.connections(lambda one: one.cycle))
 
 
 def test_a_request_in_one_piece_takes_the_door_and_one_in_two_pieces_does_not(
