@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from shared.runtime.http_server import HttpServer
 
@@ -18,7 +19,7 @@ class QuickServer(HttpServer):
     # What it follows while it serves.
     followed: Callable[[], AbstractContextManager[None]] = nullcontext
     # What it stops, in its own loop: a test may have ended that before anybody else could.
-    stops: Callable[[], Awaitable[None]]
+    stops: Callable[[], Awaitable[object]] = partial(asyncio.sleep, 0)
 
     async def main_loop(self) -> None:
         await self.on_tick(0)
