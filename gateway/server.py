@@ -159,7 +159,7 @@ def _parts(
         return keep_followed(folder, servers, lambda: bool(feed.configuration.tables))
 
     watch, tables = _copies(settings, feed, metrics), TableCopies(settings.tables_folder)
-    switching = Switching(feed, store)
+    switching = Switching(feed, store, lambda table: tables.of(table) is not None)
     return _Parts(peers, watch, tables, switching, follow, ledger, spool)
 
 

@@ -1,10 +1,12 @@
 """Puts what was built in the place of what it was built for, once it has caught up (ADR 0081).
 
-The document and the tables that it has written change in one transaction: nobody reads a table of
+That is: who builds it, and this machine's copies of its tables, which are read from then on. The
+document and the tables that it has written change in one transaction: nobody reads a table of
 one and the rows of another. Any gateway may do it; the others then find it done.
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -15,6 +17,7 @@ from gateway.control.store import ControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
+from shared.config.table import Table
 
 log = structlog.get_logger()
 
@@ -26,9 +29,12 @@ _AGAIN_S = 5.0
 class Switching:
     """Of one gateway process."""
 
-    def __init__(self, config: ConfigSource, store: ControlStore) -> None:
+    def __init__(
+        self, config: ConfigSource, store: ControlStore, has_copy: Callable[[Table], bool]
+    ) -> None:
         self._config = config
         self._store = store
+        self._has_copy = has_copy
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -50,8 +56,10 @@ class Switching:
             if (document := configuration.replacement_of(name)) is None:
                 continue
             state = states.get(document.title)
-            is_of_it = state is not None and state.fingerprint == document.fingerprint
-            if state is not None and is_of_it and state.is_level:
+            if state is None or state.fingerprint != document.fingerprint or not state.is_level:
+                continue
+            tables = configuration.replacements[name].built(configuration.tables)
+            if all(map(self._has_copy, tables)):
                 by = Author(document.tenant, "hifi")
                 switched = partial(_switched, document=document)
                 await self._store.change_all(switched, by=by, did="put in place")

@@ -193,14 +193,23 @@ class Rows:
         query = read_row_query(key, request.scope["query_string"], last_id)
         if query.watches:
             return Watch(table, query, self.copies, self.watchers, lambda: self._now(request))
+        try:
+            try:
+                return await self._shown(request, table, query)
+            except ClosedError:
+                # Another has taken its place meanwhile.
+                return await self._shown(request, self._now(request), query)
+        except ClosedError as error:
+            raise _not_ready() from error
+
+    async def _shown(self, request: RowRequest, table: Table, query: RowQuery) -> Answer:
         copy = await self._copy(table, query)
         try:
             if query.key is not None:
                 return self._one(request, table, query, copy)
             return await self._some(request, table, query, copy)
-        except (DamagedError, ClosedError) as error:
-            if isinstance(error, DamagedError):
-                self.copies.damaged(table)
+        except DamagedError as error:
+            self.copies.damaged(table)
             raise _not_ready() from error
 
     def _now(self, request: RowRequest) -> Table:

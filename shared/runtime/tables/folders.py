@@ -27,7 +27,7 @@ _LOOK_S = 0.5
 
 
 def copy_folder(folder: Path, table: Table) -> Path:
-    return folder / f"{table.name}.{table.generation}"
+    return _folder_of(folder, _name(table))
 
 
 class HeardFile:
@@ -86,9 +86,12 @@ class TableCopies:
         if now_s - self._looked_s.get(name, float("-inf")) < _LOOK_S:
             return known
         self._looked_s[name] = now_s
+        self._forget_former(name)
         folder = copy_folder(self.folder, table)
         number = _number_of(folder)
-        if known is not None and known.number != number:
+        # Who writes it may have heard before us that another takes its place: until we hear it,
+        # what is open is answered with, and is as old as it says.
+        if known is not None and number is not None and known.number != number:
             self._forget(name)
             known = None
         if known is None and number is not None:
@@ -105,6 +108,13 @@ class TableCopies:
     def close(self) -> None:
         for name in list(self._open):
             self._forget(name)
+
+    def _forget_former(self, name: _Name) -> None:
+        """Those whose place it has taken: while they are open, the disk is not given back."""
+        former = [each for each in self._open if each[0] == name[0] and each[1] < name[1]]
+        for each in former:
+            if _number_of(_folder_of(self.folder, each)) is None:
+                self._forget(each)
 
     def _forget(self, name: _Name) -> None:
         known = self._open.pop(name, None)
@@ -128,6 +138,10 @@ class TableCopies:
 
 def _name(table: Table) -> _Name:
     return table.name, table.generation
+
+
+def _folder_of(folder: Path, name: _Name) -> Path:
+    return folder / f"{name[0]}.{name[1]}"
 
 
 def report_damage(folder: Path) -> None:

@@ -1,8 +1,10 @@
 """A copy of a table: what is taken is there, in the order of keys and of changes, and bounded."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from shared.config.table import Table
 from shared.runtime.tables.copy import (
     Change,
+    ClosedError,
     DamagedError,
     FullError,
     TableCopy,
@@ -176,12 +179,47 @@ def test_readers_find_a_copy_once_it_is_whole_and_follow_it_to_another_file(
     # Another process writes, and what is open sees it.
     written('{"n":2}')
     assert there.copy.look_up([b"a"])[0] == [b'{"n":2}']
+    # Whoever writes it lets go of it: it is known until there is another.
     folder.rename(tmp_path / "old")
-    assert copies.of(table) is None
+    assert copies.of(table) is there
+    assert there.copy.look_up([b"a"])[0] == [b'{"n":2}']
     written('{"n":3}')
     anew = copies.of(table)
     assert anew is not None
     assert anew.copy.look_up([b"a"])[0] == [b'{"n":3}']
     copies.damaged(table)
     assert (folder / DAMAGED).exists()
+    copies.close()
+
+
+def held(folder: Path) -> list[str]:
+    """The files of a folder that this process has open."""
+    found: list[str] = []
+    for each in Path("/proc/self/fd").iterdir():
+        # The folder of all was open itself.
+        with suppress(FileNotFoundError):
+            found.append(str(each.readlink()))
+    return [path for path in found if path.startswith(f"{folder}/")]
+
+
+def test_the_room_of_a_copy_is_given_back_once_another_has_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.runtime.tables.folders._LOOK_S", 0.0)
+    copies, tables = TableCopies(tmp_path), [Table("t", generation=n) for n in (1, 2)]
+    for table in tables:
+        words = [str(copy_folder(tmp_path, table)), "{}", "1"]
+        subprocess.run([sys.executable, "-c", WRITER, *words], check=True, timeout=60)
+    former, now = (copies.of(table) for table in tables)
+    assert former is not None
+    assert now is not None
+    # As long as its folder is there, somebody may still ask for it.
+    assert former.copy.look_up([b"a"])[0] == [b"{}"]
+    shutil.rmtree(copy_folder(tmp_path, tables[0]))
+    assert held(copy_folder(tmp_path, tables[0]))
+    assert copies.of(tables[1]) is now
+    with pytest.raises(ClosedError):
+        former.copy.extent()
+    assert not held(copy_folder(tmp_path, tables[0]))
+    assert now.copy.look_up([b"a"])[0] == [b"{}"]
     copies.close()
