@@ -1,4 +1,4 @@
-"""Makes the machines of a site: gateways behind a balancer, workers, observers."""
+"""Makes the machines of a site: gateways behind a balancer, workers, observers behind another."""
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
@@ -13,8 +13,8 @@ from deploy.aws.site import Site
 from deploy.aws.watch import alarms_and_dashboard, of_fleet
 from shared.runtime import defaults
 
-# The balancer asks every 5 s, and gives up after two refusals: within the notice that a gateway
-# gives before it takes nobody any more (services.py).
+# Balancers ask every 5 s, and give up after two refusals: within the notice that a gateway gives
+# before it takes nobody any more (services.py).
 _CHECK_S = 5
 _IDLE_S = 60
 _CPU_TARGET_PERCENT = 60
@@ -25,18 +25,52 @@ class ObserveStack(MachinesStack):
 
     def __init__(self, scope: Construct, site: Site, ground: Ground) -> None:
         super().__init__(scope, site, "observe", ground)
-        count = site.observers
+        count, (balancer, targets) = site.observers, self._balancer()
+        # Where any of them can be asked where an event lies, whichever machines they are.
+        self.address = f"http://{balancer.load_balancer_dns_name}:{defaults.OBSERVE_METRICS_PORT}"
         self.machines(
             MachineGroup(
-                "observe", site.observe_instance, count, count, 0, SENDING, must_be_ready=False
+                "observe",
+                site.observe_instance,
+                count,
+                count,
+                0,
+                SENDING,
+                target_group=targets.target_group_arn,
+                must_be_ready=False,
             )
         )
+
+    def _balancer(self) -> tuple[elb.NetworkLoadBalancer, elb.NetworkTargetGroup]:
+        vpc, port = self.network.vpc, defaults.OBSERVE_METRICS_PORT
+        balancer = elb.NetworkLoadBalancer(
+            self,
+            "Index",
+            vpc=vpc,
+            internet_facing=False,
+            security_groups=[self.network.groups["index"]],
+            vpc_subnets=ec2.SubnetSelection(subnet_group_name=INSIDE),
+            cross_zone_enabled=True,
+        )
+        targets = elb.NetworkTargetGroup(
+            self,
+            "Observers",
+            vpc=vpc,
+            port=port,
+            protocol=elb.Protocol.TCP,
+            target_type=elb.TargetType.INSTANCE,
+            # Observers know the balancer alone.
+            preserve_client_ip=False,
+            health_check=_is_ready_at(port),
+        )
+        balancer.add_listener("Places", port=port, default_target_groups=[targets])
+        return balancer, targets
 
 
 class FleetStack(MachinesStack):
     """What traffic goes through."""
 
-    def __init__(self, scope: Construct, site: Site, ground: Ground) -> None:
+    def __init__(self, scope: Construct, site: Site, ground: Ground, observe: str) -> None:
         super().__init__(scope, site, "fleet", ground)
         balancer, targets = self._balancer()
         gateway, delivery, spot = site.sizes.gateway, site.sizes.delivery, site.spot_share
@@ -50,7 +84,8 @@ class FleetStack(MachinesStack):
                 INSIDE,
                 {CPU: _CPU_TARGET_PERCENT, USE: gateway.use},
                 targets.target_group_arn,
-            )
+            ),
+            {"HIFI_GATEWAY_OBSERVE": observe},
         )
         self.machines(
             MachineGroup(
@@ -102,14 +137,7 @@ class FleetStack(MachinesStack):
             protocol=elb.ApplicationProtocol.HTTP,
             target_type=elb.TargetType.INSTANCE,
             deregistration_delay=Duration.seconds(_IDLE_S),
-            health_check=elb.HealthCheck(
-                path="/readyz",
-                port=str(defaults.GATEWAY_METRICS_PORT),
-                interval=Duration.seconds(_CHECK_S),
-                timeout=Duration.seconds(_CHECK_S - 1),
-                healthy_threshold_count=2,
-                unhealthy_threshold_count=2,
-            ),
+            health_check=_is_ready_at(defaults.GATEWAY_METRICS_PORT),
         )
         balancer.add_listener(
             "Https",
@@ -120,3 +148,15 @@ class FleetStack(MachinesStack):
             default_target_groups=[targets],
         )
         return balancer, targets
+
+
+def _is_ready_at(port: int) -> elb.HealthCheck:
+    return elb.HealthCheck(
+        protocol=elb.Protocol.HTTP,
+        path="/readyz",
+        port=str(port),
+        interval=Duration.seconds(_CHECK_S),
+        timeout=Duration.seconds(_CHECK_S - 1),
+        healthy_threshold_count=2,
+        unhealthy_threshold_count=2,
+    )

@@ -73,8 +73,11 @@ class MachinesStack(Stack):
         self.site = site
         self.network, self.kafka, self.watch = ground.network, ground.kafka, ground.watch
 
-    def machines(self, group: MachineGroup) -> None:
-        """A group, what its machines start from, and what they may do."""
+    def machines(self, group: MachineGroup, addresses: Mapping[str, str] | None = None) -> None:
+        """A group, what its machines start from, and what they may do.
+
+        `addresses` are variables with what other stacks made.
+        """
         site, name = self.site, self.site.named(group.name)
         services = services_of(site, group.name)
         role = self._role(group, services)
@@ -90,6 +93,7 @@ class MachinesStack(Stack):
             secrets={user: each.ref for user, each in self.kafka.users.items()}
             | {secret: each.ref for secret, each in self.kafka.secrets.items()},
             workspace=self.watch.workspace.attr_prometheus_endpoint,
+            addresses=addresses or {},
         )
         template = self._template(group, profile, self.to_json_string(config))
         made = self._group(group, name, resource, template)

@@ -25,6 +25,8 @@ _PEERS = {
     "gateway": False,
     "workers": True,
     "observe": True,
+    # The balancer before observers.
+    "index": False,
     "kafka": False,
     "endpoints": False,
     "image": True,
@@ -48,6 +50,8 @@ def _flows(site: Site) -> Iterator[tuple[str, str, int, int]]:
     yield "balancer", "gateway", defaults.GATEWAY_PORT, defaults.GATEWAY_PORT
     yield "balancer", "gateway", metrics, metrics
     yield "observe", "gateway", metrics, metrics + workers - 1
+    yield "gateway", "index", defaults.OBSERVE_METRICS_PORT, defaults.OBSERVE_METRICS_PORT
+    yield "index", "observe", defaults.OBSERVE_METRICS_PORT, defaults.OBSERVE_METRICS_PORT
     yield "observe", "workers", defaults.DELIVERY_METRICS_PORT, defaults.RETRIER_METRICS_PORT
     yield "observe", "workers", defaults.PIPELINES_METRICS_PORT, defaults.PIPELINES_METRICS_PORT
     for group in ("gateway", "workers", "observe"):

@@ -66,6 +66,7 @@ def config_of(
     cluster: str,
     secrets: Mapping[str, str],
     workspace: str,
+    addresses: Mapping[str, str],
 ) -> Mapping[str, Any]:
     """What a machine finds as its user data (machine/boot.py)."""
     config: dict[str, Any] = {
@@ -79,7 +80,7 @@ def config_of(
             service.name: {
                 # Its user of Kafka, and what else it is to know.
                 "secrets": [secrets[name] for name in (service.name, *service.secrets)],
-                "env": {**topic_variables(site), **service.env},
+                "env": {**topic_variables(site), **addresses, **service.env},
                 "ready": _pages(site, service, "readyz"),
                 "live": _pages(site, service, "livez"),
             }

@@ -125,6 +125,29 @@ def test_gateways_have_no_way_out_and_everybody_one_to_the_brokers(
     }
 
 
+def test_gateways_find_observers_by_a_balancer_that_nobody_else_may_call(
+    resources: dict[str, Any],
+) -> None:
+    ((_, balancer),) = (
+        (name, each)
+        for name, each in of_type(resources, "AWS::ElasticLoadBalancingV2::LoadBalancer")
+        if each["Type"] == "network"
+    )
+    assert balancer["Scheme"] == "internal"
+    assert groups_of(resources)["observe"]["TargetGroupARNs"]
+    calls = {
+        rule["Description"]: (rule["FromPort"], rule["ToPort"], json.dumps(rule["GroupId"]))
+        for _, rule in of_type(resources, "AWS::EC2::SecurityGroupIngress")
+        if "Index" in json.dumps(rule)
+    }
+    assert {name: ports[:2] for name, ports in calls.items()} == {
+        "from gateway": (8084, 8084),
+        "from index": (8084, 8084),
+    }
+    assert "Index" in calls["from gateway"][2]
+    assert "Observe" in calls["from index"][2]
+
+
 @pytest.mark.parametrize("kind", ["express", "standard"])
 def test_topics_are_set_as_msk_lets_one_set_them(kind: str) -> None:
     env = topic_variables(site_of(kind))
@@ -169,6 +192,7 @@ def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]
     env = gateway["services"]["gateway"]["env"]
     assert env["HIFI_GATEWAY_DISK"] == "passing"
     assert env["HIFI_GATEWAY_DRAIN_NOTICE_S"] == "15"
+    assert re.fullmatch("http://.+:8084", env["HIFI_GATEWAY_OBSERVE"])
     assert env["HIFI_KAFKA_PROTOCOL"] == "SASL_SSL"
     assert set(told(resources, "workers")["services"]) == {"delivery", "retrier", "pipelines"}
     # Its own user of Kafka, and no more than it needs: what only AWS knows is a word.
