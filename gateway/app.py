@@ -143,7 +143,6 @@ def _plane(
         dead_letters=letters,
         receipts=receipts or KafkaReceipts(servers),
         box=settings.secret_box,
-        sender=settings.channel_sender,
         schemas=schemas,
         stream_pages=StreamPages(servers),
         resends=Resends(servers, letters, schedule=schedule),
@@ -152,7 +151,8 @@ def _plane(
         places=EventPlaces(settings.observe),
         changes=changes or KafkaChanges(servers),
         replays=replays,
-        try_pipeline=trials.ask,
+        try_pipeline=trials.of_pipeline,
+        try_channel=trials.of_channel,
     )
 
 

@@ -9,11 +9,11 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.config.access import read_text
 from shared.runtime import defaults
-from shared.runtime.channels.settings import ChannelSettings
 from shared.runtime.settings import (
     CopiesSettings,
     ListenerSettings,
     Port,
+    SecretSettings,
     ServiceSettings,
 )
 from shared.runtime.setup_error import SetupError
@@ -46,7 +46,7 @@ def _observer(text: str) -> str:
     return text
 
 
-class Settings(ServiceSettings, ListenerSettings, ChannelSettings, CopiesSettings):
+class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings):
     """Settings of one gateway process, each as HIFI_GATEWAY_<NAME>."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_GATEWAY_", frozen=True)
@@ -99,6 +99,8 @@ class Settings(ServiceSettings, ListenerSettings, ChannelSettings, CopiesSetting
     # Whether destinations and channels may be set to private addresses; those who send have it as
     # well.
     allow_private: bool = False
+    # Whether channels may go by mail: through which server is for observers to know.
+    mail_host: str = Field(default="", validation_alias="HIFI_MAIL_HOST")
 
     # Kafka itself is up in 4 s (measured); a broker that restarts beside us takes longer.
     start_deadline_s: Seconds = 60.0

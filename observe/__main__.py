@@ -17,6 +17,7 @@ from observe.lag.kafka_health import watch_kafka
 from observe.lag.recorder import Recorder
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
+from observe.notify.channel_trials import channel_trials
 from observe.notify.messages import Links
 from observe.notify.notifier import Notifier
 from observe.series.series import Series
@@ -24,6 +25,7 @@ from observe.settings import ConsoleSettings, ObserveSettings
 from shared.config.pipeline_state import PipelineStates, with_state
 from shared.event.places import PLACES_PATH
 from shared.event.topics import PIPELINES
+from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.health import Health
@@ -73,7 +75,8 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     health.needs(lambda: sampler.overview.problem or None)
     for followed in (feed, states, standings):
         await followed.start()
-    notifier = _notifier(settings, console, sampler, feed, states)
+    sender = settings.channel_sender
+    notifier = _notifier(settings, sender, console, sampler=sampler, feed=feed, states=states)
     pages = serve_console(
         console,
         overview=lambda: sampler.overview,
@@ -90,7 +93,8 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     auditor = Auditor(settings, audit_status, lambda: feed.configuration, health, index.take_logged)
     # Without an audit one of them still has the figures.
     audit = auditor.run if settings.is_audit_on else asyncio.Event().wait
-    active = ActiveObserver(kafka, audit, notifier.run, lease_s=settings.lease_s)
+    tried = channel_trials(kafka, sender)
+    active = ActiveObserver(kafka, audit, notifier.run, tried, lease_s=settings.lease_s)
     audit_status.is_elsewhere = lambda: active.stands_by
     parts = [
         taking_part := asyncio.create_task(active.run(stop), name="audit"),
@@ -136,13 +140,15 @@ def _serve_metrics(
 
 def _notifier(
     settings: ObserveSettings,
+    sender: ChannelSender,
     console: ConsoleSettings,
+    *,
     sampler: Sampler,
     feed: ConfigFeed,
     states: StateFeed,
 ) -> Notifier:
     return Notifier(
-        settings.channel_sender,
+        sender,
         Links(console.url),
         settings.folder,
         overview=lambda: sampler.overview,

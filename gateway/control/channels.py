@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit
 
+import msgspec
 import structlog
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
@@ -22,12 +23,12 @@ from gateway.control.requests import (
     strictly,
 )
 from gateway.control.sealing import sealed_fields, shown
+from gateway.problems import Problem
 from shared.config.model import ConfigError
 from shared.config.outside.channel import Channel
 from shared.config.values import is_web_address
 from shared.event.topics import config_key
-from shared.runtime.channels.message import trial_message
-from shared.runtime.clock import now_ms
+from shared.event.trial import ChannelAsked
 
 log = structlog.get_logger()
 router = APIRouter()
@@ -81,7 +82,7 @@ async def put_channel(
         kept = before if is_same_way else None
         sealed = sealed_fields(fields, before=kept, owner=key.decode(), box=plane.box)
         wanted = strictly(Channel.of(sealed), before)
-        if wanted.via == "mail" and plane.sender.mailer.server is None:
+        if wanted.via == "mail" and not plane.settings.mail_host:
             raise ConfigError("via", "this Hifi sends no mail: its operator sets HIFI_MAIL_HOST")
         plane.check_bounds(caller.tenant, {"channels": int(before is None)})
         return wanted
@@ -105,12 +106,22 @@ async def delete_channel(channel: PathName, caller: Admin, plane: Plane, when: W
     log.info("channel.removed", channel=channel, tenant=caller.tenant)
 
 
-@router.post(f"{_PATH}/test", response_model=ChannelTest, openapi_extra=also("channel_test_rate"))
+@router.post(
+    f"{_PATH}/test",
+    response_model=ChannelTest,
+    openapi_extra=also("channel_test_rate", "not_tried"),
+)
 async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Response:
-    """Send a message for a try, and answer what came back."""
+    """Have a message sent for a try, from where all are sent, and answer what came back."""
     item = caller.channel(channel, plane.configuration)
     plane.charge_channel_test(caller.tenant)
-    told = await plane.sender.send(item, trial_message(item), now_ms=now_ms())
+    told = await plane.try_channel(ChannelAsked(msgspec.Raw(item.to_json())))
+    if told is None:
+        raise Problem(
+            "not_tried",
+            "No observer has answered in time: it may be starting, or be away. Ask again.",
+            headers=((b"retry-after", b"5"),),
+        )
     return as_json({"is_taken": told.is_taken, "says": told.says})
 
 

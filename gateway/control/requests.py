@@ -42,9 +42,8 @@ from shared.config.configuration import (
 from shared.config.model import ConfigError, ConfigObject
 from shared.event.times import rfc3339
 from shared.event.topics import NAME_PATTERN
-from shared.event.trial import TrialAnswer, TrialAsked
+from shared.event.trial import ChannelAnswer, ChannelAsked, TrialAnswer, TrialAsked
 from shared.retry.dead_letter import Age, Place
-from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.resolver import Resolver
@@ -116,9 +115,9 @@ class ControlPlane:
     # Of a tenant; Problem when it is too often.
     charge_resend: Callable[[str], None]
     charge_channel_test: Callable[[str], None]
-    sender: ChannelSender
     places: EventPlaces
     try_pipeline: Callable[[TrialAsked], Awaitable[TrialAnswer | None]]
+    try_channel: Callable[[ChannelAsked], Awaitable[ChannelAnswer | None]]
     is_rehearsal: bool = False
     resolver: Resolver = field(default_factory=Resolver)
     # Each takes connections of its own to Kafka, and memory for a page.

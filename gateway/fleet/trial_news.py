@@ -1,8 +1,9 @@
-"""Has pipelines tried by whoever runs them, and hears what came of it."""
+"""Has pipelines and channels tried by those who run and tell them, and hears what came of it."""
 
 import asyncio
 import uuid
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import structlog
 
@@ -10,12 +11,20 @@ from gateway.intake.events import Event
 from gateway.publish.publisher import Publisher
 from shared.event.record import RecordIn
 from shared.event.topics import TRIALS
-from shared.event.trial import TrialAnswer, TrialAsked, read_trial
+from shared.event.trial import (
+    ANSWER_WITHIN_S,
+    Answered,
+    Asked,
+    ChannelAnswer,
+    ChannelAsked,
+    TrialAnswer,
+    TrialAsked,
+    read_trial,
+)
 
 log = structlog.get_logger()
 
-# Below what the console waits for a gateway: Spark starts within 10 s, and tries within 5.
-_ANSWER_S = 25.0
+A = TypeVar("A", bound=Answered)
 
 
 class TrialNews:
@@ -23,19 +32,27 @@ class TrialNews:
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        self._waiting: dict[bytes, asyncio.Future[TrialAnswer]] = {}
+        self._waiting: dict[bytes, asyncio.Future[Any]] = {}
 
-    async def ask(self, asked: TrialAsked) -> TrialAnswer | None:
+    async def of_pipeline(self, asked: TrialAsked) -> TrialAnswer | None:
         """What came of it; None if nobody has said so in time."""
+        return await self._ask(asked, TrialAnswer)
+
+    async def of_channel(self, asked: ChannelAsked) -> ChannelAnswer | None:
+        """What it says; None if nobody has told in time."""
+        return await self._ask(asked, ChannelAnswer)
+
+    async def _ask(self, asked: Asked, kind: type[A]) -> A | None:
         key = uuid.uuid4().bytes
-        answer: asyncio.Future[TrialAnswer] = asyncio.get_running_loop().create_future()
-        self._waiting[key] = answer
+        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = waiting
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(ANSWER_WITHIN_S):
                 # What is not stored, nobody answers.
                 event = Event.of(id="", key=key, value=asked.to_bytes(), headers=())
                 await self._publisher.publish(TRIALS, [event])
-                return await answer
+                answer = await waiting
+                return answer if isinstance(answer, kind) else None
         except TimeoutError:
             return None
         finally:
@@ -44,13 +61,13 @@ class TrialNews:
     def take(self, records: Sequence[RecordIn]) -> None:
         """The next records of the topic, with those of others."""
         for record in records:
-            answer = self._waiting.get(record.key or b"")
-            if answer is None or answer.done():
+            waiting = self._waiting.get(record.key or b"")
+            if waiting is None or waiting.done():
                 continue
             try:
                 told = read_trial(record.value)
             except ValueError as error:
                 log.warning("trials.record_refused", origin=record.origin, error=str(error))
                 continue
-            if isinstance(told, TrialAnswer):
-                answer.set_result(told)
+            if isinstance(told, Answered):
+                waiting.set_result(told)

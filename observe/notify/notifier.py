@@ -20,9 +20,10 @@ from observe.notify.notices import Notice, notices_of, untold_of
 from shared.config.access import DEFAULT_TENANT
 from shared.config.configuration import Configuration
 from shared.config.outside.channel import Channel
+from shared.event.trial import ChannelAnswer
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import Overview
-from shared.runtime.channels.sending import ChannelAnswer, ChannelSender
+from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.files.whole_file import write_whole
 

@@ -31,15 +31,20 @@ from shared.config.pipeline_tests import PipelineTest
 from shared.config.steps.window import Dedupe
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import TRIALS, stream_topic
-from shared.event.trial import TrialAnswer, TrialAsked, TrialRow, read_trial
+from shared.event.trial import (
+    ANSWER_WITHIN_S,
+    TrialAnswer,
+    TrialAsked,
+    TrialRow,
+    read_trial,
+)
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.kafka.tail import Tail
 
 log = structlog.get_logger()
 
-# Whoever asked has gone by then.
-_FRESH_MS = 25_000
+_FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
 _READ_MAX = 1_000
 _AT_ONCE = 1
 _TRIAL_S_MAX = 15.0

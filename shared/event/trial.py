@@ -1,6 +1,15 @@
-"""What is asked of whoever runs pipelines when one is tried, and what they answer."""
+"""What is asked of other services when something is tried, and what they answer.
+
+Those who run pipelines are asked what would come of events, observers what a channel says.
+"""
+
+from typing import TypeAlias
 
 import msgspec
+
+# Then whoever asks has gone. Below what the console waits for a gateway: Spark starts within 10 s
+# and tries within 5, and a channel has its say within 20.
+ANSWER_WITHIN_S = 25.0
 
 
 class TrialAsked(msgspec.Struct, frozen=True, tag="asked"):
@@ -47,7 +56,32 @@ class TrialAnswer(msgspec.Struct, frozen=True, tag="answer"):
         return msgspec.json.encode(self)
 
 
-def read_trial(raw: bytes) -> TrialAsked | TrialAnswer:
+class ChannelAsked(msgspec.Struct, frozen=True, tag="channel"):
+    """What a channel says to a message for a try."""
+
+    # The channel's document as it is stored.
+    document: msgspec.Raw
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class ChannelAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="channel answer"):
+    """What became of a message."""
+
+    is_taken: bool
+    # What was answered, or why it was not taken: no address, and no secret.
+    says: str
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+Asked: TypeAlias = TrialAsked | ChannelAsked
+Answered: TypeAlias = TrialAnswer | ChannelAnswer
+
+
+def read_trial(raw: bytes) -> Asked | Answered:
     """ValueError when it makes no sense."""
-    read: TrialAsked | TrialAnswer = msgspec.json.decode(raw, type=TrialAsked | TrialAnswer)
+    read: Asked | Answered = msgspec.json.decode(raw, type=Asked | Answered)
     return read

@@ -1,4 +1,4 @@
-"""Whoever runs pipelines, as a gateway meets them: answers what is asked in a topic in memory."""
+"""Whoever tries pipelines and channels, as a gateway meets them: through a topic in memory."""
 
 import asyncio
 import threading
@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 
 from gateway.intake.events import Event
 from gateway.publish.publisher import Publisher
-from shared.event.record import RecordIn
+from observe.notify.channel_trials import ChannelTrials
+from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import TRIALS
 from shared.event.trial import TrialAnswer, TrialAsked, read_trial
+from shared.runtime.channels.sending import ChannelSender
 from tests.support.fake_publisher import FakePublisher
+from tests.support.told_topics import Take
 
 
 @dataclass
@@ -43,13 +46,36 @@ class Trier:
 @contextmanager
 def trier(publisher: Publisher, answer: TrialAnswer) -> Iterator[Trier]:
     """In a thread of its own, until the end of the block."""
+    trying = Trier(_known(publisher), answer)
+    with _followed(trying.publisher, trying.take):
+        yield trying
+
+
+@contextmanager
+def observer(publisher: Publisher, sender: ChannelSender) -> Iterator[None]:
+    """Observe's own part that tries channels, in a thread of its own."""
+
+    async def answer(row: RecordOut) -> None:
+        event = Event.of(id="", key=row.key, value=row.value, headers=())
+        _known(publisher).told.publish(row.topic, [event])
+
+    with _followed(_known(publisher), ChannelTrials(sender, answer).take):
+        yield
+
+
+def _known(publisher: Publisher) -> FakePublisher:
     assert isinstance(publisher, FakePublisher)
+    return publisher
+
+
+@contextmanager
+def _followed(publisher: FakePublisher, take: Take) -> Iterator[None]:
     # What was asked before is nobody's any more.
     publisher.told.logs[TRIALS].clear()
-    trying, begun, ended = Trier(publisher, answer), threading.Event(), threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     async def run() -> None:
-        with publisher.told.followed({TRIALS: trying.take}):
+        with publisher.told.followed({TRIALS: take}):
             begun.set()
             while not ended.is_set():  # noqa: ASYNC110 - set by another thread
                 await asyncio.sleep(0.005)
@@ -58,7 +84,7 @@ def trier(publisher: Publisher, answer: TrialAnswer) -> Iterator[Trier]:
     thread.start()
     try:
         assert begun.wait(10)
-        yield trying
+        yield
     finally:
         ended.set()
         thread.join(10)

@@ -4,19 +4,11 @@ from dataclasses import dataclass
 
 from shared.config.outside.channel import Channel
 from shared.config.signing import signing_key
+from shared.event.trial import ChannelAnswer
 from shared.runtime.channels.mail import Mailer, MailError
 from shared.runtime.channels.message import Message
 from shared.runtime.channels.posting import ChannelPoster, PostError
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelAnswer:
-    """What became of a message."""
-
-    is_taken: bool
-    # What was answered, or why it was not taken: no address, and no secret.
-    says: str
 
 
 @dataclass(frozen=True, slots=True)

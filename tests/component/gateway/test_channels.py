@@ -17,6 +17,7 @@ from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, Tenant, new_text,
 from shared.config.configuration import Configuration
 from shared.config.credentials import secrets_of
 from shared.config.signing import signing_secret
+from shared.runtime.channels.settings import ChannelSettings
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import NoAnswerError
 from tests.support.fake_publisher import FakePublisher
@@ -24,6 +25,7 @@ from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_
 from tests.support.mail_server import SENDER, MailBox, mail_server
 from tests.support.scripted_destination import always
 from tests.support.scripted_destination import scripted_destination as scripted
+from tests.support.trial_answers import observer
 
 PATH = "/v1/channels/ops"
 KEY = new_key()
@@ -65,8 +67,12 @@ def gateway(
     for name, value in {"HOST": "127.0.0.1", "FROM": SENDER, "TLS": "off"}.items():
         monkeypatch.setenv(f"HIFI_MAIL_{name}", value)
     monkeypatch.setenv("HIFI_MAIL_PORT", str(mail.port))
-    settings = Settings(auth="keys", allow_private=True)
-    with running_gateway(FakePublisher([]), config, settings) as running:
+    settings, publisher = Settings(auth="keys", allow_private=True), FakePublisher([])
+    sender = ChannelSettings(allow_private=True).channel_sender
+    with (
+        running_gateway(publisher, config, settings) as running,
+        observer(publisher, sender),
+    ):
         running.client.headers["authorization"] = f"Bearer {KEYS['ours']}"
         yield running
 
@@ -220,6 +226,19 @@ def test_a_test_says_what_came_back(gateway: RunningGateway, mail: MailBox) -> N
     assert answer.json() == {"is_taken": True, "says": "the mail server took it"}
     (taken,) = mail.taken
     assert taken.mail["subject"] == "Hifi: a try of channel ops. Nothing is the matter."
+
+
+def test_without_an_observer_nobody_says_that_a_channel_works(
+    config: FixedConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.fleet.trial_news.ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setenv("HIFI_SECRET_KEYS", KEY)
+    with running_gateway(FakePublisher([]), config, Settings(auth="keys")) as gateway:
+        gateway.client.headers["authorization"] = f"Bearer {KEYS['ours']}"
+        gateway.client.put(PATH, json=WEBHOOK)
+        answer = gateway.client.post(f"{PATH}/test")
+    assert (*code(answer), answer.headers["retry-after"]) == (503, "not_tried", "5")
+    assert "observer" in answer.json()["detail"]
 
 
 def test_tests_are_rationed_for_each_tenant(gateway: RunningGateway, mail: MailBox) -> None:

@@ -169,7 +169,7 @@ def test_what_was_cut_off_is_not_the_pipelines_fault(
 def test_that_nobody_answers_is_said_and_what_to_do(
     gateway: RunningGateway, publisher: FakePublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.fleet.trial_news._ANSWER_S", 0.05)
+    monkeypatch.setattr("gateway.fleet.trial_news.ANSWER_WITHIN_S", 0.05)
     answer = try_out(gateway, document=DOCUMENT)
     assert code(answer)[:2] == (503, "not_tried")
     assert answer.headers["retry-after"] == "5"

@@ -9,6 +9,7 @@ import pytest
 
 from observe.notify.last_message import LastMessage
 from shared.config.outside.channel import Channel, Concern
+from shared.runtime.channels.settings import ChannelSettings
 from shared.runtime.secret_box import new_key
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.component.observe.test_console_changes import fields_of
@@ -21,6 +22,7 @@ from tests.support.console_fixtures import (
 )
 from tests.support.scripted_destination import always
 from tests.support.scripted_destination import scripted_destination as scripted
+from tests.support.trial_answers import observer
 
 
 @pytest.fixture
@@ -28,7 +30,8 @@ def locked_console(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningConsole]:
     """A console that asks for keys, before a gateway that keeps secrets."""
     monkeypatch.setenv("HIFI_SECRET_KEYS", new_key())
     monkeypatch.setenv("HIFI_GATEWAY_ALLOW_PRIVATE", "true")
-    with running_console("keys") as running:
+    sender = ChannelSettings(allow_private=True).channel_sender
+    with running_console("keys") as running, observer(running.store.publisher, sender):
         configure(running)
         running.show(overview())
         yield running
@@ -200,7 +203,7 @@ def test_many_are_shown_in_pages(locked_console: RunningConsole, admin: httpx.Cl
     page = admin.get("/channels").text
     assert "taken, 11-14 22:13" in page
     assert "not taken, 11-14 22:13: it answered 404" in page
-    assert "418" not in page
+    assert secret.says not in page
     assert "c-099" in page
     assert "c-100" not in page
     assert "c-249" in admin.get("/channels?page=3").text

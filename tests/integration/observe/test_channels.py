@@ -72,14 +72,19 @@ def told(kafka: Cluster, tmp_path: Path) -> Iterator[Told]:
         mail = parts.enter_context(mail_server())
         webhook = parts.enter_context(scripted())
         slack = parts.enter_context(scripted(SlackRules()))
-        both = {
-            "HIFI_SECRET_KEYS": new_key(),
+        both = {"HIFI_SECRET_KEYS": new_key()}
+        # Gateways know that there is a server, and reach none.
+        ours = {
+            "HIFI_GATEWAY_AUTH": "keys",
+            "HIFI_GATEWAY_ALLOW_PRIVATE": "true",
+            "HIFI_MAIL_HOST": "mail.example",
+        }
+        theirs = {
             "HIFI_MAIL_HOST": "127.0.0.1",
             "HIFI_MAIL_PORT": str(mail.port),
             "HIFI_MAIL_TLS": "off",
             "HIFI_MAIL_FROM": SENDER,
         }
-        ours = {"HIFI_GATEWAY_AUTH": "keys", "HIFI_GATEWAY_ALLOW_PRIVATE": "true"}
         gateway = parts.enter_context(gateway_running(kafka.bootstrap_servers, **both, **ours))
         settings = {
             "BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
@@ -92,7 +97,7 @@ def told(kafka: Cluster, tmp_path: Path) -> Iterator[Told]:
             "CONSOLE_URL": url,
             "CONSOLE_GATEWAY": gateway.url,
         }
-        parts.enter_context(_observe(both, settings, tmp_path / "log"))
+        parts.enter_context(_observe(both | theirs, settings, tmp_path / "log"))
         yield Told(url, text, tenant, webhook, slack, mail)
 
 
@@ -143,6 +148,9 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
         submit(tab)
         assert "It was taken: it answered 200." in tab.text("main")
         assert verified(told, -1)["type"] == "hifi.notice.try"
+        tab.open(f"{told.url}/channels/test?channel=mail")
+        submit(tab)
+        assert "It was taken: the mail server took it." in tab.text("main")
 
         # The address changes, and what is sealed stays.
         tab.open(f"{told.url}/channels/settings?channel=hook")

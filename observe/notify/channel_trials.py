@@ -1,0 +1,88 @@
+"""Sends messages for a try when a gateway asks for them, and answers what each channel says.
+
+They go out from where all others do: a gateway may have no way there, or another one.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from shared.config.outside.channel import Channel
+from shared.event.record import RecordIn, RecordOut
+from shared.event.topics import TRIALS
+from shared.event.trial import ANSWER_WITHIN_S, ChannelAnswer, ChannelAsked, read_trial
+from shared.runtime.channels.message import trial_message
+from shared.runtime.channels.sending import ChannelSender
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.clients import new_producer, running
+from shared.runtime.kafka.tail import Tail
+
+log = structlog.get_logger()
+
+# Each holds a connection for seconds; gateways bound how many a tenant asks for.
+_AT_ONCE_MAX = 64
+_FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
+_READ_MAX = 1_000
+Answer = Callable[[RecordOut], Awaitable[None]]
+
+
+class ChannelTrials:
+    """Those that the active observer is asked for, until it is cancelled."""
+
+    def __init__(self, sender: ChannelSender, answer: Answer) -> None:
+        self._sender, self._answer = sender, answer
+        self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, tail: Tail) -> None:
+        try:
+            await tail.run(self.take)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def take(self, records: Sequence[RecordIn]) -> None:
+        """The next records of the topic, with what others are asked for."""
+        asked: dict[bytes | None, tuple[RecordIn, ChannelAsked]] = {}
+        for record in records:
+            try:
+                read = read_trial(record.value)
+            except ValueError as error:
+                log.warning("trials.record_refused", origin=record.origin, error=str(error))
+                continue
+            if isinstance(read, ChannelAsked):
+                asked[record.key] = record, read
+            elif isinstance(read, ChannelAnswer):
+                # By the observer that was active before.
+                asked.pop(record.key, None)
+        for question in asked.values():
+            task = asyncio.create_task(self._try(*question))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _try(self, record: RecordIn, asked: ChannelAsked) -> None:
+        async with self._turns:
+            if record.timestamp_ms + _FRESH_MS < now_ms():
+                return
+            try:
+                channel = Channel.of(json.loads(bytes(asked.document)))
+                told = await self._sender.send(channel, trial_message(channel), now_ms=now_ms())
+                await self._answer(RecordOut(TRIALS, record.key, told.to_bytes()))
+            except Exception as error:  # noqa: BLE001 - whoever asks is told that nobody answers
+                log.warning("channel_trial.failed", origin=record.origin, error=repr(error)[:500])
+
+
+def channel_trials(bootstrap_servers: str, sender: ChannelSender) -> Callable[[], Awaitable[None]]:
+    """What the active observer runs. There are a few trials a day: each is answered anew."""
+
+    async def answer(row: RecordOut) -> None:
+        async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:
+            await producer.send_and_wait(row.topic, row.value, key=row.key)
+
+    async def run() -> None:
+        tail = Tail(bootstrap_servers, TRIALS, back_ms=_FRESH_MS, records_max=_READ_MAX)
+        await ChannelTrials(sender, answer).run(tail)
+
+    return run
