@@ -18,6 +18,7 @@ def reasons(site: Site) -> Mapping[str, str]:
     managed = "arn:<AWS::Partition>:iam::aws:policy/"
     found = {
         "EC23": "the balancer is there for everybody, on one port, over TLS",
+        "ELB2": "the inner one: of plain TCP, AWS writes no log",
         "EC26": "each volume of the launch template is encrypted; the rule does not look there",
         "AS3": "machines come and go by design: only what fails is worth a mail",
         "S1": "a log of who reads the log, or releases, has no end and no reader",

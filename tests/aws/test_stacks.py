@@ -128,12 +128,13 @@ def test_gateways_have_no_way_out_and_everybody_one_to_the_brokers(
 def test_gateways_find_observers_by_a_balancer_that_nobody_else_may_call(
     resources: dict[str, Any],
 ) -> None:
-    ((_, balancer),) = (
-        (name, each)
-        for name, each in of_type(resources, "AWS::ElasticLoadBalancingV2::LoadBalancer")
-        if each["Type"] == "network"
-    )
-    assert balancer["Scheme"] == "internal"
+    balancers = {
+        each["Type"]: each
+        for _, each in of_type(resources, "AWS::ElasticLoadBalancingV2::LoadBalancer")
+    }
+    assert balancers["network"]["Scheme"] == "internal"
+    logged = {"Key": "access_logs.s3.enabled", "Value": "true"}
+    assert logged in balancers["application"]["LoadBalancerAttributes"]
     assert groups_of(resources)["observe"]["TargetGroupARNs"]
     calls = {
         rule["Description"]: (rule["FromPort"], rule["ToPort"], json.dumps(rule["GroupId"]))
@@ -201,7 +202,7 @@ def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]
         for group in ("gateway", "workers", "observe")
         for name, service in told(resources, group)["services"].items()
     }
-    assert secrets == {"gateway": 3, "delivery": 2, "retrier": 2, "pipelines": 1, "observe": 2}
+    assert secrets == {"gateway": 3, "delivery": 2, "retrier": 2, "pipelines": 1, "observe": 3}
     files = told(resources, "observe")["files"]
     jobs = {each["job_name"] for each in files["prometheus.yml"]["scrape_configs"]}
     assert {"gateway-8081", "gateway-8082", "workers-8082", "workers-8083", "workers-8085"} <= jobs
