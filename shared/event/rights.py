@@ -159,10 +159,9 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         ),
         *(
             Right("topic", topic, ("Read", "Write", "Describe", "DescribeConfigs"))
-            for topic in (MINUTES, STATEMENTS, PROBE, AUDIT)
+            # Channels are tried by who tells them.
+            for topic in (MINUTES, STATEMENTS, PROBE, AUDIT, TRIALS)
         ),
-        # Channels are tried by who tells them.
-        *_both(TRIALS),
         _SEES_LANES,
         # Who of several observers is the active one, and its statements.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
