@@ -122,7 +122,7 @@ def test_silence_ends_at_the_deadline() -> None:
     with raw_server(be_silent) as url:
         started_s = time.monotonic()
         assert failure(send(url, timeout_s=0.2)) is Failure.READ_TIMEOUT
-        assert time.monotonic() - started_s < 2
+        assert time.monotonic() - started_s < 4
         released.set()
 
 
@@ -140,7 +140,7 @@ def test_a_dripping_head_ends_at_the_deadline_too() -> None:
     with raw_server(drip) as url:
         started_s = time.monotonic()
         assert failure(send(url, timeout_s=0.3)) is Failure.READ_TIMEOUT
-        assert time.monotonic() - started_s < 2
+        assert time.monotonic() - started_s < 4
         released.set()
 
 
@@ -165,7 +165,7 @@ def test_an_endless_body_is_read_up_to_the_cap() -> None:
     with raw_server(pour) as url:
         started_s = time.monotonic()
         assert send(url) == Responded(200)
-        assert time.monotonic() - started_s < 3
+        assert time.monotonic() - started_s < 10
     # Socket buffers hold some megabytes; a gigabyte was never read.
     assert sum(sent) < 100 * REPLY_BYTES_MAX * 16
 
@@ -339,7 +339,7 @@ def test_a_body_that_never_ends_is_decided_by_its_status() -> None:
         released.wait(5)
 
     with raw_server(stall) as url:
-        assert send(url, timeout_s=0.3) == Responded(200)
+        assert send(url, timeout_s=1.0) == Responded(200)
         released.set()
 
 
@@ -354,8 +354,8 @@ def test_a_dripping_body_ends_at_the_deadline_with_what_its_head_has_said() -> N
 
     with raw_server(drip) as url:
         started_s = time.monotonic()
-        assert send(url, timeout_s=0.3) == Responded(200)
-        assert 0.3 <= time.monotonic() - started_s < 5
+        assert send(url, timeout_s=1.0) == Responded(200)
+        assert 1.0 <= time.monotonic() - started_s < 10
         released.set()
 
 

@@ -188,17 +188,17 @@ def drip(port: int, first: bytes, then: bytes) -> tuple[bytes, float]:
 def test_a_head_that_drips_is_408_after_its_deadline(gateway: RunningGateway) -> None:
     told, took_s = drip(gateway.port, b"POST / HTTP/1.1\r\nx-a: ", b"a")
     assert told.startswith(b"HTTP/1.1 408 ")
-    assert 0.39 <= took_s < 2
+    assert 0.39 <= took_s < 4
 
 
 def test_blank_lines_do_not_hold_a_connection(gateway: RunningGateway) -> None:
     told, took_s = drip(gateway.port, b"", b"\r\n")
-    assert took_s < 2
+    assert took_s < 4
     assert not told or told.startswith(b"HTTP/1.1 408 ")
     ask = b"GET /v1/limits HTTP/1.1\r\nhost: a\r\n\r\n"
     told, took_s = drip(gateway.port, ask, b"\r\n")
     assert told.startswith(b"HTTP/1.1 200 ")
-    assert took_s < 2
+    assert took_s < 4
 
 
 def test_a_body_that_drips_is_408_after_the_total(gateway: RunningGateway) -> None:
@@ -206,7 +206,7 @@ def test_a_body_that_drips_is_408_after_the_total(gateway: RunningGateway) -> No
     told, took_s = drip(gateway.port, f"{head}content-length: 1000\r\n\r\n".encode(), b"[")
     assert told.startswith(b"HTTP/1.1 408 ")
     assert b"did not end within 1 s" in told
-    assert 1 <= took_s < 3
+    assert 1 <= took_s < 4
 
 
 def test_a_silent_connection_is_closed(gateway: RunningGateway) -> None:

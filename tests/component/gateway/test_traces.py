@@ -125,7 +125,7 @@ def test_a_collector_that_hangs_keeps_nobody_and_what_waits_for_it_is_bounded() 
         for number in range(WAITING_MAX):
             exporter.offer(a_span(), whose=str(number))
         assert counts["dropped"] == 10 + SHARE_MAX
-        assert monotonic() - begun_s < 1
+        assert monotonic() - begun_s < 5
         assert counts["sent"] == 0
         heard.close()
 

@@ -161,9 +161,9 @@ def test_two_hundred_pipelines_are_a_page_that_is_made_at_once() -> None:
     context = PageContext(
         replace(overview(), pipelines=tuple(map(a_view, pipelines))), configuration
     )
-    began_s = time.monotonic()
+    began_s = time.thread_time()
     page = pipelines_page(context, may_change=True)
-    assert time.monotonic() - began_s < 2.0
+    assert time.thread_time() - began_s < 2.0
     assert page.regions[0].content.count("<tr>") == 201
     one = pipeline_page("p7", context, {}, may_change=True)
     assert one is not None

@@ -118,7 +118,7 @@ def test_an_event_is_found_by_the_index_and_only_in_its_stream(
     assert (event["id"], event["key"], found["index"]) == ("e17", "k2", "found")
     assert (found["is_complete"], found["older"]) == (True, None)
     # 300 ms with nothing beside it (`make bench-observe`): here other tests have their share.
-    assert took_s < 2
+    assert took_s < 5
     # The same by reading.
     read = look(hifi, indexed, id="e17", by_index=False)
     assert (read["events"], read["index"]) == (found["events"], None)
