@@ -5,8 +5,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import structlog
-
 from gateway.intake.events import Event
 from gateway.publish.publisher import Publisher
 from shared.event.record import RecordIn
@@ -19,10 +17,8 @@ from shared.event.trial import (
     ChannelAsked,
     TrialAnswer,
     TrialAsked,
-    read_trial,
 )
-
-log = structlog.get_logger()
+from shared.runtime.kafka.tail import readable_trials
 
 A = TypeVar("A", bound=Answered)
 
@@ -60,14 +56,12 @@ class TrialNews:
 
     def take(self, records: Sequence[RecordIn]) -> None:
         """The next records of the topic, with those of others."""
-        for record in records:
-            waiting = self._waiting.get(record.key or b"")
-            if waiting is None or waiting.done():
-                continue
-            try:
-                told = read_trial(record.value)
-            except ValueError as error:
-                log.warning("trials.record_refused", origin=record.origin, error=str(error))
-                continue
+        # What nobody waits for is not read.
+        ours = (record for record in records if self._is_waited_for(record))
+        for record, told in readable_trials(ours):
             if isinstance(told, Answered):
-                waiting.set_result(told)
+                self._waiting[record.key or b""].set_result(told)
+
+    def _is_waited_for(self, record: RecordIn) -> bool:
+        waiting = self._waiting.get(record.key or b"")
+        return waiting is not None and not waiting.done()

@@ -12,12 +12,12 @@ import structlog
 from shared.config.outside.channel import Channel
 from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import TRIALS
-from shared.event.trial import ANSWER_WITHIN_S, ChannelAnswer, ChannelAsked, read_trial
+from shared.event.trial import ANSWER_WITHIN_S, ChannelAnswer, ChannelAsked
 from shared.runtime.channels.message import trial_message
 from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import new_producer, running
-from shared.runtime.kafka.tail import Tail
+from shared.runtime.kafka.tail import Tail, readable_trials
 
 log = structlog.get_logger()
 
@@ -46,12 +46,7 @@ class ChannelTrials:
     def take(self, records: Sequence[RecordIn]) -> None:
         """The next records of the topic, with what others are asked for."""
         asked: dict[bytes | None, tuple[RecordIn, ChannelAsked]] = {}
-        for record in records:
-            try:
-                read = read_trial(record.value)
-            except ValueError as error:
-                log.warning("trials.record_refused", origin=record.origin, error=str(error))
-                continue
+        for record, read in readable_trials(records):
             if isinstance(read, ChannelAsked):
                 asked[record.key] = record, read
             elif isinstance(read, ChannelAnswer):

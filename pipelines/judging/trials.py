@@ -36,11 +36,10 @@ from shared.event.trial import (
     TrialAnswer,
     TrialAsked,
     TrialRow,
-    read_trial,
 )
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
-from shared.runtime.kafka.tail import Tail
+from shared.runtime.kafka.tail import Tail, readable_trials
 
 log = structlog.get_logger()
 
@@ -79,12 +78,7 @@ class Trials:
         await tail.run(self._take)
 
     def _take(self, records: Sequence[RecordIn]) -> None:
-        for record in records:
-            try:
-                asked = read_trial(record.value)
-            except ValueError as error:
-                log.warning("trials.record_refused", origin=record.origin, error=str(error))
-                continue
+        for record, asked in readable_trials(records):
             if isinstance(asked, TrialAsked) and self.is_ours((record.key or b"").hex()):
                 task = asyncio.create_task(self._try(record, asked))
                 self._tasks.add(task)

@@ -5,11 +5,12 @@ was cut off goes on where it was.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
 from shared.event.record import KafkaPartition, RecordIn
+from shared.event.trial import Answered, Asked, read_trial
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.setup_error import SetupError
@@ -22,6 +23,17 @@ _HELD_S = 2.0
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 
 Take = Callable[[Sequence[RecordIn]], None]
+
+
+def readable_trials(records: Iterable[RecordIn]) -> Iterator[tuple[RecordIn, Asked | Answered]]:
+    """What is asked and answered in these; one that makes no sense stops no other."""
+    for record in records:
+        try:
+            said = read_trial(record.value)
+        except ValueError as error:
+            log.warning("trials.record_refused", origin=record.origin, error=str(error))
+            continue
+        yield record, said
 
 
 class Tail:
