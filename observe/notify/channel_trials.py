@@ -6,6 +6,7 @@ They go out from where all others do: a gateway may have no way there, or anothe
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -21,8 +22,8 @@ from shared.runtime.kafka.tail import Tail, readable_trials
 
 log = structlog.get_logger()
 
-# Each holds a connection for seconds; gateways bound how many a tenant asks for.
-_AT_ONCE_MAX = 64
+# Each holds a connection for seconds. A tenant has few of them, however many gateways it asks.
+_AT_ONCE_MAX, _OF_A_TENANT_MAX = 64, 4
 _FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
 _READ_MAX = 1_000
 Answer = Callable[[RecordOut], Awaitable[None]]
@@ -34,6 +35,8 @@ class ChannelTrials:
     def __init__(self, sender: ChannelSender, answer: Answer) -> None:
         self._sender, self._answer = sender, answer
         self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
+        # Of the tenants whose trials run or wait; forgotten with the last of them.
+        self._own_turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, tail: Tail) -> None:
@@ -58,15 +61,16 @@ class ChannelTrials:
             task.add_done_callback(self._tasks.discard)
 
     async def _try(self, record: RecordIn, asked: ChannelAsked) -> None:
-        async with self._turns:
-            if record.timestamp_ms + _FRESH_MS < now_ms():
-                return
-            try:
-                channel = Channel.of(json.loads(bytes(asked.document)))
+        try:
+            channel = Channel.of(json.loads(bytes(asked.document)))
+            own = self._own_turns.setdefault(channel.tenant, asyncio.Semaphore(_OF_A_TENANT_MAX))
+            async with own, self._turns:
+                if record.timestamp_ms + _FRESH_MS < now_ms():
+                    return
                 told = await self._sender.send(channel, trial_message(channel), now_ms=now_ms())
                 await self._answer(RecordOut(TRIALS, record.key, told.to_bytes()))
-            except Exception as error:  # noqa: BLE001 - whoever asks is told that nobody answers
-                log.warning("channel_trial.failed", origin=record.origin, error=repr(error)[:500])
+        except Exception as error:  # noqa: BLE001 - whoever asks is told that nobody answers
+            log.warning("channel_trial.failed", origin=record.origin, error=repr(error)[:500])
 
 
 def channel_trials(bootstrap_servers: str, sender: ChannelSender) -> Callable[[], Awaitable[None]]:

@@ -24,8 +24,8 @@ from tests.support.scripted_destination import Reply, Request, scripted_destinat
 OK = ChannelAnswer(is_taken=True, says="it answered 200")
 
 
-def question(key: str, url: str, *, late_s: float = 0.0) -> RecordIn:
-    channel = Channel("ops", "webhook", url=url)
+def question(key: str, url: str, *, late_s: float = 0.0, tenant: str = "shop") -> RecordIn:
+    channel = Channel("ops", "webhook", tenant=tenant, url=url)
     asked = ChannelAsked(msgspec.Raw(channel.to_json()))
     return record(key, asked.to_bytes(), late_s=late_s)
 
@@ -72,7 +72,7 @@ def test_what_is_late_answered_or_asked_of_others_is_passed_over() -> None:
     assert len(at.requests) == 1
 
 
-def test_a_channel_that_hangs_keeps_no_other_waiting() -> None:
+def test_the_channels_of_a_tenant_that_hang_keep_no_other_tenant_waiting() -> None:
     over = Event()
 
     def hangs(_: int, __: Request) -> Reply:
@@ -80,7 +80,7 @@ def test_a_channel_that_hangs_keeps_no_other_waiting() -> None:
         return Reply()
 
     with scripted_destination() as at, scripted_destination(hangs) as slow:
-        many = [question(f"slow {nth}", slow.url) for nth in range(20)]
-        told = asyncio.run(answers_to(*many, question("quick", at.url), count=1))
+        many = [question(f"slow {nth}", slow.url) for nth in range(100)]
+        told = asyncio.run(answers_to(*many, question("quick", at.url, tenant="bank"), count=1))
         over.set()
     assert told == {"quick": OK}
