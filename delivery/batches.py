@@ -11,7 +11,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Annotated, Literal, TypeAlias, assert_never
 
 import msgspec
@@ -63,6 +63,8 @@ class FreshBatch:
     first: int
     end: int
     history: History
+    # One event of it at least is refused, as all of it was.
+    is_suspect: bool = False
 
     @property
     def event_count(self) -> int:
@@ -96,7 +98,8 @@ class FreshBatch:
     def split_at(self, count: int) -> "tuple[FreshBatch, FreshBatch]":
         """The first so many events, and the others."""
         middle = self.first + count
-        return replace(self, end=middle), replace(self, first=middle)
+        first = FreshBatch(self.columns, self.first, middle, self.history)
+        return first, FreshBatch(self.columns, middle, self.end, self.history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,8 @@ class TriedBatch:
     """Events that were opened, each with its own history."""
 
     events: Sequence[Tried]
+    # As above.
+    is_suspect: bool = False
 
     @property
     def event_count(self) -> int:
@@ -133,7 +138,7 @@ class TriedBatch:
             Tried(tried.envelope, history)
             for tried, history in zip(self.events, histories, strict=True)
         ]
-        return TriedBatch(events)
+        return replace(self, events=events)
 
     def split_at(self, count: int) -> "tuple[TriedBatch, TriedBatch]":
         return TriedBatch(self.events[:count]), TriedBatch(self.events[count:])
@@ -163,9 +168,43 @@ def fresh_batches(
 
 def tried_batches(tried: Sequence[Tried], destination: Destination) -> Iterator[TriedBatch]:
     """Batches of a destination's size. Members that are left out later only make a body smaller."""
-    sizes = (len(_element(each.envelope, destination.body_format)) for each in tried)
-    for first, end in cut(list(accumulate(sizes, initial=0)), destination):
-        yield TriedBatch(tried[first:end])
+    for batch in _groups(tried):
+        if batch.is_suspect and fits(batch, destination):
+            yield batch
+            continue
+        for first, end in cut(_starts(batch, destination), destination):
+            yield TriedBatch(batch.events[first:end])
+
+
+def fits(batch: TriedBatch, destination: Destination) -> bool:
+    """Whether a destination gets it in one request."""
+    return len(list(cut(_starts(batch, destination), destination))) == 1
+
+
+def refused_group(batch: Batch, destination: Destination) -> str:
+    """What each event of a suspect batch is to know while it waits."""
+    if not batch.is_suspect:
+        return ""
+    return f"{batch.event_count}.{batch_id(destination.id, batch.facts.covered)}"
+
+
+def _groups(tried: Sequence[Tried]) -> Iterator[TriedBatch]:
+    """What belongs to a refused batch, as far as all of it has come, and what is between."""
+    others: list[Tried] = []
+    for name, each in groupby(tried, lambda it: it.history.refused_group):
+        events = list(each)
+        if name and name.partition(".")[0] == str(len(events)):
+            yield TriedBatch(others)
+            yield TriedBatch(events, is_suspect=True)
+            others = []
+        else:
+            others += events
+    yield TriedBatch(others)
+
+
+def _starts(batch: TriedBatch, destination: Destination) -> list[int]:
+    sizes = (len(_element(each.envelope, destination.body_format)) for each in batch.events)
+    return list(accumulate(sizes, initial=0))
 
 
 def cut(starts: Sequence[int], destination: Destination) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,6 @@ import asyncio
 import math
 import random
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
@@ -17,36 +16,22 @@ from typing import TypeAlias, assert_never
 from delivery.batches import Batch, TriedBatch
 from delivery.courier import Courier, Sent
 from delivery.flow_store import Held, Permits
-from delivery.settling import Block, Pending, Settled, Settlement
+from delivery.settling import Block, Settled, Settlement
+from delivery.tracks import OpenTrack, Pending, suspect
 from shared.event.record import RecordOut
 from shared.flow.breaker import Start
 from shared.flow.flow import Ended, FlowState, may_retry_locally, state_of
 from shared.flow.starting import Never, NotNow
-from shared.retry.attempt import Failure
-
-
-@dataclass(slots=True, eq=False)
-class _Track:
-    """Batches that leave in their order: all of a destination's, or those of some of its keys."""
-
-    waiting: deque[Pending]
-    # The next one leaves only after the one before has ended (an order other than "none").
-    is_serial: bool
-    running_count: int = 0
-
-    def put_back(self, pending: Sequence[Pending]) -> None:
-        """What goes on after an attempt: at once and in order, or after the others if it waits."""
-        if self.is_serial or not any(each.failed for each in pending):
-            self.waiting.extendleft(reversed(pending))
-        else:
-            self.waiting.extend(pending)
+from shared.retry.attempt import Failure, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    track: _Track
+    track: OpenTrack
     pending: Pending
     is_probe: bool
+    # With it this was refused: what comes of it says something of this.
+    rest: Batch | None = None
     # Whether the flow was asked for it.
     is_asked: bool = True
 
@@ -77,11 +62,17 @@ class Dispatcher:
     dice: random.Random
     # How long a task may wait for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
+    # How many of its time boxes go into the shortest tier's delay, where due events are sent; 0
+    # where others come first.
+    rounds: float = 0.0
     has_sent: bool = False
     # What holds up all that is behind it (order = "stream").
     block: Block | None = None
     _is_last: bool = False
     _rows: list[RecordOut] = field(default_factory=list)
+    # How many events the destination has taken, and how many are to have their turn next.
+    _taken_count: int = 0
+    _next_count: int = 0
     # Keys of which an event waits: what comes after it must not overtake it (order = "key").
     _keys_waiting: set[bytes] = field(default_factory=set)
 
@@ -93,8 +84,8 @@ class Dispatcher:
         `is_last` if nothing comes after them.
         """
         self._is_last, self.block = is_last, None
-        open_tracks = [_Track(deque(map(Pending, batches)), self._is_serial) for batches in tracks]
-        running: set[asyncio.Task[_Reply]] = set()
+        open_tracks = [OpenTrack.of(batches, is_serial=self._is_serial) for batches in tracks]
+        running: list[asyncio.Task[_Reply]] = []
         replies: list[_Reply] = []
         # A group, so that our own mistake in one batch leaves no other one running behind us.
         async with asyncio.TaskGroup() as group:
@@ -104,7 +95,7 @@ class Dispatcher:
                     # The only one: a task of its own would cost as much as the rest of it.
                     replies = [await self._make(turn.to_send[0])]
                     continue
-                running |= {group.create_task(self._make(request)) for request in turn.to_send}
+                running += [group.create_task(self._make(request)) for request in turn.to_send]
                 replies = await _first_replies(running, until_s=turn.wake_s)
         outcomes, self._rows = self._rows, []
         return outcomes
@@ -116,7 +107,7 @@ class Dispatcher:
     def _turn(
         self,
         replies: Sequence[_Reply],
-        tracks: Sequence[_Track],
+        tracks: Sequence[OpenTrack],
         running_count: int,
         box_end_s: float,
     ) -> _Turn:
@@ -136,20 +127,20 @@ class Dispatcher:
         return turn
 
     def _is_calm(
-        self, replies: Sequence[_Reply], tracks: Sequence[_Track], running_count: int
+        self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack], running_count: int
     ) -> bool:
         """Whether there is no more to a turn than a batch that was taken, or one that may go."""
         return (
             self.permits.may_skip(tells=bool(replies))
             and not running_count
-            # What others of this process send takes permits, too.
+            # Requests of others in this process take permits, too.
             and not (_waits(tracks) and self.permits.calm.running_count)
             and not self._keys_waiting
             and sum(len(track.waiting) for track in tracks) + len(replies) <= 1
-            and all(sent.is_all_taken for _, sent in replies)
+            and all(sent.is_all_taken and request.rest is None for request, sent in replies)
         )
 
-    def _calm_turn(self, replies: Sequence[_Reply], tracks: Sequence[_Track]) -> _Turn:
+    def _calm_turn(self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack]) -> _Turn:
         """A turn without a look at the flow, of a destination that was well a moment ago."""
         for request, sent in replies:
             request.track.running_count -= 1
@@ -157,7 +148,7 @@ class Dispatcher:
             # A delivery is one whatever the flow says.
             self._rows += self.settlement.after_attempt(request.pending, sent).rows
         waiting = [track for track in tracks if track.waiting]
-        return _Turn([self._start(track, is_asked=False) for track in waiting])
+        return _Turn([self._start(track) for track in waiting])
 
     def _settle(self, held: Held, request: _Request, sent: Sent, budget_s: float) -> None:
         """Enter what an attempt came to, in the flow and among the rows."""
@@ -170,12 +161,15 @@ class Dispatcher:
             budget_s=budget_s,
             is_held=held.flow.is_held,
             roll=roll,
+            is_by_size=held.flow.batch_size.is_by_size,
         )
         if any(pending.failed for pending in settled.go_on):
             held.retry_locally(sent.attempt)
         self._keep(held, settled)
+        if sent.verdict.outcome is Outcome.OK:
+            self._taken_count += request.pending.batch.event_count
         request.track.running_count -= 1
-        request.track.put_back(settled.go_on)
+        request.track.put_back([*settled.go_on, *_rest_of(request, sent)])
         if self.block is not None:
             request.track.waiting.clear()
 
@@ -191,7 +185,7 @@ class Dispatcher:
     def _step(
         self,
         held: Held,
-        tracks: Sequence[_Track],
+        tracks: Sequence[OpenTrack],
         turn: _Turn,
         running_count: int,
         box_end_s: float,
@@ -223,7 +217,7 @@ class Dispatcher:
                 else:
                     self._refuse_all(held, tracks, failure, wait_ms=wait_ms)
             case Start(is_probe=is_probe):
-                request = self._start(ready[0], is_probe=is_probe)
+                request = self._start(ready[0], held, is_probe=is_probe)
                 held.start(event_count=request.pending.batch.event_count)
                 turn.to_send.append(request)
             case _:
@@ -234,7 +228,7 @@ class Dispatcher:
         is_well = state_of(held.flow, now_ms=held.now_ms) is FlowState.CLOSED
         return math.inf if is_well else self.trouble_wait_s_max
 
-    def _is_free(self, held: Held, track: _Track) -> bool:
+    def _is_free(self, held: Held, track: OpenTrack) -> bool:
         """Whether a track has a batch to send; events that must not overtake are taken out."""
         if track.is_serial and track.running_count:
             return False
@@ -252,30 +246,55 @@ class Dispatcher:
                 break
         return bool(track.waiting)
 
-    def _start(self, track: _Track, *, is_probe: bool = False, is_asked: bool = True) -> _Request:
-        pending = track.waiting.popleft()
-        if is_probe and pending.batch.event_count > 1:
+    def _start(
+        self, track: OpenTrack, held: Held | None = None, *, is_probe: bool = False
+    ) -> _Request:
+        """The next request; the flow was asked for it if it is `held`."""
+        to, is_asked = self.settlement.destination, held is not None
+        count_max = to.request_count_max if held is None else held.batch_count_max
+        if is_probe:
             # As little as can be: most probes of a dead destination fail.
-            first, others = pending.batch.split_at(1)
-            track.waiting.appendleft(replace(pending, batch=others))
-            pending = replace(pending, batch=first)
+            count_max = 1
+        pending, rest = track.take(count_max, to, is_probe=is_probe)
         track.running_count += 1
         self.has_sent = True
         self.permits.calm.start(is_asked=is_asked)
-        return _Request(track, pending, is_probe, is_asked)
+        return _Request(track, pending, is_probe, rest, is_asked)
 
     def _refuse_all(
-        self, held: Held, tracks: Sequence[_Track], failure: Failure, *, wait_ms: int = 0
+        self, held: Held, tracks: Sequence[OpenTrack], failure: Failure, *, wait_ms: int = 0
     ) -> None:
+        next_count = self._next_max(held) if failure is Failure.BUDGET_USED_UP else 0
         for track in tracks:
             while track.waiting:
-                self._refuse(held, track.waiting.popleft(), failure, wait_ms=wait_ms)
+                pending = track.waiting.popleft()
+                is_next = self._next_count < next_count
+                self._next_count += is_next * pending.batch.event_count
+                self._refuse(held, pending, failure, wait_ms=wait_ms, is_next=is_next)
                 if self.block is not None:
                     track.waiting.clear()
 
-    def _refuse(self, held: Held, pending: Pending, failure: Failure, *, wait_ms: int = 0) -> None:
+    def _next_max(self, held: Held) -> float:
+        """How much of what had no time is next: what is taken before the others come by again."""
+        if self.rounds and held.flow.is_slow and self.courier.patience_s is not None:
+            # Whoever waits for the slow has it the next time anyway.
+            return math.inf
+        at_once = self.settlement.destination.requests_at_once_max * held.batch_count_max
+        return self.rounds * max(self._taken_count, at_once)
+
+    def _refuse(
+        self,
+        held: Held,
+        pending: Pending,
+        failure: Failure,
+        *,
+        wait_ms: int = 0,
+        is_next: bool = False,
+    ) -> None:
         is_held = held.flow.is_held
-        settled = self.settlement.refuse(pending, failure, wait_ms=wait_ms, is_held=is_held)
+        settled = self.settlement.refuse(
+            pending, failure, wait_ms=wait_ms, is_held=is_held, is_next=is_next
+        )
         self._keep(held, settled)
 
     async def _make(self, request: _Request) -> _Reply:
@@ -298,22 +317,34 @@ def _ended(request: _Request, sent: Sent) -> Ended:
         sent.latency_ms,
         sent.waited_ms,
         request.is_probe,
-        is_half=pending.is_half and pending.batch.event_count == 1,
+        is_half=pending.is_half,
+        is_last_suspect=pending.is_suspect and pending.batch.event_count == 1,
     )
 
 
-def _waits(tracks: Sequence[_Track]) -> bool:
+def _rest_of(request: _Request, sent: Sent) -> list[Pending]:
+    """The rest of a refused batch; it holds the refused event if its part was taken."""
+    if request.rest is None:
+        return []
+    return [suspect(request.rest) if sent.is_all_taken else Pending(request.rest, is_half=True)]
+
+
+def _waits(tracks: Sequence[OpenTrack]) -> bool:
     return any(track.waiting for track in tracks)
 
 
 async def _first_replies(
-    running: set[asyncio.Task[_Reply]], *, until_s: float | None
+    running: list[asyncio.Task[_Reply]], *, until_s: float | None
 ) -> list[_Reply]:
-    """Those that have ended when the first does, taken out of `running`; none at `until_s`."""
+    """Those that have ended when the first does, taken out of `running`; none at `until_s`.
+
+    In the order in which they began, so that a seed decides a whole run.
+    """
     timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
     if not running:
         await asyncio.sleep(timeout_s or 0.0)
         return []
     done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    running -= done
-    return [task.result() for task in done]
+    ended = [task for task in running if task in done]
+    running[:] = [task for task in running if task not in done]
+    return [task.result() for task in ended]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shared.config.destination import Destination
 from shared.event.envelope import History
+from shared.flow.batch_size import most
 from shared.flow.flow import (
     Blocking,
     Ended,
@@ -80,6 +81,11 @@ class Held:
             unasked=unasked,
         )
         return answer
+
+    @property
+    def batch_count_max(self) -> int:
+        """How many events go together."""
+        return most(self.flow.batch_size, self.limits.to.request_count_max)
 
     def start(self, *, event_count: int) -> None:
         """A request with these events goes out."""

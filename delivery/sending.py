@@ -87,6 +87,11 @@ class Plan:
     # How often others hear of a destination that fares as before.
     publish_every_ms: int = PUBLISH_EVERY_MS
 
+    @property
+    def rounds(self) -> float:
+        """How many time boxes go into the shortest tier's delay; 0 of a stream, which goes on."""
+        return self.schedule.tiers[0].delay_s / self.time_box_s if self.reads == "retry" else 0.0
+
 
 class Worker:
     """What lives as long as the worker process: its loop, its connection pools, its open files."""
@@ -267,6 +272,7 @@ class Sending:
                 ),
                 self._dice,
                 trouble_wait_s_max=plan.trouble_wait_s_max,
+                rounds=plan.rounds,
             )
         dispatcher = self._dispatchers[name]
         if dispatcher.settlement.read_at != self._read_at:

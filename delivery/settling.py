@@ -11,9 +11,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from delivery.batches import Batch, Tried
+from delivery.batches import Batch, Tried, refused_group
 from delivery.courier import Exchange, Sent
 from delivery.outcomes import PARTLY_TAKEN, outcomes_of, receipt_of
+from delivery.tracks import Pending, halves, suspect
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, RecordOut
@@ -39,19 +40,6 @@ from shared.retry.schedule import RetrySchedule
 
 # What was not sent for these only goes on later.
 _NO_TROUBLE = frozenset({Failure.BUDGET_USED_UP, Failure.OVER_RATE})
-
-
-@dataclass(slots=True)
-class Pending:
-    """A batch that waits for its next attempt."""
-
-    batch: Batch
-    local_attempt_count: int = 0
-    # The attempt that is to be repeated in place, and not before when (time.monotonic).
-    failed: Sent | None = None
-    ready_at_s: float = 0.0
-    # A part of a batch that was refused.
-    is_half: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +89,12 @@ class Settlement:
         budget_s: float = 0.0,
         is_held: bool = False,
         roll: float = 0.0,
+        is_by_size: bool = False,
     ) -> Settled:
-        """What an attempt came to; `may_retry` in place, if it fits into `budget_s`."""
+        """What an attempt came to; `may_retry` in place, if it fits into `budget_s`.
+
+        By `is_by_size` the destination refuses batches for their size.
+        """
         batch = pending.batch
         situation = Situation(
             batch_count=batch.event_count,
@@ -130,15 +122,23 @@ class Settlement:
                 again = batch.with_histories(kept)
                 return Settled(go_on=[Pending(again, tries, sent, ready_at_s, pending.is_half)])
             case Split():
-                halves = batch.split_at(batch.event_count // 2)
-                return Settled(go_on=[Pending(half, is_half=True) for half in halves])
+                is_by_size = is_by_size or sent.verdict.is_too_large
+                return Settled(go_on=halves(batch) if is_by_size else [suspect(batch)])
             case RetryLater() | Park() | Hold() | DeadLetter():
                 return self._finish(batch, decided, sent.exchange)
             case _:
                 assert_never(first)
 
-    def refuse(self, pending: Pending, failure: Failure, *, wait_ms: int, is_held: bool) -> Settled:
-        """Settle a batch that is not tried (again) for `wait_ms`."""
+    def refuse(
+        self,
+        pending: Pending,
+        failure: Failure,
+        *,
+        wait_ms: int,
+        is_held: bool,
+        is_next: bool = False,
+    ) -> Settled:
+        """Settle a batch that is not tried (again) for `wait_ms`; `is_next` only for its turn."""
         batch, at_ms = pending.batch, self.clock()
         if pending.failed is not None and failure is not Failure.DISABLED:
             # It was tried: that attempt has its price, although it is not repeated in place.
@@ -149,14 +149,17 @@ class Settlement:
             return self._finish(batch, decided, pending.failed.exchange)
         if self.is_in_line and failure in _NO_TROUBLE:
             return Settled(block=Block(batch.facts.covered[0].first, at_ms + wait_ms))
+        # The next round goes on where this one ends.
+        group = refused_group(batch, self.destination)
         refused = [
             refuse(
-                history,
+                replace(history, refused_group=group),
                 failure,
                 self.schedule,
                 until_ms=at_ms + wait_ms,
                 now_ms=at_ms,
                 is_in_line=self.is_in_line,
+                is_next=is_next,
             )
             for history in batch.histories
         ]

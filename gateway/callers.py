@@ -23,6 +23,7 @@ from shared.config.access import (
     Secret,
     Tenant,
     is_signed,
+    is_within,
     read_text,
     secret_from,
 )
@@ -129,7 +130,8 @@ class Caller:
 
     def check_grant(self, key: ApiKey) -> None:
         """Refuse to give out a key that is good for more streams, or for longer, than one's own."""
-        if self.streams and not (key.tenant == self.tenant and set() < key.streams <= self.streams):
+        is_own = not self.streams or key.tenant == self.tenant
+        if not (is_own and is_within(key.streams, self.streams)):
             allowed = ", ".join(sorted(self.streams))
             detail = f"A key that is for some streams makes keys for those alone: {allowed}."
             raise Problem("scope_missing", detail, pointer="/streams")

@@ -20,7 +20,6 @@ from gateway.callers import Callers
 from gateway.http.access_log import AccessLog
 from gateway.http.door import Respond
 from gateway.http.head import read_headers
-from gateway.http.protocol import WATCHES
 from gateway.http.whole_head import WholeHead
 from gateway.ingest import Ingest
 from gateway.ingestion import Arrival
@@ -32,6 +31,7 @@ from gateway.tables.rows import RowRequest, Rows, row_request
 from gateway.tables.watching import Watch
 from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
+from shared.runtime.serving.deadlines import WATCHES
 
 _JSON = (b"content-type", b"application/json")
 # For the metric only: what nginx counts when the client left before its answer.

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +15,7 @@ from gateway.app import create_app
 from gateway.callers import Callers
 from gateway.control.store import KafkaControlStore
 from gateway.fleet.peers import Peers
-from gateway.http.crowd import Crowd, connections_max
-from gateway.http.door import with_door
+from gateway.http.door import DoorProtocol, Outbox
 from gateway.http.probes import tell_health
 from gateway.intake.request_spans import spans_of
 from gateway.intake.schemas import SchemaChecks
@@ -30,10 +29,12 @@ from gateway.routes import EventPaths
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
 from shared.metric_names import GATEWAY_CONNECTIONS
-from shared.runtime.health import Health
-from shared.runtime.http_server import HttpServer, listening, server_config
+from shared.runtime.health import Health, kept_up
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.metrics import Metrics
+from shared.runtime.serving.crowd import Crowd, connections_max
+from shared.runtime.serving.deadlines import bounded
+from shared.runtime.serving.server import HttpServer, listening, server_config
 from shared.runtime.setup_error import SetupError
 from shared.runtime.tables.folders import TableCopies
 from shared.runtime.tables.keeper import keep_followed
@@ -176,12 +177,19 @@ async def _serve_until(
     async with asyncio.TaskGroup() as group:
         working = await parts.peers.start(group)
         serving = group.create_task(api.serve(sockets=[front]))
+        side_tasks: dict[str, Callable[[], Awaitable[object]]] = {
+            "copies": parts.copies.run,
+            "switching": parts.switching.run,
+            "tables": parts.follow,
+        }
+        if parts.ledger is not None:
+            side_tasks["ledger"] = parts.ledger.run
+        if parts.spool is not None:
+            side_tasks["spool"] = parts.spool.run
         working += [
-            group.create_task(work.run())
-            for work in (parts.ledger, parts.spool, parts.copies, parts.switching)
-            if work is not None
+            group.create_task(kept_up(work, name=name)) for name, work in side_tasks.items()
         ]
-        working += [group.create_task(work) for work in (health.beat(), parts.follow())]
+        working.append(group.create_task(health.beat()))
         await api.listens.wait()
         health.start()
         _say_started(settings, ports)
@@ -261,11 +269,13 @@ def api_config(app: EventPaths, settings: Settings) -> uvicorn.Config:
             " set HIFI_GATEWAY_TLS_CERT_FILE and HIFI_GATEWAY_TLS_KEY_FILE too."
         )
     config = server_config(app, drain_s=settings.drain_s, keep_alive_s=settings.keep_alive_s)
-    config.http = with_door(
-        app,
+    config.http = bounded(
+        DoorProtocol,
         head_deadline_s=settings.head_deadline_s,
         head_bytes_max=settings.head_bytes_max,
         crowd=Crowd(connections_max(settings.connections_max)),
+        door=app,
+        outbox=Outbox(),
     )
     config.ssl_certfile = settings.tls_cert_file
     config.ssl_keyfile = settings.tls_key_file

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 import structlog
 
@@ -28,7 +29,7 @@ from shared.event.topics import PIPELINES
 from shared.runtime.channels.sending import ChannelSender
 from shared.runtime.clock import now_ms
 from shared.runtime.files.one_owner import own_folder
-from shared.runtime.health import Health
+from shared.runtime.health import Health, kept_up
 from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lookup.event_search import EventSearch
@@ -99,18 +100,29 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     parts = [
         taking_part := asyncio.create_task(active.run(stop), name="audit"),
         asyncio.create_task(sampler.run(), name="sampler"),
-        asyncio.create_task(Recorder(sampler, series).run(), name="series"),
-        asyncio.create_task(watch_kafka(kafka, metrics), name="health"),
         asyncio.create_task(pages, name="console"),
         asyncio.create_task(index.run(), name="index"),
         asyncio.create_task(health.beat(), name="health of the loop"),
     ]
+    parts += _beside(Recorder(sampler, series), kafka, metrics)
     try:
         await _until_stopped(stop, parts, taking_part)
     finally:
         health.stop()
         for followed in (standings, states, feed):
             await followed.stop()
+
+
+def _beside(
+    recorder: Recorder, kafka: str, metrics: ObserveMetrics
+) -> Iterator[asyncio.Task[None]]:
+    """Start what ends nobody else when it fails."""
+    works: dict[str, Callable[[], Awaitable[None]]] = {
+        "series": recorder.run,
+        "health": partial(watch_kafka, kafka, metrics),
+    }
+    for name, work in works.items():
+        yield asyncio.create_task(kept_up(work, name=name), name=name)
 
 
 def _set_by_signals() -> asyncio.Event:

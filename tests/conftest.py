@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.support.object_server",
     "tests.support.parts",
     "tests.support.postgres_fixtures",
+    "tests.support.skips",
     "tests.support.stack_fixtures",
     "tests.support.trial_spark",
 ]
@@ -75,8 +76,10 @@ def _no_kafka_client_is_left_open() -> Iterator[None]:
     aiokafka = sys.modules.get("aiokafka")
     if aiokafka is None:
         return
-    kinds = {aiokafka.AIOKafkaConsumer, aiokafka.AIOKafkaProducer}
-    left = [one for one in gc.get_objects() if type(one) in kinds and one._closed is False]
+    kinds = (aiokafka.AIOKafkaConsumer, aiokafka.AIOKafkaProducer)
+    left = [
+        one for one in gc.get_objects() if issubclass(type(one), kinds) and one._closed is False
+    ]
     assert not left, f"somebody has not stopped {left}"
 
 

@@ -8,6 +8,7 @@ from delivery.lanes.units import JobKind, Lane
 from delivery.settings import DeliverySettings
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
+from shared.flow.batch_size import BatchSize, most, per_request
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import PUBLISH_EVERY_MS, FlowRecord
 from shared.runtime.clock import now_ms
@@ -99,10 +100,12 @@ def events_max(
     destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
 ) -> int:
     """The most events that are sent at once: what it can take in half of its time box."""
-    limits = [
-        settings.micro_batch_events_max,
-        destination.request_count_max * requests_max(destination, settings, known),
-    ]
+    size, count_max = known.flow.batch_size if known else BatchSize(), destination.request_count_max
+    events = per_request(size, count_max) * requests_max(destination, settings, known)
+    if size.events:
+        # Halves go one after the other: so others go beside them.
+        events += destination.requests_at_once_max * most(size, count_max) / 2
+    limits = [settings.micro_batch_events_max, ceil(events)]
     if destination.rate_per_s is not None:
         limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))
     return min(limits)

@@ -102,7 +102,8 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
     yield examine_python(sys.version_info[:3], path=sys.executable)
     try:
         java = find_java()
-        yield TopicFinding("java", "good", f"{java.version} ({java.path})")
+        instead = "".join(f"; not used: {each}" for each in java.passed_over)
+        yield TopicFinding("java", "good", f"{java.version} ({java.path}){instead}")
     except SetupError as error:
         yield _finding("java", error, mark=": ")
     for jar_set, locked in read_lock().items():

@@ -23,8 +23,8 @@ from deploy.cli.printing import talk
 from gateway.__main__ import serve_until_told
 from gateway.http.allocator import tune
 from gateway.settings import Settings
-from shared.runtime.http_server import listening
 from shared.runtime.logs import configure_logs
+from shared.runtime.serving.server import listening
 from shared.runtime.setup_error import OperatorError, SetupError
 
 log = structlog.get_logger()

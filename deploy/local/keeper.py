@@ -49,6 +49,14 @@ class Keeper:
             assert not Path(f"/proc/{child.pid}").exists(), f"{name} is still there"
             return child.pid
 
+    def end(self, name: str, *, timeout_s: float) -> bool:
+        """Asks a process to end, and keeps it down; whether it has ended by itself in that time."""
+        with self._lock:
+            child = self.children[name]
+            self.condemned.add(child.pid)
+            self.held.add(name)
+        return child.stop(timeout_s)
+
     def release(self, name: str) -> None:
         self.held.discard(name)
 

@@ -44,6 +44,7 @@ from shared.config.access import (
     Secret,
     Tenant,
     ViewLink,
+    is_within,
     new_text,
     read_text,
     secret_from,
@@ -83,13 +84,15 @@ async def show_limits(caller: Reader, plane: Plane) -> Response:
 @router.get("/v1/keys", response_model=dict[str, list[ApiKey]])
 async def list_keys(caller: Admin, plane: Plane) -> Response:
     keys = sorted(plane.configuration.keys.values(), key=lambda key: key.id)
-    ours = [shown(key, plane.callers.uses) for key in keys if _is_in_charge(caller, key.tenant)]
+    ours = [shown(key, plane.callers.uses) for key in keys if _sees(caller, key)]
     return as_json({"keys": ours})
 
 
 @router.get("/v1/keys/{key}", response_model=ApiKey)
 async def show_key(key: PathName, caller: Admin, plane: Plane) -> Response:
-    item = _checked(plane.configuration.keys.get(key), caller)
+    item = plane.configuration.keys.get(key)
+    if item is None or not _sees(caller, item):
+        raise _unknown_key()
     return as_json(shown(item, plane.callers.uses), item=item)
 
 
@@ -136,8 +139,6 @@ async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     text = _new_text(check(plane.configuration.keys.get(key)).kind, key)
 
     async def edit(before: ApiKey) -> ApiKey:
-        # Its new text is shown to the caller.
-        caller.check_grant(before)
         return before.with_new(_secret_of(before, text))
 
     return await _store(plane, key, edit, when, by=caller.author, check=check, text=text)
@@ -293,9 +294,19 @@ async def _store(
 
 
 def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
+    """A key that the caller may change or end: one that they could have made."""
     if key is None or not _is_in_charge(caller, key.tenant):
-        raise Problem("unknown_key", "GET /v1/keys lists the keys there are.")
+        raise _unknown_key()
+    caller.check_grant(key)
     return key
+
+
+def _sees(caller: Caller, key: ApiKey) -> bool:
+    return _is_in_charge(caller, key.tenant) and is_within(key.streams, caller.streams)
+
+
+def _unknown_key() -> Problem:
+    return Problem("unknown_key", "GET /v1/keys lists the keys there are.")
 
 
 def _unknown_tenant() -> Problem:
@@ -303,4 +314,5 @@ def _unknown_tenant() -> Problem:
 
 
 def _is_in_charge(caller: Caller, tenant: str) -> bool:
-    return caller.tenant in {tenant, DEFAULT_TENANT}
+    """Of their own tenant, or the operator: a key for some streams is no operator's."""
+    return caller.tenant == tenant or (caller.tenant == DEFAULT_TENANT and not caller.streams)

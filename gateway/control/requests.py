@@ -202,14 +202,21 @@ Plane = Annotated[ControlPlane, Depends(control_plane)]
 When = Annotated[Preconditions, Header()]
 
 
-def _caller(scope: Scope) -> Callable[[Request, ControlPlane], Awaitable[Caller]]:
-    async def caller(request: Request, plane: Plane) -> Caller:
-        headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
-        state = request.scope.get("state", {})
-        asking = plane.callers.of_request(headers, state=state, now_ms=now_ms())
+async def _asking(request: Request, plane: Plane) -> Caller:
+    """Whoever asks, whatever they may do."""
+    headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
+    state = request.scope.get("state", {})
+    return plane.callers.of_request(headers, state=state, now_ms=now_ms())
+
+
+Asking = Annotated[Caller, Depends(_asking)]
+
+
+def _caller(scope: Scope) -> Callable[[Request, Caller], Awaitable[Caller]]:
+    async def caller(request: Request, asking: Asking) -> Caller:
         # Who may send, or set up, may also see what there is.
         if scope != "read" or not asking.scopes & {"write", "admin"} or asking.origins is not None:
-            asking.check(scope, origin=headers.get(b"origin"))
+            asking.check(scope, origin=request.headers.get("origin"))
         return asking
 
     return caller
@@ -219,11 +226,11 @@ Reader = Annotated[Caller, Depends(_caller("read"))]
 Admin = Annotated[Caller, Depends(_caller("admin"))]
 
 
-async def _json_object(request: Request, plane: Plane) -> dict[str, Any]:
+async def _json_object(request: Request, plane: Plane, asking: Asking) -> dict[str, Any]:
     body = Body(
         request.receive,
         byte_budget=plane.byte_budget,
-        tenant="",
+        tenant=asking.tenant,
         overdue_bytes=0,
         limits=BodyLimits.of(plane.settings, _BODY_BYTES_MAX),
     )

@@ -34,7 +34,7 @@ from shared.runtime.kafka.only_writer import OvertakenError, Row, only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.kafka.topic_feed import TopicFeed
-from shared.runtime.setup_error import KafkaUnavailableError, SetupError
+from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
 # Of the newest configuration: what to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
@@ -193,7 +193,10 @@ class KafkaControlStore:
                     return
             except TooFewBrokersError as error:
                 raise Problem("too_few_brokers", str(error)) from error
-            state = (await admin.states([name]))[name]
+            state = (await admin.states([name])).get(name)
+            if state is None:
+                detail = f"Kafka is still making the topic {name}: send this again in a moment."
+                raise Problem("kafka_unavailable", detail)
             _check_not_fewer(stream, state.partition_count)
             if state.partition_count < stream.partition_count:
                 await admin.grow(name, stream.partition_count)
@@ -235,7 +238,7 @@ class KafkaControlStore:
                 feed = TopicFeed(self._bootstrap_servers, PIPELINES, empty=empty, fold=with_state)
                 try:
                     await feed.start()
-                except SetupError as error:
+                except OperatorError as error:
                     raise Problem("kafka_unavailable", str(error)) from error
                 self._states = feed
         return self._states.value

@@ -20,6 +20,7 @@ from shared.event.topics import (
     TRIALS,
     USES,
 )
+from shared.runtime.health import kept_up
 from shared.runtime.kafka.lookup.event_search import find_stored
 from shared.runtime.kafka.tail import Tail
 
@@ -67,11 +68,11 @@ class Peers:
             group.create_task(self._requests.run(self.claims.take)),
             group.create_task(self._shares.run(self._news.take)),
             group.create_task(self._told_uses.run(self.uses.take)),
-            group.create_task(self.uses.run()),
+            group.create_task(kept_up(self.uses.run, name="uses of keys")),
             group.create_task(self._told_trials.run(self.trials.take)),
         ]
         await self._news.join()
-        return [*tasks, group.create_task(self._news.run())]
+        return [*tasks, group.create_task(kept_up(self._news.run, name="shares"))]
 
     async def leave(self) -> None:
         """Leave our shares to the others, and tell what they have not heard yet."""

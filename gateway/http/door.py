@@ -8,13 +8,13 @@ a body may be is decided in one place.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import structlog
 
-from gateway.http.crowd import Crowd
-from gateway.http.protocol import DeadlineProtocol
 from gateway.http.whole_head import WholeHead, read_whole_head
+from gateway.problems import CONTENT_TYPE, Problem
+from shared.runtime.serving.deadlines import BadHead, DeadlineProtocol
 
 log = structlog.get_logger()
 
@@ -56,10 +56,14 @@ class Outbox:
 
 
 class DoorProtocol(DeadlineProtocol):
-    """The protocol of a connection that has a door. `with_door` sets whose it is."""
+    """The protocol of a connection that has a door. `bounded` sets whose it is."""
 
     door: Door
     outbox: Outbox
+
+    def told(self, bad: BadHead) -> tuple[bytes, bytes]:
+        """As every other problem."""
+        return CONTENT_TYPE, Problem(bad.code, bad.detail).to_json("none")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._head: WholeHead | None = None
@@ -173,17 +177,3 @@ class DoorProtocol(DeadlineProtocol):
                 self._watch_idle(left_s)
             else:
                 self.transport.close()
-
-
-def with_door(
-    door: Door, *, head_deadline_s: float, head_bytes_max: int, crowd: Crowd
-) -> type[DoorProtocol]:
-    """The protocol with limits and a door of its own."""
-    members: dict[str, Any] = {
-        "door": door,
-        "outbox": Outbox(),
-        "crowd": crowd,
-        "head_deadline_s": head_deadline_s,
-        "head_bytes_max": head_bytes_max,
-    }
-    return type("BoundedProtocol", (DoorProtocol,), members)

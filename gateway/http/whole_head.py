@@ -14,7 +14,7 @@ from gateway.intake import admission
 from gateway.intake.admission import Format
 from gateway.problems import Problem
 from gateway.request_options import RequestOptions, read_options
-from shared.runtime.http_server import PlainHead
+from shared.runtime.serving.server import PlainHead
 
 _BEGINNING = b"POST /v1/streams/"
 _PATH = re.compile(rb"/v1/streams/([A-Za-z0-9._-]+)/events")

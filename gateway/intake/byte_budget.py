@@ -1,10 +1,28 @@
 """Bounds the bytes that requests without an answer hold, over all tenants and for each."""
 
+from typing import Protocol
+
 from gateway.problems import Problem
 
 
+class Unfinished(Protocol):
+    """A body of which more is to come."""
+
+    tenant: str
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def drop(self) -> None:
+        """Give back what it holds: its request is refused."""
+
+
 class ByteBudget:
-    """The bytes that requests without an answer hold, against what they may hold in all."""
+    """The bytes that requests without an answer hold, against what they may hold in all.
+
+    Bodies that never end cannot keep others out: when there is no room, the tenant that holds most
+    loses those that have not come whole, the largest first.
+    """
 
     def __init__(self, bytes_max: int, *, tenant_bytes_max: int | None = None) -> None:
         self.bytes_max = bytes_max
@@ -12,10 +30,14 @@ class ByteBudget:
         self.byte_count = 0
         # Not a Counter: what it has for names that are not there is Python code.
         self._tenants: dict[str, int] = {}
+        self._unfinished: set[Unfinished] = set()
 
     def check(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
         """Refuse bytes that there is no room for; nothing is taken yet."""
-        if self.byte_count + overdue_bytes + byte_count > self.bytes_max:
+        short = self.byte_count + overdue_bytes + byte_count - self.bytes_max
+        if short > 0 and short > sum(
+            body.held_bytes for body in self._droppable(byte_count, tenant)
+        ):
             raise Problem(
                 "overloaded",
                 "Nothing of this request was stored: the gateway waits for Kafka with as many"
@@ -35,6 +57,9 @@ class ByteBudget:
     def enter(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
         """Take room for bytes, or refuse."""
         self.check(byte_count, tenant=tenant, overdue_bytes=overdue_bytes)
+        short = self.byte_count + overdue_bytes + byte_count - self.bytes_max
+        if short > 0:
+            self._make_room(short, byte_count, tenant)
         self.byte_count += byte_count
         self._tenants[tenant] = self._tenants.get(tenant, 0) + byte_count
 
@@ -45,3 +70,27 @@ class ByteBudget:
             self._tenants[tenant] = left
         else:
             del self._tenants[tenant]
+
+    def begin_wait(self, body: Unfinished) -> None:
+        """Until `end_wait` the body may be dropped."""
+        self._unfinished.add(body)
+
+    def end_wait(self, body: Unfinished) -> None:
+        self._unfinished.discard(body)
+
+    def _droppable(self, byte_count: int, tenant: str) -> list[Unfinished]:
+        """Bodies of tenants that hold more than this one would."""
+        own = self._tenants.get(tenant, 0) + byte_count
+        return [
+            body
+            for body in self._unfinished
+            if body.held_bytes and body.tenant != tenant and self._tenants[body.tenant] > own
+        ]
+
+    def _make_room(self, short: int, byte_count: int, tenant: str) -> None:
+        able = self._droppable(byte_count, tenant)
+        able.sort(key=lambda body: (self._tenants[body.tenant], body.held_bytes))
+        while short > 0:
+            body = able.pop()
+            short -= body.held_bytes
+            body.drop()

@@ -54,8 +54,12 @@ class Body(msgspec.Struct, eq=False):
     limits: BodyLimits
     # What has come, or has become of it: what a quota is charged with.
     byte_count: int = 0
+    # So many of them are held now.
+    held_bytes: int = 0
     _until_s: float = 0.0
-    _held: int = 0
+    # The wait for the next piece.
+    _wait: asyncio.Timeout | None = None
+    _is_dropped: bool = False
 
     async def read(
         self, content_length: str | None, *, is_whole: bool = False, waits: bool = False
@@ -109,17 +113,24 @@ class Body(msgspec.Struct, eq=False):
         )
 
     def release(self) -> None:
-        if self._held:
-            self.byte_budget.leave(self._held, tenant=self.tenant)
-            self._held = 0
+        if self.held_bytes:
+            self.byte_budget.leave(self.held_bytes, tenant=self.tenant)
+            self.held_bytes = 0
+
+    def drop(self) -> None:
+        """Give up while more is to come: others need the room."""
+        self.release()
+        self._is_dropped = True
+        if self._wait is not None:
+            self._wait.reschedule(0.0)
 
     def _hold(self, byte_count: int) -> None:
         """Count so many bytes as ours, in all."""
-        if byte_count > self._held:
+        if byte_count > self.held_bytes:
             self.byte_budget.enter(
-                byte_count - self._held, tenant=self.tenant, overdue_bytes=self.overdue_bytes
+                byte_count - self.held_bytes, tenant=self.tenant, overdue_bytes=self.overdue_bytes
             )
-            self._held = byte_count
+            self.held_bytes = byte_count
 
     def _grow(self, wire_bytes: int, byte_count: int) -> None:
         self._hold(wire_bytes + byte_count)
@@ -128,16 +139,24 @@ class Body(msgspec.Struct, eq=False):
     async def _chunk(self) -> tuple[bytes, bool]:
         left_s = self._until_s - monotonic()
         wait_s = min(self.limits.stall_s, left_s)
+        self.byte_budget.begin_wait(self)
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(wait_s) as self._wait:
                 message = await self.receive()
         except TimeoutError as error:
+            if self._is_dropped:
+                raise _dropped() from error
             detail = (
                 f"No byte of the body came for {self.limits.stall_s:g} s."
                 if wait_s < left_s
                 else f"The body did not end within {self.limits.total_s:g} s."
             )
             raise Problem("body_timeout", detail, headers=_CLOSE) from error
+        finally:
+            self._wait = None
+            self.byte_budget.end_wait(self)
+        if self._is_dropped:
+            raise _dropped()
         return self._content(message)
 
     async def _too_large(self, *, has_more: bool = True) -> Problem:
@@ -154,3 +173,12 @@ class Body(msgspec.Struct, eq=False):
         chunk = message.get("body", b"")
         self.byte_count += len(chunk)
         return chunk, message.get("more_body", False)
+
+
+def _dropped() -> Problem:
+    return Problem(
+        "overloaded",
+        "Nothing of this request was stored: its body had not come to its end when the gateway"
+        " needed the room for others. Send the request again later.",
+        headers=((b"retry-after", b"1"), *_CLOSE),
+    )

@@ -19,7 +19,6 @@ from gateway.control.requests import (
     also,
     as_json,
 )
-from gateway.http.protocol import WATCHES
 from gateway.lookup.receipts import acked_request, follow, unknown_receipt
 from gateway.lookup.whereabouts import At, ShownWhereabouts
 from gateway.problems import Problem
@@ -31,6 +30,7 @@ from shared.event.places import Places
 from shared.event.record import RecordIn
 from shared.event.topics import destination_id, stream_and_name, stream_topic
 from shared.runtime.kafka.lookup.stream_pages import Cursor, StreamPage, Wanted
+from shared.runtime.serving.deadlines import WATCHES
 
 router = APIRouter()
 

@@ -17,6 +17,7 @@ import structlog
 from gateway.intake.events import Event
 from gateway.intake.plain_events import PlainEvents
 from gateway.intake.record_batch import RecordBatch
+from gateway.publish.produce_request import Handover
 from gateway.publish.report import Fate, Report
 
 log = structlog.get_logger()
@@ -67,6 +68,7 @@ class _Batch:
     count: int = 0
     byte_count: int = 0
     is_full: bool = False
+    handover: Handover = field(default_factory=Handover)
 
     def fill(self, events: Sequence[Event], now_ms: int) -> int:
         """Append events until the batch is full; say how many went in."""
@@ -81,7 +83,7 @@ class Accumulator:
 
     partition: int
     new_builder: Callable[[], RecordBatch]
-    send: Callable[[int, RecordBatch], Awaitable[int]]
+    send: Callable[[int, RecordBatch, Handover], Awaitable[int]]
     # Opens when there are a producer and a leader for this partition.
     gate: Callable[[], Awaitable[object]]
     # For spreading events without a key evenly.
@@ -166,10 +168,7 @@ class Accumulator:
         """
         if self._stored_count != self._stored_seen:
             self._stored_seen, self._moved_at_s = self._stored_count, now_s
-        if self._on_its_way is not None:
-            for part in self._on_its_way.slices:
-                if part.taken_at_s + ack_deadline_s <= now_s:
-                    part.settle(Report(Fate.UNKNOWN, part.positions, reason="no report in time"))
+        self._give_up(taken_until_s=now_s - ack_deadline_s, reason="no report in time")
         is_still = self._moved_at_s + queue_deadline_s <= now_s
         wait_s = queue_deadline_s if is_still else ack_deadline_s
         self._withdraw(taken_until_s=now_s - wait_s, reason="kafka did not take it in time")
@@ -181,9 +180,7 @@ class Accumulator:
     def close(self, reason: str) -> None:
         """Withdraw what waits, give up on what is on its way."""
         self._withdraw(taken_until_s=float("inf"), reason=reason)
-        if self._on_its_way is not None:
-            for part in self._on_its_way.slices:
-                part.settle(Report(Fate.UNKNOWN, part.positions, reason=reason))
+        self._give_up(taken_until_s=float("inf"), reason=reason)
         if self._sender is not None:
             self._sender.cancel()
 
@@ -214,7 +211,7 @@ class Accumulator:
 
     async def _send_one(self, batch: _Batch) -> None:
         try:
-            offset = await self.send(self.partition, batch.builder)
+            offset = await self.send(self.partition, batch.builder, batch.handover)
         except NotStoredError as error:
             for part in batch.slices:
                 part.settle(Report(Fate.NOT_STORED, part.positions, reason=str(error)))
@@ -224,8 +221,22 @@ class Accumulator:
         else:
             self._stored_count += 1
             for part in batch.slices:
-                first_offset = offset + part.start if offset >= 0 else None
+                first_offset = offset + part.start
                 part.settle(Report(Fate.STORED, part.positions, self.partition, first_offset))
+
+    def _give_up(self, *, taken_until_s: float, reason: str) -> None:
+        """Tell those of the batch on its way that came so early, and never write it again.
+
+        While no byte of it is with Kafka, that is certain, and so for all of the batch.
+        """
+        batch = self._on_its_way
+        if batch is None or batch.slices[0].taken_at_s > taken_until_s:
+            return
+        batch.handover.is_over = True
+        fate = Fate.UNKNOWN if batch.handover.may_be_stored else Fate.NOT_STORED
+        for part in batch.slices:
+            if part.taken_at_s <= taken_until_s or fate is Fate.NOT_STORED:
+                part.settle(Report(fate, part.positions, reason=reason))
 
     def _withdraw(self, *, taken_until_s: float, reason: str) -> None:
         """Take back every waiting slice that came so early; slices wait in the order they came."""

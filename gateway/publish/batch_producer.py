@@ -1,9 +1,10 @@
 """Sends batches to Kafka, numbered, until Kafka has said what became of each.
 
 An idempotent producer numbers the events of each Kafka partition, so that a batch may be sent again
-and is stored once. After an error nobody knows which numbers are taken: that Kafka partition begins
-anew under another producer id, while the others go on with theirs. What one broker is to have
-travels together, one request at a time, while the next one gathers.
+and is stored once. A batch that ends without a yes may have taken its numbers: that Kafka partition
+goes on at 0 in the next epoch of the producer's id, in which Kafka takes nothing for a repeat of an
+earlier batch and refuses stragglers of the epoch before. Batches for one broker travel together,
+one request at a time, while the next one gathers.
 """
 
 import asyncio
@@ -17,24 +18,20 @@ import structlog
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
-    DuplicateSequenceNumber,
     InvalidTopicError,
     KafkaError,
     LeaderNotAvailableError,
     MessageSizeTooLargeError,
-    NodeNotReadyError,
     NotEnoughReplicasError,
-    NotLeaderForPartitionError,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
     for_code,
 )
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from gateway.intake.record_batch import RecordBatch
 from gateway.publish.accumulator import NotStoredError, UnknownFateError
-from gateway.publish.produce_request import BatchOutcome, Parcel, SendBatches
+from gateway.publish.produce_request import BatchOutcome, Handover, Parcel, SendBatches
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.clients import KafkaClient, new_client
 
@@ -46,48 +43,33 @@ _CONNECT_PAUSE_S = 0.5
 _PAUSE_S = 0.1
 # How often we ask who leads a Kafka partition that nobody leads.
 _LEADER_PAUSE_S = 0.2
-# A topic that spoils its numbers with each batch may ask for a new id no more often than this; its
-# events wait so long, which is less than they may.
-_RENEW_PAUSE_S = 1.0
 # Kafka numbers up to 2^31 - 1 and goes on at 0.
 _NUMBER_MASK = 2**31 - 1
+# An id has this many epochs; after the last one its Kafka partition needs another id.
+_EPOCH_MAX = 2**15 - 1
 # Kafka closes a connection on which more than 100 MB come as one request.
 _REQUEST_BYTES_MAX = 16 * 1_048_576
 # So long what can be done meanwhile waits at most.
 _MEANWHILE_S = 0.01
-# Of no use to a producer that has no transactions; Kafka wants it to be there.
+# No use to a producer without transactions, but Kafka demands it.
 _TRANSACTION_MS = 60_000
-# The broker looked at the batch and refused it: it is not in the log, and its numbers are free.
-_REFUSALS = (
+# A broker answers these before it appends (the table in ADR 0075). Any other error, "not leader"
+# among them, may come after the append.
+_REFUSED_BEFORE_APPEND = (
     InvalidTopicError,
     MessageSizeTooLargeError,
+    NotEnoughReplicasError,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
-# This attempt has stored nothing, but another one may.
-_NOT_TAKEN = (
-    LeaderNotAvailableError,
-    NodeNotReadyError,
-    NotEnoughReplicasError,
-    NotLeaderForPartitionError,
-    UnknownTopicOrPartitionError,
-)
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    """What Kafka knows a producer by."""
-
-    id: int
-    epoch: int
 
 
 class _Numbering(msgspec.Struct, eq=False):
     """The numbers of one Kafka partition."""
 
-    identity: _Identity
+    producer_id: int
+    epoch: int = 0
     next_number: int = 0
-    # Some may be taken, and nobody knows which.
-    is_spoilt: bool = False
 
 
 class BatchProducer:
@@ -99,11 +81,10 @@ class BatchProducer:
         # How long we try to store what is certainly not stored.
         self._give_up_s = give_up_s
         self._client = self._new_client()
-        self._identity: _Identity | None = None
+        self._producer_id: int | None = None
         self._numberings: dict[KafkaPartition, _Numbering] = {}
         self._renewing: asyncio.Task[None] | None = None
-        self._renewed_at_s = float("-inf")
-        # What waits for each broker, and which of them have a request of ours.
+        # Batches that wait for each broker, and the brokers that have a request of ours.
         self._waiting: dict[int, list[tuple[Parcel, asyncio.Future[BatchOutcome]]]] = {}
         self._busy: set[int] = set()
         self._meanwhile: list[Callable[[], None]] = []
@@ -120,7 +101,7 @@ class BatchProducer:
         while True:
             try:
                 await self._client.start()
-                self._identity = await self._new_identity()
+                self._producer_id = await self._new_producer_id()
             except (KafkaError, OSError) as error:
                 await self._client.stop()
                 if isinstance(error, ClusterAuthorizationFailedError):
@@ -163,43 +144,47 @@ class BatchProducer:
             if not await self._can_reach(place):
                 await asyncio.sleep(_LEADER_PAUSE_S)
                 await self._client.force_metadata_update()
-        while self._is_spoilt(place):
+        while self._has_no_epoch_left(place):
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._renew())
             # Others may wait for it, too.
             await asyncio.shield(self._renewing)
 
-    async def send(self, place: KafkaPartition, batch: RecordBatch) -> int:
-        """Have a batch stored, however long that takes; its offset, or -1 if that is forgotten.
+    async def send(self, place: KafkaPartition, batch: RecordBatch, handover: Handover) -> int:
+        """Have a batch stored, and say at which offset.
 
-        Batches of one Kafka partition are sent one after the other, each when it is `ready`.
+        NotStoredError says that it is certainly not in the log and will not be, UnknownFateError
+        all else. Batches of one Kafka partition are sent one after the other, each when it is
+        `ready`.
         """
         numbering = self._numbering(place)
-        identity, first = numbering.identity, numbering.next_number
-        parcel = Parcel(place, batch.build(identity.id, identity.epoch, first))
-        is_maybe_stored, until_s = False, monotonic() + self._give_up_s
+        pieces = batch.build(numbering.producer_id, numbering.epoch, numbering.next_number)
+        parcel, until_s = Parcel(place, pieces, handover), monotonic() + self._give_up_s
         while True:
+            may_be_stored = handover.may_be_stored
             try:
                 outcome = await self._ask(parcel)
-                error = for_code(outcome.code)() if outcome.code else None
+                if not outcome.code:
+                    next_number = numbering.next_number + batch.count
+                    numbering.next_number = next_number & _NUMBER_MASK
+                    return outcome.offset
+                error = for_code(outcome.code)()
+                if isinstance(error, _REFUSED_BEFORE_APPEND):
+                    handover.may_be_stored = may_be_stored
             except KafkaError as failure:
                 error = failure
-            if error is None or isinstance(error, DuplicateSequenceNumber):
-                numbering.next_number = (first + batch.count) & _NUMBER_MASK
-                return outcome.offset
-            if not error.retriable:
+            if handover.is_over or not error.retriable:
                 break
-            is_maybe_stored |= not isinstance(error, _NOT_TAKEN)
-            if not is_maybe_stored and monotonic() >= until_s:
-                raise NotStoredError(f"kafka does not take it: {error!r}") from error
+            if not handover.may_be_stored and monotonic() >= until_s:
+                break
             log.debug("producer.repeats", place=place, error=repr(error))
             if error.invalid_metadata:
                 self._client.force_metadata_update()
             await asyncio.sleep(_PAUSE_S)
-        if isinstance(error, _REFUSALS) and not is_maybe_stored:
-            raise NotStoredError(f"kafka refused it: {error!r}") from error
-        log.warning("producer.numbers_spoilt", place=place, error=repr(error))
-        numbering.is_spoilt = True
+        numbering.epoch, numbering.next_number = numbering.epoch + 1, 0
+        if not handover.may_be_stored:
+            raise NotStoredError(f"kafka does not take it: {error!r}") from error
+        log.warning("producer.fate_unknown", place=place, error=repr(error))
         raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
 
     def meanwhile(self, work: Callable[[], None]) -> None:
@@ -233,37 +218,36 @@ class BatchProducer:
         node = self._leader(place)
         return node is not None and bool(await self._client.ready(node))
 
-    def _is_spoilt(self, place: KafkaPartition) -> bool:
+    def _has_no_epoch_left(self, place: KafkaPartition) -> bool:
         numbering = self._numberings.get(place)
-        if numbering is None or not numbering.is_spoilt:
+        if numbering is None or numbering.epoch <= _EPOCH_MAX:
             return False
-        return numbering.identity is self._identity
+        return numbering.producer_id == self._producer_id
 
     def _numbering(self, place: KafkaPartition) -> _Numbering:
         numbering = self._numberings.get(place)
-        if numbering is None or numbering.is_spoilt:
-            assert self._identity is not None, "it is started, and the place is ready"
-            numbering = self._numberings[place] = _Numbering(self._identity)
+        if numbering is None or numbering.epoch > _EPOCH_MAX:
+            assert self._producer_id is not None, "it is started, and the place is ready"
+            numbering = self._numberings[place] = _Numbering(self._producer_id)
         return numbering
 
     async def _renew(self) -> None:
         try:
-            await asyncio.sleep(self._renewed_at_s + _RENEW_PAUSE_S - monotonic())
-            self._identity = await self._new_identity()
+            self._producer_id = await self._new_producer_id()
         except KafkaError as error:
-            # Who waits asks for another; meanwhile its events can be withdrawn.
+            # Its sender asks for another; meanwhile its events can be withdrawn.
             log.warning("producer.not_renewed", error=repr(error))
+            await asyncio.sleep(_CONNECT_PAUSE_S)
         finally:
-            self._renewed_at_s = monotonic()
             self._renewing = None
 
-    async def _new_identity(self) -> _Identity:
+    async def _new_producer_id(self) -> int:
         request = InitProducerIdRequest(None, _TRANSACTION_MS)
         while True:
             try:
                 answer = await self._client.send(self._client.get_random_node(), request)
                 if not answer.error_code:
-                    return _Identity(answer.producer_id, answer.producer_epoch)
+                    return int(answer.producer_id)
                 error = for_code(answer.error_code)()
             except KafkaError as failure:
                 error = failure
@@ -311,15 +295,19 @@ class BatchProducer:
         request = SendBatches([parcel for parcel, _ in waiting], timeout_ms=self._timeout_ms)
         try:
             answer = await self._client.send(node, request)
-            outcomes = [answer[parcel.place] for parcel, _ in waiting]
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of any
             failure = error if isinstance(error, KafkaError) else KafkaError(repr(error))
             for _, answered in waiting:
                 if not answered.done():
                     answered.set_exception(failure)
         else:
-            for (_, answered), outcome in zip(waiting, outcomes, strict=True):
-                if not answered.done():
+            for parcel, answered in waiting:
+                if answered.done():
+                    continue
+                if (outcome := answer.get(parcel.place)) is None:
+                    # It was over before it could be written, or the broker forgot it.
+                    answered.set_exception(KafkaError(f"no answer for {parcel.place}"))
+                else:
                     answered.set_result(outcome)
         finally:
             self._busy.discard(node)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple, Self
 
+import msgspec
 from aiokafka.protocol.produce import ProduceRequest_v7
 
 from shared.event.record import KafkaPartition
@@ -41,11 +42,21 @@ class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
         return found
 
 
+class Handover(msgspec.Struct, eq=False):
+    """How far a batch has come: whether Kafka may have it, and whether it may still get it."""
+
+    # Bytes of it were written, and no answer has said that those were refused.
+    may_be_stored: bool = False
+    # One of its senders was told that there was no yes in time: no byte of it is written any more.
+    is_over: bool = False
+
+
 class Parcel(NamedTuple):
     """A batch, in pieces, and where it goes."""
 
     place: KafkaPartition
     pieces: Sequence[bytes]
+    handover: Handover
 
     @property
     def byte_count(self) -> int:
@@ -66,9 +77,12 @@ class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no a
         return self
 
     def encode(self) -> "Unjoined":
+        """The bytes of what is not over; aiokafka writes them before anybody else has a turn."""
         by_topic: dict[str, list[Parcel]] = {}
         for parcel in self.parcels:
-            by_topic.setdefault(parcel.place.topic, []).append(parcel)
+            if not parcel.handover.is_over:
+                parcel.handover.may_be_stored = True
+                by_topic.setdefault(parcel.place.topic, []).append(parcel)
         parts: list[bytes] = [
             _NO_TRANSACTION,
             _ACKS_AND_TIMEOUT.pack(_ALL_REPLICAS, self._timeout_ms),
@@ -90,12 +104,12 @@ class Unjoined:
     """
 
     def __init__(self, parts: list[bytes], *, has_header: bool = False) -> None:
-        self._parts = parts
+        self.parts = parts
         self._has_header = has_header
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return sum(map(len, self.parts))
 
     def __radd__(self, before: bytes) -> "Unjoined | bytes":
-        parts = [before, *self._parts]
+        parts = [before, *self.parts]
         return b"".join(parts) if self._has_header else Unjoined(parts, has_header=True)

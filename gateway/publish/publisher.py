@@ -20,6 +20,7 @@ from gateway.intake.record_batch import RecordBatch
 from gateway.publish.accumulator import Accumulator, NotStoredError
 from gateway.publish.batch_producer import BatchProducer
 from gateway.publish.open_topic import OpenTopic, Tell
+from gateway.publish.produce_request import Handover
 from gateway.publish.report import Fate, Report
 from shared.event.record import KafkaPartition
 from shared.event.topics import PROBE
@@ -192,11 +193,13 @@ class KafkaPublisher:
             turn_bytes=_TURN_BATCHES * self.batch_bytes_max,
         )
 
-    async def _produce(self, topic: str, partition: int, batch: RecordBatch) -> int:
-        """Hand one batch over and wait for Kafka's report on it, however long that takes."""
+    async def _produce(
+        self, topic: str, partition: int, batch: RecordBatch, handover: Handover
+    ) -> int:
+        """Hand one batch over, and wait for Kafka's report on it."""
         assert self._producer is not None, "topics are opened with it"
         try:
-            offset = await self._producer.send(KafkaPartition(topic, partition), batch)
+            offset = await self._producer.send(KafkaPartition(topic, partition), batch, handover)
         except NotStoredError as error:
             if says := missing_right(self.bootstrap_servers, error.__cause__):
                 log.warning("kafka.refused", topic=topic, error=says)

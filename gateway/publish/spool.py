@@ -18,7 +18,7 @@ from gateway.intake.events import Event
 from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
-from gateway.publish.spool_file import SUFFIX, Spooled, SpoolFile, frame
+from gateway.publish.spool_file import SUFFIX, InDoubtError, Spooled, SpoolFile, frame
 from shared.metric_names import (
     GATEWAY_SPOOL_SET_ASIDE_EVENTS,
     GATEWAY_SPOOLED_AGE_SECONDS,
@@ -42,6 +42,14 @@ _TOGETHER_BYTES = 4_000_000
 _GONE_S = 600.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why something is not on the disk, or why nobody knows whether it is."""
+
+    why: str
+    may_be_there: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Spool:
     """The spool of one process. Several may share a folder: each has files of its own in it."""
@@ -53,7 +61,7 @@ class Spool:
     _filling: SpoolFile | None = field(default=None, init=False)
     # To be sent: files that we have filled, and those of processes that are gone.
     _full: list[SpoolFile] = field(default_factory=list, init=False)
-    _waiting: list[tuple[bytes, int, asyncio.Future[str | None]]] = field(
+    _waiting: list[tuple[bytes, int, asyncio.Future[_Refusal | None]]] = field(
         default_factory=list, init=False
     )
     _writer: asyncio.Task[None] | None = field(default=None, init=False)
@@ -103,11 +111,13 @@ class Spool:
         if not positions:
             return list(reports)
         refusal = await self._put(topic, [events[position] for position in positions], request)
-        if refusal is not None:
-            log.warning("spool.refused", error=refusal)
-            return list(reports)
         others = [report for report in reports if report.fate is not Fate.NOT_STORED]
-        return [*others, Report(Fate.SPOOLED, positions, reason="on this gateway's disk only")]
+        if refusal is None:
+            return [*others, Report(Fate.SPOOLED, positions, reason="on this gateway's disk only")]
+        log.warning("spool.refused", error=refusal.why, in_doubt=refusal.may_be_there)
+        if refusal.may_be_there:
+            return [*others, Report(Fate.UNKNOWN, positions, reason=refusal.why)]
+        return list(reports)
 
     async def run(self) -> None:
         """Send what is spooled whenever Kafka takes it, until cancelled."""
@@ -171,13 +181,13 @@ class Spool:
                 folder_bytes += path.stat().st_size
         self._folder_bytes = folder_bytes
 
-    async def _put(self, topic: str, events: Sequence[Event], request: Request) -> str | None:
+    async def _put(self, topic: str, events: Sequence[Event], request: Request) -> _Refusal | None:
         """None once they are on the disk; or why they are not."""
         packed = frame(topic, events, request)
         if self._folder_bytes + len(packed) > self.bytes_max:
-            return f"{self._folder_bytes} bytes of {self.bytes_max} are spooled"
+            return _Refusal(f"{self._folder_bytes} bytes of {self.bytes_max} are spooled")
         self._folder_bytes += len(packed)
-        written: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        written: asyncio.Future[_Refusal | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((packed, len(events), written))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_all())
@@ -196,18 +206,19 @@ class Spool:
                     written.set_result(refusal)
         self._writer = None
 
-    def _append(self, frames: Sequence[bytes], event_count: int) -> str | None:
+    def _append(self, frames: Sequence[bytes], event_count: int) -> _Refusal | None:
         """None when the disk has them; or what it says."""
         try:
             if self._filling is None:
                 self._filling = SpoolFile.made(self.folder)
             self._filling.append(frames, event_count)
         except OSError as error:
-            # What the file holds now nobody knows: what comes next goes into another.
+            # Another file may have more luck, and this one is sent as it is.
             if self._filling is not None:
                 self._full.append(self._filling)
                 self._filling = None
-            return f"the disk did not take it: {error}"
+            may_be_there = isinstance(error, InDoubtError)
+            return _Refusal(f"the disk did not take it: {error}", may_be_there=may_be_there)
         return None
 
     async def _drain(self, file: SpoolFile) -> bool:

@@ -46,6 +46,10 @@ class _Frame(msgspec.Struct, array_like=True):
 _FRAME = msgspec.msgpack.Decoder(_Frame)
 
 
+class InDoubtError(OSError):
+    """The disk failed, and nobody can say what it has."""
+
+
 class Spooled(msgspec.Struct, frozen=True):
     """A request's events as they are read back, and where their frame begins."""
 
@@ -93,13 +97,18 @@ class SpoolFile:
     def made(cls, folder: Path) -> "SpoolFile":
         path = folder / f"{time.time_ns()}-{os.getpid()}{SUFFIX}"
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The name must last as well as what is written under it.
-        directory = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The name must last as well as what is written under it.
+            directory = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
         return cls(path, descriptor)
 
     @classmethod
@@ -125,13 +134,24 @@ class SpoolFile:
         return taken
 
     def append(self, frames: Sequence[bytes], event_count: int) -> None:
-        """Returns once the disk has them."""
+        """Returns once the disk has them; OSError if it has none of them, InDoubtError perhaps."""
         joined = memoryview(b"".join(frames))
-        self.byte_count += len(joined)
+        begin, byte_count = os.fstat(self._descriptor).st_size, len(joined)
+        try:
+            while joined:
+                joined = joined[os.write(self._descriptor, joined) :]
+            os.fsync(self._descriptor)
+        except OSError:
+            # A frame that is there as a whole would be sent, whatever is said of it now.
+            try:
+                os.ftruncate(self._descriptor, begin)
+                os.lseek(self._descriptor, begin, os.SEEK_SET)
+                os.fsync(self._descriptor)
+            except OSError as error:
+                raise InDoubtError(*error.args) from error
+            raise
+        self.byte_count += byte_count
         self.event_count += event_count
-        while joined:
-            joined = joined[os.write(self._descriptor, joined) :]
-        os.fsync(self._descriptor)
 
     def requests(self) -> Iterator[Spooled]:
         """Each request that is not in Kafka yet."""

@@ -13,17 +13,18 @@ from typing import Any
 
 import structlog
 
-from observe.audit.books import CLOSED_KEPT_MS
 from observe.audit.evidence import Claim, unite
 from observe.audit.findings import AuditFinding, LostSpan, World
 from observe.audit.kafka import AuditKafka
+from observe.audit.kept_books import CLOSED_KEPT_MS
+from observe.audit.ledger import Ledger
 from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD as IN_DEAD
-from observe.audit.minutes import PASSED, WRITTEN, Closed, Ledger, Rules
+from observe.audit.minutes import PASSED, WRITTEN, Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
 from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedRun, Named
-from observe.audit.statements import Publish, Stating
+from observe.audit.statements import Key, Naming, Publish, Stating
 from observe.audit.status import Minutes, is_news
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import DAY_MS
@@ -34,8 +35,7 @@ from shared.retry.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
-# A minute of a stream's topic, and one of a destination; without a number it is of wild times.
-Key = tuple[str, int]
+# A minute of a destination; without a number it is of wild times.
 BooksKey = tuple[str, int | None]
 # Of a Kafka partition, from an offset on, the ids that follow one another there.
 Hear = Callable[[KafkaPartition, int, Sequence[str]], object]
@@ -86,6 +86,7 @@ class Audit:
     # The losses that `_missing` lists.
     _listed: dict[BooksKey, tuple[LostSpan, ...]] = field(default_factory=dict)
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
+    _doubted: frozenset[Key] = frozenset()
     # Minutes that nothing names any more, with the events they had then.
     _nameless: dict[Key, int] = field(default_factory=dict)
 
@@ -103,7 +104,7 @@ class Audit:
         """
         now_ms = self.now_ms()
         books = self.memory.books
-        stating = Stating(self.memory, self.signer, self.rules, self.publish)
+        stating = Stating(self.memory, self.signer, self.rules, self.publish, self._doubted)
         lanes = [
             RETRIER,
             *(destination_id for ids in destinations.values() for destination_id in ids),
@@ -112,26 +113,33 @@ class Audit:
         ranges, problem = await self._ranges(positions[RETRIER])
         evidence = await asyncio.to_thread(self.job.gather, ranges)
         spans = await self.kafka.spans(list(destinations))
-        books.take(evidence)
         world = World(destinations, positions, spans, now_ms, late, derived, archived=archived)
+        books.meet(world, evidence)
+        books.take(evidence)
         world, logged, absent = await self._look_up(world)
-        findings = books.judge(world, self.rules, absent)
+        naming = Naming(self.job, self.memory, spans)
         stated, left = self._stated_now(stating.to_name(world))
-        news = [each for each in findings if each.losses != self._listed.get(each.books.key, ())]
-        named = await self._name(news, stated, spans)
+        named, misplaced = await naming.of_minutes(stated)
+        if misplaced:
+            # Some of the events are others, and may be of other minutes.
+            stated, left = self._stated_now({*stated, *stating.to_name(world)})
+            named, _ = await naming.of_minutes(stated)
         for key in stated:
             if key not in named.roots:
                 self._nameless[key] = books.acked(*key)
-        self._list_missing(news, named, logged)
+        findings = books.judge(world, self.rules, absent, held=left)
+        news = [each for each in findings if each.losses != self._listed.get(each.books.key, ())]
+        self._list_missing(news, await naming.of_places(self._to_list(news)), logged)
         shown = self._show(findings, now_ms)
         changed = tuple(minute for minute in shown if self._shown.get(minute.key) != minute)
-        await stating.state(findings, named, world)
+        self._doubted = await stating.state(findings, named, world)
+        left |= self._doubted
         self._shown = {minute.key: minute for minute in shown}
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
                 self.memory.read[kind, topic, partition] = end
         self._note_unreadable(evidence.unreadable, now_ms)
-        books.close(findings, world, self.rules, held=left)
+        self._doubted |= books.close(findings, world, self.rules, held=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
         for minute in sorted(shown, key=lambda books: -(books.minute_ms or 0)):
@@ -237,7 +245,7 @@ class Audit:
                     topic, partition, run.minute, low, high, run.accepted_at_ms, (-1, 0, 0),
                     run.is_derived,
                 )  # fmt: skip
-                self.memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
+                self.memory.books.claim(claim, is_from_log=True)
         for (topic, partition), offsets in holes.items():
             ledger = self.memory.books.ledgers.setdefault(topic, Ledger())
             unite(ledger.claimed, {partition: offsets})
@@ -259,11 +267,8 @@ class Audit:
             now.append(key)
         return now, frozenset(left)
 
-    async def _name(
-        self, news: Iterable[AuditFinding], to_state: Collection[Key], log_now: Ranges
-    ) -> Named:
-        """Ids of what was newly lost, and roots of minutes that are to be stated."""
-        books = self.memory.books
+    def _to_list(self, news: Iterable[AuditFinding]) -> dict[KafkaPartition, Offsets]:
+        """Where those are of what was newly lost that are listed."""
         offsets: dict[KafkaPartition, Offsets] = {}
         room = _LISTED_MAX - sum(map(len, self._missing.values()))
         for finding in news:
@@ -273,47 +278,7 @@ class Audit:
             for loss in losses:
                 where = KafkaPartition(loss.topic, loss.partition)
                 offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
-        extra, unread = await self._ids_in_log(to_state, log_now)
-        stated = [key for key in to_state if key not in unread]
-        ledger: dict[int, Offsets] = {}
-        named_by_rows: set[Key] = set()
-        for topic, known in books.ledgers.items():
-            for minute_ms, minute in known.minutes.items():
-                key = (topic, minute_ms)
-                if key in stated or any((topic, number) in offsets for number in minute.acked):
-                    before = books.closed.get(key, Closed()).ledger
-                    unite(ledger, minute.ledger)
-                    unite(ledger, before)
-                    if minute.ledger or before:
-                        named_by_rows.add(key)
-        if not (ledger or stated):
-            return Named()
-        beside = {key: ids for key, ids in extra.items() if key in named_by_rows}
-        named = await asyncio.to_thread(
-            self.job.name, ledger, minutes=stated, offsets=offsets, extra=beside
-        )
-        return await asyncio.to_thread(named.with_roots, extra)
-
-    async def _ids_in_log(
-        self, stated: Collection[Key], log_now: Ranges
-    ) -> tuple[dict[Key, list[str]], set[Key]]:
-        """Ids that no row of the ledger has, by minute; and the minutes of which some are gone.
-
-        They are read again: no memory grows with what pipelines and restores write.
-        """
-        due = {key: there for key in stated if (there := self.memory.books.in_log(*key))}
-        wanted: dict[KafkaPartition, Offsets] = {}
-        for there in due.values():
-            unite(wanted, there)
-        ids: dict[Key, list[str]] = {}
-        for run in await asyncio.to_thread(self.job.look_up, wanted, log_now) if wanted else ():
-            ids.setdefault((run.where.topic, run.minute), []).extend(run.ids)
-        gone = {
-            key
-            for key, there in due.items()
-            if len(ids.get(key, ())) < sum(map(len, there.values()))
-        }
-        return {key: ids[key] for key in due if key not in gone}, gone
+        return offsets
 
     def _list_missing(
         self, news: Collection[AuditFinding], named: Named, logged: Iterable[LoggedRun]
@@ -333,13 +298,21 @@ class Audit:
             for loss in self._missing[key]:
                 place = (loss.topic, loss.partition, loss.offset)
                 ids = named.ids.get(place, [])
+                if loss.node not in _PLACES and self._is_from_log(place):
+                    # Rows of the ledger, if there are any, are about another event.
+                    ids = []
                 # Of an offset that was given twice, the earlier event is the one that is gone.
-                at = seen[place] if loss.node is Node.KAFKA and len(ids) > 1 else -1
+                at = seen[place] if loss.node in _PLACES and len(ids) > 1 else -1
                 seen[place] += 1
                 event_id = ids[at] if ids else in_log.get(place, "")
                 listed.append(replace(loss, event_id=event_id))
             self._missing[key] = tuple(listed)
             self._listed[key] = finding.losses
+
+    def _is_from_log(self, place: tuple[str, int, int]) -> bool:
+        topic, partition, offset = place
+        ledger = self.memory.books.ledgers.get(topic, _NO_LEDGER)
+        return offset in ledger.from_log.get(partition, Offsets())
 
     def _show(self, findings: Sequence[AuditFinding], now_ms: int) -> list[MinuteBooks]:
         """The books with what is missing, and those of closed minutes of the last hour."""
@@ -357,6 +330,8 @@ class Audit:
 
 
 _NO_LEDGER = Ledger()
+# Whoever has lost an event so may have given its place to another.
+_PLACES = frozenset({Node.KAFKA, Node.GATEWAY})
 
 
 def _shared_out(

@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from observe.audit.minutes import LedgerMinute, Rules
+from observe.audit.ledger import LedgerMinute
+from observe.audit.minutes import Rules
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.topics import stream_of, stream_topic
 from shared.proof.acked import WILD

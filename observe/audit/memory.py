@@ -12,7 +12,7 @@ import structlog
 from msgspec import Struct, field
 
 from observe.audit.books import AuditBooks
-from observe.audit.minutes import number_of
+from observe.audit.ledger import number_of
 from shared.event.topics import STATEMENTS, stream_topic
 from shared.proof.intervals import Offsets
 from shared.proof.statement import Counts, SignedStatement
@@ -33,6 +33,8 @@ class Stated(Struct):
     root: str
     # Names what was said; the counts themselves are many, where a stream has many destinations.
     said: str = ""
+    # How many of its events were seen in the log.
+    compared: int = 0
 
 
 class Memory(Struct, forbid_unknown_fields=True):
@@ -105,12 +107,14 @@ class Memory(Struct, forbid_unknown_fields=True):
         self.read[_STATEMENTS] = offset + 1
         self.chain[topic] = statement.digest
         self.note_stated(topic, statement.minute_ms)
+        count, compared = statement.event_count, statement.compared or 0
         self.stated[topic, statement.minute_ms] = Stated(
             statement.revision,
-            statement.acked + statement.derived,
+            count,
             statement.id_count,
             statement.root,
-            digest_of(statement.acked + statement.derived, statement.root, statement.destinations),
+            digest_of(count, compared, statement.root, statement.destinations),
+            compared,
         )
 
 
@@ -118,7 +122,7 @@ class Memory(Struct, forbid_unknown_fields=True):
 _STATEMENTS = ("stated", STATEMENTS, 0)
 
 
-def digest_of(acked: int, root: str, destinations: Mapping[str, Counts]) -> str:
+def digest_of(acked: int, compared: int, root: str, destinations: Mapping[str, Counts]) -> str:
     """Names what a statement says."""
-    said = msgspec.json.encode((acked, root, destinations), order="sorted")
+    said = msgspec.json.encode((acked, compared, root, destinations), order="sorted")
     return hashlib.sha256(said).hexdigest()

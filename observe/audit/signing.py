@@ -6,11 +6,7 @@ statement; whoever verifies should have it from elsewhere than from the statemen
 
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shared.proof.statement import SignedStatement, Statement
 from shared.runtime.files.whole_file import write_whole
@@ -52,13 +48,3 @@ def _kept_key(path: Path) -> Ed25519PrivateKey:
 
 def _read(text: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text))
-
-
-def is_signed(signed: SignedStatement, *, public_key: str) -> bool:
-    """Whether the owner of the public key (raw, in hex) made this very statement."""
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
-        key.verify(signed.signature, signed.statement.to_bytes())
-    except (InvalidSignature, ValueError):
-        return False
-    return signed.public_key == public_key

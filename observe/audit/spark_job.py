@@ -1,7 +1,8 @@
 """Reads what the audit needs with Spark: records become evidence where they are read.
 
 Each task folds the records it reads into intervals, roots and ids (`spark_tasks.py`); only these
-few come back. The audit reads no event's value, and of the log only what seems to be lost.
+few come back. The audit reads no event's value, and only ids of the log, to lay them beside the
+ledger's.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from observe.audit.evidence import Evidence
+from observe.audit.ids.log_reader import read_ids
 from observe.audit.minutes import PASSED
 from observe.audit.spark_tasks import PART, LoggedRun, Named, look, name, summarise
 from shared.event.record import KafkaPartition, Ranges
@@ -33,7 +35,7 @@ _SOURCES_MAX = 8
 
 
 class AuditReads:
-    """What the audit asks Spark for."""
+    """All that the audit asks Spark for."""
 
     def __init__(self, spark: SparkSession, bootstrap_servers: str) -> None:
         self._spark = spark
@@ -60,10 +62,12 @@ class AuditReads:
         minutes: Collection[tuple[str, int]],
         offsets: Mapping[KafkaPartition, Offsets],
         extra: Mapping[tuple[str, int], Sequence[str]],
+        compare: Mapping[tuple[str, int], Mapping[int, Offsets]],
     ) -> Named:
         """Roots over the ids of whole minutes (by topic), and the ids of single offsets.
 
-        `ledger` has the records that must be read, by Kafka partition of the ledger.
+        `ledger` has the records that must be read, by Kafka partition of the ledger, and `compare`
+        the offsets of each minute at which the log is read as well.
         """
         sources = [self._read(ranges, "value") for ranges in stretches(ledger)]
         if not sources:
@@ -74,6 +78,11 @@ class AuditReads:
             wanted=frozenset(minutes),
             spans={where: list(asked) for where, asked in offsets.items()},
             extra=dict(extra),
+            read_ids=partial(read_ids, self._bootstrap_servers),
+            compare={
+                minute: {at: list(spans) for at, spans in places.items()}
+                for minute, places in compare.items()
+            },
         )
         # One task, as it must see all rows of a minute.
         part = next(_collect(rows, function, tasks=1), None)
@@ -111,14 +120,14 @@ class AuditReads:
 
 
 def _ours() -> Column:
-    """Of values only ours, and of the ledger's rows only what stands before the ids."""
+    """Only our own values, and the ledger's rows only up to their ids."""
     text = f.col("value").cast("string")
     head_of_ledger = f.when(f.col("topic") == ACKED, f.substring_index(text, "\n", 1))
     return head_of_ledger.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
 
 
 def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[int, int]]]:
-    """What is read together: the n-th stretch of each Kafka partition, in their order."""
+    """The n-th stretch of each Kafka partition is read together, in their order."""
     parts: list[dict[KafkaPartition, tuple[int, int]]] = []
     for partition, rows in ledger.items():
         spans = list(rows)

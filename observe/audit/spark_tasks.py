@@ -3,14 +3,16 @@
 It runs in Spark's Python workers, and without Spark. What comes back is one small row a task.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
 
-from observe.audit.arrow_ids import root_of_lines
-from observe.audit.evidence import Evidence
+from observe.audit.evidence import Evidence, unite
+from observe.audit.ids.arrow_ids import root_of_lines
+from observe.audit.ids.log_ids import LogIds, RowIds
 from shared.event.derived import VIA
 from shared.event.envelope import open_stream_record
 from shared.event.record import KafkaPartition
@@ -22,6 +24,8 @@ from shared.runtime.spark.arrow_rows import headers_of, records_of
 # Kinds of records besides those of `observe.audit.minutes`.
 LEDGER, RECEIPT = "ledger", "receipt"
 _COORDINATES = ("topic", "partition", "offset", "value")
+# The ids that the log has at some offsets.
+ReadIds: TypeAlias = Callable[[Mapping[KafkaPartition, Offsets]], LogIds]
 # The one column that every task answers with.
 PART = "part binary"
 
@@ -33,6 +37,10 @@ class Named:
     roots: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
     # By topic, partition and offset: ids in the order in which they were claimed.
     ids: Mapping[tuple[str, int, int], list[str]] = field(default_factory=dict)
+    # How many of a minute's events were looked for in the log, and found there. And those in whose
+    # place the log has another: the minute that the ledger says, and the id.
+    compared: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    wrong: Mapping[tuple[str, int, int], tuple[int, str]] = field(default_factory=dict)
 
     def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "Named":
         """The same, with roots of minutes that no row of the ledger is about."""
@@ -41,7 +49,7 @@ class Named:
             for key, ids in only.items()
             if key not in self.roots
         }
-        return Named({**made, **self.roots}, self.ids)
+        return replace(self, roots={**made, **self.roots})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +95,19 @@ def name(
     wanted: frozenset[tuple[str, int]],
     spans: Mapping[KafkaPartition, list[tuple[int, int]]],
     extra: Mapping[tuple[str, int], Sequence[str]],
+    compare: Mapping[tuple[str, int], Mapping[int, list[tuple[int, int]]]],
+    read_ids: ReadIds,
 ) -> Iterator[pa.RecordBatch]:
-    """Roots over the ids of minutes, and the ids of single offsets.
+    """Roots over the ids of minutes, the ids of single offsets, and rows that the log belies.
 
-    There is one such task, which sees all rows of a minute.
+    There is one such task, which sees all rows of a minute. `compare` says at which offsets of a
+    minute the ids of the log are laid beside the ledger's.
     """
     # Ids as the ledger has them: a line each.
     minutes: dict[tuple[str, int], list[bytes]] = {}
     asked = {where: Offsets.of(offsets) for where, offsets in spans.items()}
     ids_at: dict[tuple[str, int, int], list[str]] = {}
+    beside = _Comparison(compare)
     for batch in batches:
         for value in batch.column("value").to_pylist():
             head, _, ids = (value or b"").partition(b"\n")
@@ -105,6 +117,7 @@ def name(
                 # As when it was read for its claims: nothing is known of its events.
                 continue
             _take_row(row, ids, minutes, wanted)
+            beside.take(row, ids)
             offsets = asked.get(KafkaPartition(row.topic, row.partition))
             if offsets is not None:
                 for offset, event_id in _single(row, ids, offsets):
@@ -113,7 +126,7 @@ def name(
     for minute, lines in minutes.items():
         roots[minute] = root_of_lines(lines, extra.get(minute, ()))
         lines.clear()
-    yield _part(Named(roots, ids_at))
+    yield _part(Named(roots, ids_at, *beside.laid(read_ids(beside.wanted))))
 
 
 def _take_row(
@@ -137,6 +150,66 @@ def _take_row(
                 part = b"\n".join(lines[at : at + end - first])
                 minutes.setdefault((row.topic, minute), []).append(part)
             at += end - first
+
+
+class _Comparison:
+    """The ledger's ids at those offsets that are looked at in the log."""
+
+    def __init__(
+        self, compare: Mapping[tuple[str, int], Mapping[int, list[tuple[int, int]]]]
+    ) -> None:
+        self._asked = {
+            minute: {partition: Offsets.of(spans) for partition, spans in places.items()}
+            for minute, places in compare.items()
+        }
+        self._rows: dict[tuple[str, int, int], RowIds] = {}
+
+    @property
+    def wanted(self) -> dict[KafkaPartition, Offsets]:
+        """The offsets that are looked at, of all minutes together."""
+        wanted: dict[KafkaPartition, Offsets] = {}
+        for (topic, _), places in self._asked.items():
+            unite(wanted, {KafkaPartition(topic, at): spans for at, spans in places.items()})
+        return wanted
+
+    def take(self, row: AckedRow, ids: bytes) -> None:
+        claims = list(row.claims())
+        minutes = {minute for minute, _, _ in claims}
+        parts = [
+            (self._asked.get((row.topic, minute), {}).get(row.partition), minute)
+            for minute in minutes
+        ]
+        if not ids or not any(offsets for offsets, _ in parts):
+            return
+        ((asked, minute), *more) = parts
+        spans = [(first, end) for _, first, end in claims]
+        if not more and asked is not None and Offsets.of(spans).minus(asked) == Offsets():
+            # Nearly every row: its ids are not taken apart.
+            self._of(row, minute).add(spans, ids)
+            return
+        lines, at = ids.split(b"\n"), 0
+        for minute, first, end in claims:
+            asked = self._asked.get((row.topic, minute), {}).get(row.partition, Offsets())
+            for low, high in asked.within(first, end):
+                part = b"\n".join(lines[at + low - first : at + high - first])
+                self._of(row, minute).add([(low, high)], part)
+            at += end - first
+
+    def _of(self, row: AckedRow, minute: int) -> RowIds:
+        return self._rows.setdefault((row.topic, minute, row.partition), RowIds())
+
+    def laid(
+        self, log: LogIds
+    ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int, int], tuple[int, str]]]:
+        """How many of each minute the log has, and which of them are another event there."""
+        compared: dict[tuple[str, int], int] = {}
+        wrong: dict[tuple[str, int, int], tuple[int, str]] = {}
+        for (topic, minute, partition), rows in self._rows.items():
+            count, odd = rows.beside(log, KafkaPartition(topic, partition))
+            compared[topic, minute] = compared.get((topic, minute), 0) + count
+            for offset, event_id in odd.items():
+                wrong[topic, partition, offset] = (minute, event_id)
+        return compared, wrong
 
 
 def _single(row: AckedRow, ids: bytes, asked: Offsets) -> Iterator[tuple[int, str]]:

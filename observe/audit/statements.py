@@ -1,26 +1,194 @@
 """Makes a statement about a minute when it is judged, and again when that changes.
 
 A destination of which something cannot be told is left out until it can, however late that is:
-what is signed is certain. Ids are read when the minute is over, while the ledger still has them.
+what is signed is certain. Ids are read when the minute is over, while the ledger still has them,
+and laid beside those that the log has.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import structlog
+
+from observe.audit.evidence import Claim, unite
 from observe.audit.findings import AuditFinding, World, by_minute
+from observe.audit.ids.sample import sample
 from observe.audit.memory import Memory, Stated, digest_of
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_tasks import Named
+from observe.audit.spark_job import AuditReads
+from observe.audit.spark_tasks import LoggedRun, Named
+from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import stream_and_name, stream_of
+from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, MinuteState
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 
+log = structlog.get_logger()
+
+# A minute of a stream's topic.
+Key: TypeAlias = tuple[str, int]
+# At most this many stretches of each Kafka partition are compared, over all minutes together.
+_BLOCKS = 8
+# As many ids as one line of our own log names.
+_LOGGED_MAX = 20
 # Hands out statements; returns once Kafka has them.
 Publish: TypeAlias = Callable[[Sequence[SignedStatement]], Awaitable[None]]
 
 _JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Reads the ids of minutes that are over, and finds those that the log does not have."""
+
+    _job: AuditReads
+    _memory: Memory
+    _log: Ranges
+
+    async def of_minutes(self, minutes: Collection[Key]) -> tuple[Named, list[LoggedRun]]:
+        """Roots over all their ids; and what the log has where the ledger names another event.
+
+        Those are entered: then the minutes are others, and must be asked for again.
+        """
+        books = self._memory.books
+        due = {
+            (topic, minute_ms): books.ledgers[topic].only_in_rows(
+                books.ledgers[topic].look(minute_ms)
+            )
+            for topic, minute_ms in minutes
+        }
+        chosen = {
+            key: sample(offsets, f"{key[0]} {key[1]}", blocks=max(1, _BLOCKS // len(due)))
+            for key, offsets in due.items()
+        }
+        named = await self._read(minutes, chosen)
+        odd = {(topic, minute) for (topic, _, _), (minute, _) in named.wrong.items()}
+        if doubted := {key: due[key] for key in odd if key in due and chosen[key] != due[key]}:
+            # Where one of a sample is wrong, all are looked at.
+            whole = await self._read(doubted, doubted)
+            compared, wrong = dict(named.compared), dict(named.wrong)
+            named = replace(
+                named, compared=compared | dict(whole.compared), wrong=wrong | dict(whole.wrong)
+            )
+        for topic, minute_ms in minutes:
+            count = named.compared.get((topic, minute_ms), 0)
+            books.ledgers[topic].note_compared(minute_ms, count)
+        return named, await self._enter_wrong(named)
+
+    async def of_places(self, offsets: Mapping[KafkaPartition, Offsets]) -> Named:
+        """The ids of single offsets."""
+        if not offsets:
+            return Named()
+        ledger: dict[int, Offsets] = {}
+        for topic, known in self._memory.books.ledgers.items():
+            for minute in known.minutes.values():
+                numbers = {*minute.acked, *(number for number, _, _ in minute.gone)}
+                if any((topic, number) in offsets for number in numbers):
+                    unite(ledger, minute.ledger)
+        return await asyncio.to_thread(
+            self._job.name, ledger, minutes=(), offsets=offsets, extra={}, compare={}
+        )
+
+    async def _read(
+        self, minutes: Collection[Key], compare: Mapping[Key, Mapping[int, Offsets]]
+    ) -> Named:
+        books = self._memory.books
+        extra, unread = await self._ids_in_log(minutes)
+        stated = [key for key in minutes if key not in unread]
+        ledger: dict[int, Offsets] = {}
+        named_by_rows: set[Key] = set()
+        for topic, minute_ms in stated:
+            rows = books.ledgers[topic].look(minute_ms).ledger
+            unite(ledger, rows)
+            if rows:
+                named_by_rows.add((topic, minute_ms))
+        if not stated:
+            return Named()
+        asked = {key: self._there(key[0], compare[key]) for key in named_by_rows}
+        named = await asyncio.to_thread(
+            self._job.name,
+            ledger,
+            minutes=stated,
+            offsets={},
+            extra={key: ids for key, ids in extra.items() if key in named_by_rows},
+            compare=asked,
+        )
+        return await asyncio.to_thread(named.with_roots, extra)
+
+    def _there(self, topic: str, offsets: Mapping[int, Offsets]) -> dict[int, Offsets]:
+        """Those that the log still reaches."""
+        found = {
+            number: Offsets.of(spans.within(*self._log.get(KafkaPartition(topic, number), (0, 0))))
+            for number, spans in offsets.items()
+        }
+        return {number: spans for number, spans in found.items() if spans}
+
+    async def _ids_in_log(self, stated: Collection[Key]) -> tuple[dict[Key, list[str]], set[Key]]:
+        """Ids that no row of the ledger has, by minute; and the minutes of which some are gone.
+
+        They are read again: no memory grows with what pipelines and restores write.
+        """
+        due = {key: there for key in stated if (there := self._memory.books.in_log(*key))}
+        wanted: dict[KafkaPartition, Offsets] = {}
+        for there in due.values():
+            unite(wanted, there)
+        ids: dict[Key, list[str]] = {}
+        for run in await self._look_up(wanted):
+            ids.setdefault((run.where.topic, run.minute), []).extend(run.ids)
+        gone = {
+            key
+            for key, there in due.items()
+            if len(ids.get(key, ())) < sum(map(len, there.values()))
+        }
+        return {key: ids[key] for key in due if key not in gone}, gone
+
+    async def _look_up(self, wanted: Mapping[KafkaPartition, Offsets]) -> Sequence[LoggedRun]:
+        if not wanted:
+            return ()
+        return await asyncio.to_thread(self._job.look_up, wanted, self._log)
+
+    async def _enter_wrong(self, named: Named) -> list[LoggedRun]:
+        """Enter what the log has in the place of what the gateway said yes to, which is gone."""
+        ours: dict[KafkaPartition, Offsets] = {}
+        for (topic, partition, offset), (minute, _) in named.wrong.items():
+            known = self._memory.books.ledgers[topic].look(minute)
+            if offset in known.acked.get(partition, Offsets()):
+                where = KafkaPartition(topic, partition)
+                ours.setdefault(where, Offsets()).add(offset, offset + 1)
+        found = [run for run in await self._look_up(ours) if self._is_other(run, named)]
+        for run in found:
+            told = [
+                named.wrong[run.where.topic, run.where.partition, at][1]
+                for at in range(run.first, run.end)
+            ]
+            log.error(
+                "audit.misplaced",
+                topic=run.where.topic,
+                partition=run.where.partition,
+                first=run.first,
+                acknowledged=told[:_LOGGED_MAX],
+                stored=run.ids[:_LOGGED_MAX],
+                count=len(told),
+            )
+            self._memory.books.claim(
+                Claim(
+                    *run.where, run.minute, run.first, run.end, run.accepted_at_ms, (-1, 0, 0),
+                    run.is_derived,
+                ),
+                is_from_log=True,
+            )  # fmt: skip
+        return found
+
+    @staticmethod
+    def _is_other(run: LoggedRun, named: Named) -> bool:
+        places = ((*run.where, run.first + nth) for nth in range(len(run.ids)))
+        return all(
+            named.wrong[place][1] != event_id
+            for place, event_id in zip(places, run.ids, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +199,8 @@ class Stating:
     _signer: Signer
     _rules: Rules
     _publish: Publish
+    # Minutes that were not stated in the last run, as nobody had looked at the log.
+    _doubted: frozenset[Key] = frozenset()
 
     def to_name(self, world: World) -> Iterator[tuple[str, int]]:
         """The minutes whose ids must be read, by topic: they are over, and have new events.
@@ -45,44 +215,69 @@ class Stating:
                 # Fewer than were stated: Kafka has deleted a part of what named them meanwhile.
                 if (
                     world.is_over(topic, minute_ms, minute, self._rules)
-                    and (stated is None or stated.acked < acked)
+                    and (
+                        stated is None
+                        or stated.acked < acked
+                        or minute.has_late_rows
+                        or (topic, minute_ms) in self._doubted
+                    )
                     and not self._memory.is_forgotten(topic, minute_ms)
                 ):
                     yield topic, minute_ms
 
-    async def state(self, findings: Sequence[AuditFinding], named: Named, world: World) -> None:
-        """Make a statement about every judged minute whose books are not those stated last."""
+    async def state(
+        self, findings: Sequence[AuditFinding], named: Named, world: World
+    ) -> frozenset[Key]:
+        """Make a statement about every judged minute whose books are not those stated last.
+
+        After a loss of memory books may differ as it is not known any more what the log belied:
+        these wait until that was looked at again.
+        """
         memory = self._memory
         for key, (root, id_count) in named.roots.items():
             before = memory.stated.get(key)
+            if before is not None and before.acked > memory.books.acked(*key):
+                continue
+            minute = memory.books.ledgers[key[0]].look(key[1])
+            only_in_log = sum(map(len, memory.books.in_log(*key).values()))
             memory.stated[key] = Stated(
                 0 if before is None else before.revision,
-                memory.books.acked(*key),
+                minute.count,
                 id_count,
                 root.hex(),
                 "" if before is None else before.said,
+                minute.compared + only_in_log,
             )
         made: list[SignedStatement] = []
-        for topic, minute_ms, minutes in self._judged(findings, world):
-            stated = memory.stated.get((topic, minute_ms))
-            acked = memory.books.acked(topic, minute_ms)
-            if stated is None or stated.acked != acked:
+        doubted: set[Key] = set()
+        for topic, minute_ms, judged in self._judged(findings, world):
+            ledger = memory.books.ledgers[topic]
+            minute = ledger.look(minute_ms)
+            acked, stated = minute.count, memory.stated.get((topic, minute_ms))
+            if stated is None or stated.acked < acked:
                 # Nothing that is left names its events.
                 continue
+            # Destinations that began later have no line.
             counts = {
-                stream_and_name(minute.destination_id)[1]: _counts(minute) for minute in minutes
+                stream_and_name(books.destination_id)[1]: _counts(books)
+                for books in judged
+                if books.acked
             }
-            said = digest_of(acked, stated.root, counts)
+            said = digest_of(acked, stated.compared, stated.root, counts)
             if stated.said == said:
                 continue
+            if ledger.only_in_rows(minute):
+                doubted.add((topic, minute_ms))
+            if stated.acked > acked or (topic, minute_ms) in doubted:
+                continue
             stated.revision, stated.said = stated.revision + 1, said
-            derived = memory.books.derived(topic, minute_ms)
             statement = Statement(
                 stream=stream_of(topic),
                 minute_ms=minute_ms,
                 revision=stated.revision,
-                acked=acked - derived,
-                derived=derived,
+                acked=acked - minute.derived,
+                derived=minute.derived,
+                compared=stated.compared,
                 id_count=stated.id_count,
                 root=stated.root,
                 destinations=counts,
@@ -93,6 +288,7 @@ class Stating:
             memory.chain[topic] = statement.digest
             memory.note_stated(topic, minute_ms)
         await self._publish(made)
+        return frozenset(doubted)
 
     def _judged(
         self, findings: Sequence[AuditFinding], world: World
@@ -103,20 +299,20 @@ class Stating:
         """
         known = self._memory.books
         judged_of = by_minute(finding.books for finding in findings)
-        unwanted = [
-            (topic, minute_ms)
-            for topic, ledger in known.ledgers.items()
-            if not world.destinations.get(topic)
-            for minute_ms in ledger.times_ms()
-        ]
-        for topic, minute_ms in sorted([*judged_of, *unwanted]):
+        for topic, minute_ms in sorted({*judged_of, *known.all_settled(world)}):
             judged = judged_of.get((topic, minute_ms), [])
             wanted = world.destinations.get(topic, ())
             certain = [books for books in judged if books.state in _JUDGED]
-            minutes = known.of_minute(topic, minute_ms, certain, wanted)
+            minutes = [
+                books
+                for books in known.of_minute(topic, minute_ms, certain, wanted)
+                if books.delivered + books.waiting + books.dead + books.lost_count
+                == books.acked
+                == known.owed(topic, minute_ms, books.destination_id, world)
+            ]
             minute = known.ledgers[topic].look(minute_ms)
             if (
-                bool(minutes) == bool(wanted)
+                (minutes or not wanted)
                 and not any(books.state is MinuteState.OPEN for books in judged)
                 and world.is_over(topic, minute_ms, minute, self._rules)
             ):
@@ -130,4 +326,5 @@ def _counts(books: MinuteBooks) -> Counts:
         dead=books.dead,
         lost={node.value: count for node, count in books.lost.items()},
         not_passed=books.not_passed,
+        due=books.acked,
     )

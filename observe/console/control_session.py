@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from observe.console.page_threads import InThread
 from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
 
@@ -87,8 +88,9 @@ class TableRows(msgspec.Struct, frozen=True):
 class ControlSession:
     """What the console may do at the gateway for one person. Without a key: what anybody may."""
 
-    def __init__(self, gateway: str, credential: str) -> None:
+    def __init__(self, gateway: str, credential: str, in_thread: InThread) -> None:
         self._client = ControlClient(gateway, credential, setting=_SETTING)
+        self._in_thread = in_thread
 
     async def letters(
         self, filters: Mapping[str, str], *, streams: Collection[str], before: str = ""
@@ -107,7 +109,7 @@ class ControlSession:
     ) -> bytes:
         """The oldest of each Kafka partition first, with what they say."""
         asked = {**filters, "stream": list(streams), "limit": str(EXPORTED_MAX)}
-        page = await asyncio.to_thread(
+        page = await self._in_thread(
             self._client.send, "GET", "dead-letters", query=asked, accept=_NDJSON
         )
         return page.content
@@ -161,7 +163,7 @@ class ControlSession:
     async def _rows(self, table: str, **asked: str) -> TableRows:
         query = {name: value for name, value in asked.items() if value}
         path = ("tables", table, "rows")
-        answer = await asyncio.to_thread(self._client.send, "GET", *path, query=query)
+        answer = await self._in_thread(self._client.send, "GET", *path, query=query)
         return msgspec.json.decode(answer.content, type=TableRows)
 
     async def resend(self, stream: str, *, place: str, destination: str) -> Mapping[str, str]:
@@ -240,7 +242,7 @@ class ControlSession:
         return await self._call("PUT", *path, body=body, query={"from": begin})
 
     async def _call(self, method: str, *path: str, **more: Any) -> dict[str, Any]:
-        return await asyncio.to_thread(self._client.call, method, *path, **more)
+        return await self._in_thread(self._client.call, method, *path, **more)
 
 
 def control_path(destination: Destination) -> tuple[str, ...]:

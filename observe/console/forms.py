@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from observe.console.page_threads import InThread
+
 # Of the forms without a document: a key has 160 characters at most.
 BYTES_MAX = 16_384
 # The gateway takes documents of 1 MiB; in a form one byte of them can be three.
@@ -41,6 +43,7 @@ class LongForms:
 
 async def form_of(
     request: Request,
+    in_thread: InThread,
     *,
     bytes_max: int = BYTES_MAX,
     on_long: Callable[[], object] = lambda: None,
@@ -64,7 +67,7 @@ async def form_of(
     except TimeoutError as error:
         raise HTTPException(408, "This form took too long to come: send it again.") from error
     # Of a long one this takes a part of a second, in which others are answered.
-    return await asyncio.to_thread(_parsed, bytes(body))
+    return await in_thread(_parsed, bytes(body))
 
 
 def _parsed(body: bytes) -> dict[str, str]:

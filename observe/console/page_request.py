@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -15,7 +15,9 @@ from observe.console.authentication import Authentication, Identity
 from observe.console.control_session import FILTERS, ControlSession, Letters
 from observe.console.forms import BYTES_MAX, LongForms, form_of
 from observe.console.page_context import PageContext
+from observe.console.page_threads import InThread, PageThreads
 from observe.console.parts.layout import Around, Page, is_shown_by_link, render
+from observe.console.search_turns import ViewersTurns
 from observe.console.viewers import Viewer
 from shared.config.access import DEFAULT_TENANT, ApiKey
 from shared.config.configuration import Stream
@@ -65,6 +67,15 @@ class PageRequest:
     sources: "Sources"
     context: PageContext
     control: ControlSession
+
+    @property
+    def in_thread(self) -> InThread:
+        """Does work beside that of others; it is the viewer's own share of threads."""
+        return self.sources.threads.of(self.viewer.tenant)
+
+    def search_turn(self) -> AbstractAsyncContextManager[None]:
+        """For as long as events are searched: others have theirs in between."""
+        return self.sources.searches.of(self.viewer.tenant)
 
     def field(self, name: str) -> str:
         return self.fields.get(name, "").strip()
@@ -208,6 +219,8 @@ class Sources:
     # Where the gateway answers.
     gateway: str
     schedule: RetrySchedule
+    threads: PageThreads
+    searches: ViewersTurns = field(default_factory=ViewersTurns)
     long_forms: LongForms = field(default_factory=LongForms)
     # Each holds a thread for as long as Spark takes, and there are few.
     trials: LongForms = field(
@@ -237,6 +250,7 @@ class Sources:
                 turn = self.long_forms.turn(identity.viewer.tenant or "")
                 fields = await form_of(
                     request,
+                    self.threads.of(identity.viewer.tenant),
                     bytes_max=form_bytes_max,
                     on_long=lambda: held.enter_context(turn),
                 )
@@ -247,7 +261,8 @@ class Sources:
             request: Request, identity: Identity, fields: Mapping[str, str]
         ) -> Response:
             viewer, around = identity.viewer, identity.around
-            control = ControlSession(self.gateway, identity.session.credential)
+            in_thread = self.threads.of(viewer.tenant)
+            control = ControlSession(self.gateway, identity.session.credential, in_thread)
             here, context = request.url.path, self.context()
             made = await answer(PageRequest(viewer, around, here, fields, self, context, control))
             if isinstance(made, Page):

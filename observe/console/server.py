@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 import structlog
 
@@ -11,6 +12,7 @@ from observe.console.live import Live
 from observe.console.oidc.sign_in import OpenIdSignIn
 from observe.console.page_context import PageContext
 from observe.console.page_request import EventFinder, Sources
+from observe.console.page_threads import PageThreads
 from observe.console.views import Views
 from observe.notify.last_message import LastMessage
 from observe.series.series import PastSource
@@ -21,12 +23,18 @@ from shared.proof.overview import Overview
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.files.service_deaths import read_deaths
-from shared.runtime.http_server import HttpServer, listening, server_config
+from shared.runtime.serving.crowd import Crowd, connections_max
+from shared.runtime.serving.deadlines import DeadlineProtocol, bounded
+from shared.runtime.serving.server import HttpServer, listening, server_config
 
 log = structlog.get_logger()
 
 # Live pages end at once when they are told; what else is under way is a page.
 _DRAIN_S = 5
+# Browsers have a few connections each; whoever has most loses idle ones when there is no room, and
+# the audit, channels and Kafka beside it keep their descriptors.
+_CONNECTIONS_MAX, _BACKLOG = 1_024, 128
+_HEAD_DEADLINE_S, _HEAD_BYTES_MAX = 10.0, 32_768
 
 
 async def serve_console(
@@ -52,18 +60,29 @@ async def serve_console(
         return PageContext(overview(), configuration(), flows(), series, ailing, told())
 
     schedule = RetrySchedule().scaled(settings.time_scale)
-    sources = Sources(authentication, context, events, settings.gateway, schedule)
+    threads = PageThreads()
+    sources = Sources(authentication, context, events, settings.gateway, schedule, threads)
     routes = Views(sources, live).routes()
     if settings.oidc_issuer:
         routes += OpenIdSignIn(authentication, settings).routes()
     app = create_app(routes, settings=settings, read_link=authentication.read_link)
-    with listening(
-        "The console",
-        host=settings.host,
-        port=settings.port,
-        setting="HIFI_OBSERVE_CONSOLE_PORT",
-    ) as bound:
-        server = HttpServer(server_config(app, drain_s=_DRAIN_S))
+    with (
+        closing(threads),
+        listening(
+            "The console",
+            host=settings.host,
+            port=settings.port,
+            setting="HIFI_OBSERVE_CONSOLE_PORT",
+        ) as bound,
+    ):
+        config = server_config(app, drain_s=_DRAIN_S, backlog=_BACKLOG)
+        config.http = bounded(
+            DeadlineProtocol,
+            head_deadline_s=_HEAD_DEADLINE_S,
+            head_bytes_max=_HEAD_BYTES_MAX,
+            crowd=Crowd(connections_max(_CONNECTIONS_MAX)),
+        )
+        server = HttpServer(config)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[bound]))
             await server.listens.wait()

@@ -69,6 +69,7 @@ from observe.console.parts.search_list import ASKED
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.proof.overview import Overview
+from shared.runtime.serving.deadlines import WATCHES
 
 _CHANGES = {
     **DESTINATION_CHANGES,
@@ -90,6 +91,8 @@ class Views:
     def __init__(self, sources: Sources, live: Live) -> None:
         self._sources = sources
         self._authentication = sources.authentication
+        # Shared by all who have not signed in.
+        self._in_thread = sources.threads.of(None)
         self._live = live
         self._provider = sources.authentication.provider_name
         self._made: dict[_Seen, _Made] = {}
@@ -178,6 +181,8 @@ class Views:
                 return None
             return self._page_at(path, fields, viewer)
 
+        # Its answer has no end: whoever says no more has left.
+        request.scope["state"][WATCHES] = True
         return StreamingResponse(
             self._live.follow(make, tenant=tenant), media_type="text/event-stream"
         )
@@ -198,7 +203,7 @@ class Views:
         return response
 
     async def sign_in(self, request: Request) -> Response:
-        fields = await form_of(request)
+        fields = await form_of(request, self._in_thread)
         session, _ = self._authentication.stranger(request)
         next_path = local_path(fields.get("next", "/"))
         self._authentication.check_post(request, session, fields)

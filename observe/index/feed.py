@@ -91,9 +91,14 @@ class IndexFeed:
                     await _follow(reader, index)
             except (KafkaUnavailableError, OSError) as error:
                 log.warning("index.failed", error=repr(error))
-                index.is_behind = True
-                index.forget_open()
-                await asyncio.sleep(_PAUSE_S)
+            except Exception:
+                # A fault of ours; a search that finds less must not end the audit beside it.
+                log.exception("index.failed")
+            else:
+                continue
+            index.is_behind = True
+            index.forget_open()
+            await asyncio.sleep(_PAUSE_S)
 
     def _places(self, topic: str, mark: bytes) -> Places:
         if self._index is None:

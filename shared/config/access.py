@@ -76,6 +76,11 @@ class Secret:
         return self.hash[:16]
 
 
+def is_within(streams: frozenset[str], granted: frozenset[str]) -> bool:
+    """Whether these are no more than the granted ones; no name stands for all streams."""
+    return not granted or frozenset() < streams <= granted
+
+
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class ApiKey(ConfigObject):
     """Who may do what. Up to two texts are good at a time, so that one can replace the other."""
@@ -145,7 +150,7 @@ class ViewLink:
         if "admin" not in key.scopes or key.tenant not in {self.tenant, DEFAULT_TENANT}:
             return False
         is_whole = not key.streams
-        return is_whole or (key.tenant == self.tenant and set() < self.streams <= key.streams)
+        return is_whole or (key.tenant == self.tenant and is_within(self.streams, key.streams))
 
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)

@@ -38,6 +38,7 @@ LAST_ATTEMPT_AT = "last-attempt-at-ms"
 REDRIVE_ID = "redrive-id"
 REPLAY_ID = "replay-id"
 RESTORE_ID = "restore-id"
+REFUSED_GROUP = "refused-group"
 REDRIVES = "redrives"
 
 VALUE_BYTES = "value-bytes"
@@ -87,9 +88,10 @@ class History:
     # How often somebody has sent it again out of dead letters, and which such order was the last.
     redrive_count: int = 0
     redrive_id: str = ""
-    # Which replay sends it, and which restore has put it back into its stream; mostly none.
+    # Mostly none: its replay, the restore that put it back, the refused batch that it is a part of.
     replay_id: str = ""
     restore_id: str = ""
+    refused_group: str = ""
 
     @classmethod
     def fresh(cls, *, now_ms: int, deadline_s: float) -> "History":
@@ -153,9 +155,7 @@ def event_headers(
         (EVENT_TIME, b"%d" % event_time_ms),
         (ACCEPTED_AT, b"%d" % accepted_at_ms),
     )
-    if traceparent is None:
-        return headers
-    return (*headers, (TRACEPARENT, traceparent.encode()))
+    return headers if traceparent is None else (*headers, (TRACEPARENT, traceparent.encode()))
 
 
 def open_stream_record(record: RecordIn) -> Envelope:
@@ -269,8 +269,7 @@ def dead_value(value: bytes) -> bytes:
 
 def malformed_key(malformed: Malformed) -> bytes | None:
     """The same of its key."""
-    key = malformed.record.key
-    return None if key is None else key[:_TEXT_BYTES_MAX]
+    return malformed.record.key and malformed.record.key[:_TEXT_BYTES_MAX]
 
 
 def open_retry_record(record: RecordIn) -> Envelope | Malformed:
@@ -318,6 +317,7 @@ def _open_history(headers: Mapping[str, bytes], *, stored_at_ms: int) -> History
         redrive_id=_text(headers.get(REDRIVE_ID)),
         replay_id=_text(headers.get(REPLAY_ID)),
         restore_id=_text(headers.get(RESTORE_ID)),
+        refused_group=_text(headers.get(REFUSED_GROUP))[:_TEXT_BYTES_MAX],
     )
 
 
@@ -335,12 +335,12 @@ def _kept(headers: Headers) -> Headers:
 def _rare_headers(history: History) -> Headers:
     """What most waiting events have nothing to say of."""
     last_ms, redrives = history.last_attempt_at_ms, history.redrive_count
+    texts = {REDRIVE_ID: history.redrive_id, REPLAY_ID: history.replay_id}
+    texts |= {RESTORE_ID: history.restore_id, REFUSED_GROUP: history.refused_group}
     return (
         *(() if last_ms is None else ((LAST_ATTEMPT_AT, b"%d" % last_ms),)),
         *(() if not redrives else ((REDRIVES, b"%d" % redrives),)),
-        *(() if not redrives else ((REDRIVE_ID, history.redrive_id.encode()),)),
-        *(() if not history.replay_id else ((REPLAY_ID, history.replay_id.encode()),)),
-        *(() if not history.restore_id else ((RESTORE_ID, history.restore_id.encode()),)),
+        *((name, text.encode()) for name, text in texts.items() if text),
     )
 
 

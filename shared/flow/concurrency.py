@@ -134,8 +134,15 @@ def noted_full(state: Concurrency) -> Concurrency:
 
 
 def recovered(state: Concurrency) -> Concurrency:
-    """What a destination starts from that comes back after an outage: one request, then two."""
-    return Concurrency(limit=1.0, doubling_max=max(1.0, state.limit // 2))
+    """What a destination starts from that comes back after an outage: one request, then two.
+
+    Of one that has never answered, nothing is known of how many were too much.
+    """
+    if state.limit == 1 and not state.hold_ms and not state.mean_ms:
+        # It has since its first probe.
+        return state
+    doubling_max = max(1.0, state.limit // 2) if state.mean_ms else None
+    return Concurrency(limit=1.0, doubling_max=doubling_max)
 
 
 def sampled(state: Concurrency, sample: Sample, *, limit_max: int, now_ms: int) -> Concurrency:

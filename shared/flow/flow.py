@@ -15,7 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shared.config.destination import Destination
-from shared.flow import rate_gate, rejects, sharing
+from shared.flow import batch_size, rate_gate, rejects, sharing
+from shared.flow.batch_size import BatchSize
 from shared.flow.breaker import (
     Breaker,
     BreakerState,
@@ -54,7 +55,7 @@ LEASE_MARGIN_MS = 5_000
 TAKING_MS = 2_000
 # A destination that lets a request wait for so long is slow, until it has answered so many requests
 # sooner: one late answer among many must not take it from lane to lane (ADR 0051).
-SLOW_MS = 1_000
+SLOW_MS, QUICK_MS = 1_000, 750
 QUICK_ANSWERS = 10
 
 
@@ -139,6 +140,8 @@ class Flow(Struct, frozen=True):
     neighbours: Neighbours = field(default_factory=Neighbours)
     changes: ChangeCounts = field(default_factory=ChangeCounts)
     blocking: Blocking = NOTHING
+    # How many events go together; each machine finds it out for itself.
+    batch_size: BatchSize = field(default_factory=BatchSize)
 
     @property
     def is_blocked(self) -> bool:
@@ -168,8 +171,10 @@ class Ended:
     # For so long of that, whoever sent it had nothing else to do.
     waited_ms: float
     is_probe: bool
-    # An event that stands alone because its batch was refused.
+    # A part of a batch that was refused.
     is_half: bool = False
+    # The last of it, all others of which were taken.
+    is_last_suspect: bool = False
 
 
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:
@@ -201,7 +206,7 @@ def after_attempt(
     flow = replace(
         flow,
         attempts=_added(flow.attempts, outcome.value, 1),
-        slow_left=QUICK_ANSWERS if _was_slow(ended) else max(0, flow.slow_left - 1),
+        slow_left=QUICK_ANSWERS if _was_slow(flow, ended) else max(0, flow.slow_left - 1),
     )
     if outcome is Outcome.PARK:
         # Not the destination's doing: nothing is learned, and a probe is still to be made.
@@ -227,6 +232,7 @@ def after_attempt(
     flow = replace(flow, breaker=breaker)
     asked_s = rate_gate.asked_s(ended.attempt, ended.verdict, now_ms=now_ms)
     flow = _gated(flow, ended, asked_s, is_at_limit=is_at_limit, now_ms=now_ms, roll=roll)
+    flow = _sized(flow, limits, ended)
     flow = _judged(flow, limits, ended, now_ms=now_ms, roll=roll)
     if was_shut and ended.is_probe and is_ok:
         return replace(flow, held_at_ms=0, concurrency=recovered(flow.concurrency))
@@ -278,10 +284,13 @@ def _is_at_limit(flow: Flow, ended: Ended, *, now_ms: int) -> bool:
     return is_refusal and not verdict.is_config_fault and now_ms - since_ms <= span_ms
 
 
-def _was_slow(ended: Ended) -> bool:
-    """What was late because we were busy was not; who was given up would be given up again."""
+def _was_slow(flow: Flow, ended: Ended) -> bool:
+    """What was late because we were busy was not; who was given up would be given up again.
+
+    Who was slow has to be well below it, or a busy moment would have him given up again.
+    """
     is_given_up = isinstance(ended.attempt, Failed) and ended.attempt.failure is Failure.SLOW_ANSWER
-    return is_given_up or ended.waited_ms >= SLOW_MS
+    return is_given_up or ended.waited_ms >= (QUICK_MS if flow.is_slow else SLOW_MS)
 
 
 def _gated(
@@ -297,6 +306,24 @@ def _gated(
     if asked_s is None and _status(ended.attempt) != TOO_MANY_REQUESTS:
         return flow
     return replace(flow, gate=throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll))
+
+
+def _sized(flow: Flow, limits: SendLimits, ended: Ended) -> Flow:
+    """How many events go together after a request."""
+    count, count_max = ended.event_count, limits.to.request_count_max
+    size = flow.batch_size
+    if ended.verdict.outcome is Outcome.OK:
+        is_last = ended.is_last_suspect
+        size = batch_size.taken(size, count, count_max=count_max, is_last_suspect=is_last)
+    elif ended.verdict.is_splittable:
+        size = batch_size.refused(
+            size,
+            count,
+            count_max=count_max,
+            is_too_large=ended.verdict.is_too_large,
+            is_half=ended.is_half,
+        )
+    return flow if size is flow.batch_size else replace(flow, batch_size=size)
 
 
 def _refusal(ended: Ended, *, now_ms: int) -> LastAnswer:
@@ -315,6 +342,8 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         isinstance(ended.attempt, Responded) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
+    # That the last suspect is refused, once the others were taken, was to be expected.
+    is_alone = ended.is_half and ended.event_count == 1 and not ended.is_last_suspect
     minutes = rejects.counted(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)
     if ended.verdict.outcome is Outcome.OK:
         return replace(
@@ -334,7 +363,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         failures_in_row=flow.failures_in_row + 1,
         last_refusal=_refusal(ended, now_ms=now_ms),
         rejects_in_row=flow.rejects_in_row + 1 if status in rejects.REJECTED else 0,
-        halves_refused=flow.halves_refused + (ended.is_half and is_rejected),
+        halves_refused=flow.halves_refused + (is_alone and is_rejected),
         minutes=minutes,
     )
     is_long = now_ms - flow.failing_since_ms >= 1000 * limits.to.disable_after_s

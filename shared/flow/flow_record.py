@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
+from shared.flow.batch_size import BatchSize
 from shared.flow.breaker import BreakerState
 from shared.flow.flow import Blocking, ChangeCounts, Flow, FlowState, SendLimits, state_of
 from shared.flow.learning import counted, learned, shifted
@@ -33,7 +34,7 @@ _BETWEEN_MS = 2_000
 _AT_ONCE_MS = 250
 _CLOCKS_DIFFER_MS = 2_000
 # What older versions do not write.
-_ADDED = (Neighbours, ChangeCounts, Blocking)
+_ADDED = (Neighbours, ChangeCounts, Blocking, BatchSize)
 
 
 def store_name(token: str, *, now_ms: int) -> str:

@@ -12,8 +12,8 @@ REJECTED_FRACTION = 0.95
 REJECTED_REQUESTS_MIN = 20
 MINUTES = 5
 # Or so many events of halved batches, each refused by itself, and nothing taken in between: it will
-# refuse the others as well, and finding that out for each costs two requests an event.
-HALVES_IN_ROW = 10
+# refuse the others as well. Of one that refuses half, twenty in a row are one chance in a million.
+HALVES_IN_ROW = 20
 
 
 class MinuteOfRequests(Struct, frozen=True):

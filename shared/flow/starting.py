@@ -110,11 +110,13 @@ def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
     """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
     if limits.to.is_paused or limits.to.is_disabled or flow.neighbours.active:
         return False
+    # What it gets of a batch is for the flow to say.
+    is_cut = flow.batch_size.events > 0
     is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
     is_short = len(flow.tasks) > permits_of(flow, limits)
     is_doubtful = is_short or flow.gate.refusals_in_row > 0
     is_well = state_of(flow, now_ms=now_ms) is FlowState.CLOSED
-    return is_well and not is_metered and not is_doubtful
+    return is_well and not is_metered and not is_doubtful and not is_cut
 
 
 def left(flow: Flow, task: str) -> Flow:

@@ -15,7 +15,10 @@ NO_PREVIOUS = "0" * 64
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of the minute's events at one destination, or in one pipeline."""
+    """What became of the minute's events at one destination, or in one pipeline.
+
+    `delivered + waiting + dead + lost = due`.
+    """
 
     delivered: int
     waiting: int
@@ -24,6 +27,9 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: Mapping[str, int]
     # Of what a pipeline has delivered: what it did not pass on, by outcome (filtered, and so on).
     not_passed: Mapping[str, int] = {}
+    # How many of the minute's events it has to have: all but those of before it began. Statements
+    # of old do not say.
+    due: int | None = None
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +52,13 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     previous: str
     # Events beside those acknowledged: pipelines wrote them to the stream.
     derived: int = 0
+    # How many of its events were looked up in the log by their offsets, where their ids must be:
+    # all, or a sample. Statements of old do not say.
+    compared: int | None = None
+
+    @property
+    def event_count(self) -> int:
+        return self.acked + self.derived
 
     def to_bytes(self) -> bytes:
         """What is signed: JSON with sorted names and no spaces."""

@@ -101,6 +101,8 @@ class Verdict:
     is_config_fault: bool = False
     # One bad event may condemn the whole batch: send the halves before giving up on all.
     is_splittable: bool = False
+    # Not for an event in it: all of it together is too much.
+    is_too_large: bool = False
 
 
 # Statuses that a single event of a batch can cause (RFC 9110: content, size, type, semantics).
@@ -109,7 +111,7 @@ SPLITTABLE = frozenset({400, 413, 415, 422})
 CONFIG_FAULTS = frozenset({401, 403, 404, 405, 407, 410})
 # Answers of a proxy that had handed the request on: the destination behind it may have taken it.
 AMBIGUOUS = frozenset({502, 504})
-TOO_MANY_REQUESTS = 429
+TOO_LARGE, TOO_MANY_REQUESTS = 413, 429
 
 
 def directive_of(header: str) -> WebhookDirective | None:
@@ -147,6 +149,7 @@ def _classify_status(status: int, retry_on: AbstractSet[int]) -> Verdict:
             reason,
             is_config_fault=status in CONFIG_FAULTS,
             is_splittable=status in SPLITTABLE,
+            is_too_large=status == TOO_LARGE,
         )
     # 1xx as a final answer, 3xx (never followed), 5xx, and numbers that no RFC knows.
     return Verdict(

@@ -11,7 +11,7 @@ from typing import TypeAlias, assert_never
 from shared.event.envelope import Envelope, History
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
 from shared.retry.retry_after import Wait, parse_retry_after
-from shared.retry.schedule import RetrySchedule, Tier
+from shared.retry.schedule import SLOW, RetrySchedule, Tier
 
 RETRIES_EXHAUSTED = "retries_exhausted"
 DEADLINE_PASSED = "deadline_passed"
@@ -155,8 +155,12 @@ def refuse(
     until_ms: int,
     now_ms: int,
     is_in_line: bool = False,
+    is_next: bool = False,
 ) -> Park | Hold | DeadLetter:
-    """Say what happens to an event that is not tried now; `until_ms` is when it may be again."""
+    """Say what happens to an event that is not tried now; `until_ms` is when it may be again.
+
+    `is_next` of what due events were sent at, which had no time for it: it waits for no tier.
+    """
     verdict = classify(Failed(failure))
     seen = replace(history, cause=verdict.reason)
     if verdict.outcome is Outcome.NON_RECOVERABLE:
@@ -165,6 +169,8 @@ def refuse(
         until_ms = min(until_ms, now_ms + round(1000 * schedule.tiers[:2][-1].delay_s))
     if is_in_line:
         return _hold(seen, (until_ms - now_ms) / 1000, now_ms=now_ms)
+    if is_next and now_ms < history.deadline_at_ms:
+        return Park(SLOW, replace(seen, park_count=seen.park_count + 1, not_before_ms=now_ms))
     # Only what the destination asked for is a promise; else it is tried when its tier is over.
     not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
     return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)

@@ -6,9 +6,13 @@ has started, has what it needs, and is not on its way out.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
+
+import structlog
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -19,6 +23,20 @@ Reason: TypeAlias = Callable[[], str | None]
 _START_WITHIN_S = 300.0
 # The longest that one piece of work holds an event loop is about a second.
 _LOOP_WITHIN_S, _LOOP_BEAT_S = 15.0, 1.0
+# Side work that failed once often fails again at once; nobody reads its log line again and again.
+SIDE_WORK_AGAIN_S = 5.0
+
+
+async def kept_up(work: Callable[[], Awaitable[object]], *, name: str) -> None:
+    """Do side work until it ends by itself or is cancelled; after an error begin it again."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("side_work.failed", work=name, again_in_s=SIDE_WORK_AGAIN_S)
+        else:
+            return
+        await asyncio.sleep(SIDE_WORK_AGAIN_S)
 
 
 class Pulse:

@@ -5,9 +5,11 @@ The port also answers what else a machine asks of a process: its probes.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
+from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import (
     CollectorRegistry,
@@ -32,6 +34,19 @@ _NO_QUERIES: Queries = {}
 _NO_PROBES: Probes = {}
 
 M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class _Handler(WSGIRequestHandler):
+    """Logs nothing, and waits no longer for what a client says: each holds a thread."""
+
+    timeout = 10.0
+
+    def handle(self) -> None:
+        with suppress(TimeoutError):
+            super().handle()
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
 
 
 class Metrics:
@@ -83,6 +98,7 @@ class Metrics:
                 f"Metrics and probes cannot be shown on {host}:{port} ({error.strerror}):"
                 f" stop what uses that port, or set {setting}."
             ) from error
+        server.RequestHandlerClass = _Handler
         metrics_page = make_wsgi_app(self.registry)
 
         def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

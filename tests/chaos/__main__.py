@@ -6,6 +6,8 @@ import logging
 import shutil
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos.actions import KINDS
@@ -18,7 +20,7 @@ _LOGS = Path("build/chaos")
 
 
 def main() -> int:
-    asked = _arguments()
+    asked = arguments()
     plan = chaos_plan(asked.seed, minutes=asked.minutes, brokers=asked.brokers)
     if asked.plan:
         sys.stdout.write(f"{plan}\n")
@@ -28,6 +30,7 @@ def main() -> int:
     log = RunLog(_LOGS / f"seed-{asked.seed}.log")
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{asked.seed}-"))
     campaign = run_campaign(plan, folder=folder, log=log, fault=asked.put_in)
+    log.say(how_often(campaign))
     log.say(json.dumps(summary(campaign)))
     if campaign.found:
         log.say(f"the logs of the processes are in {folder / 'logs'}")
@@ -42,6 +45,13 @@ def is_as_wanted(campaign: Campaign, fault: PutIn | None) -> bool:
     if fault is None:
         return not found
     return FOUND_AS[fault][0] in found and found <= set(FOUND_AS[fault])
+
+
+def how_often(campaign: Campaign) -> str:
+    """How often each action has happened, of as many as were planned."""
+    planned = Counter(action.kind for action in campaign.plan.actions)
+    lines = [f"{campaign.done.get(kind, 0):4} of {planned[kind]:3}  {kind}" for kind in KINDS]
+    return "\n".join(["what has happened, of what was planned", *lines])
 
 
 def summary(campaign: Campaign) -> dict[str, object]:
@@ -60,7 +70,7 @@ def summary(campaign: Campaign) -> dict[str, object]:
         "owed": campaign.owed,
         "arrivals": len(campaign.destinations.arrivals),
         "answers": {str(status): statuses[status] for status in sorted(statuses)},
-        "done": {kind: campaign.done[kind] for kind in KINDS if kind in campaign.done},
+        "done": {kind: campaign.done.get(kind, 0) for kind in KINDS},
         "moods_met": dict(campaign.destinations.served),
         "peaks_mb": campaign.world.peaks_mb,
         "deaths": [death._asdict() for death in campaign.world.all_deaths()],
@@ -69,7 +79,8 @@ def summary(campaign: Campaign) -> dict[str, object]:
     }
 
 
-def _arguments() -> argparse.Namespace:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """What is asked for, by this process' own words if no others are given."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="what the whole plan comes from")
     parser.add_argument("--minutes", type=float, default=2.0, help="of trouble, in rounds of 40 s")
@@ -80,7 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--put-in", choices=tuple(FOUND_AS), help="one fault by hand, which must be found"
     )
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

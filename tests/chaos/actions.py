@@ -22,6 +22,7 @@ MOODS = (
     "garbage",
     "limit",
     "refuse_some",
+    "refuse_slowly",
 )
 FAULTS = (
     "kill gateway",
@@ -40,6 +41,11 @@ FAULTS = (
     "fill scratch",
     "step clock",
 )
+# Where there are three brokers; in each another one is paused meanwhile, or cut off.
+FAULTS_OF_THREE = ("move leaders", "roll brokers", "cut broker")
+# What an operator does once a broker is back, as its leaders are elsewhere by then.
+AFTERMATH = "elect leaders"
+LASTING = frozenset({*FAULTS, *FAULTS_OF_THREE, AFTERMATH})
 CHANGES = (
     "make tenant",
     "change tenant",
@@ -49,8 +55,11 @@ CHANGES = (
     "change stream",
     "remove stream",
     "remake stream",
+    "renew stream",
     "take freed stream",
     "make destination",
+    "make late destination",
+    "make picky destination",
     "change destination",
     "pause destination",
     "resume destination",
@@ -58,7 +67,13 @@ CHANGES = (
     "remake destination",
     "redrive",
 )
-KINDS = (*(f"mood {mood}" for mood in MOODS), *FAULTS, *CHANGES)
+KINDS = (
+    *(f"mood {mood}" for mood in MOODS),
+    *FAULTS,
+    *FAULTS_OF_THREE,
+    AFTERMATH,
+    *CHANGES,
+)
 
 Brokers: TypeAlias = Literal[1, 3]
 

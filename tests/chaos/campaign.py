@@ -2,20 +2,20 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.local.process_faults import NotHereError
 from shared.runtime.control_client import RefusedError
-from tests.chaos.actions import FAULTS, ROUND_S, Action, ChaosPlan
+from tests.chaos.actions import LASTING, ROUND_S, Action, ChaosPlan
 from tests.chaos.customers import Customers, GivenUpError
 from tests.chaos.destinations import Destinations, open_destinations
 from tests.chaos.evidence import read_evidence, unsettled, wrong_books, wrong_statements
 from tests.chaos.faults import Faults
 from tests.chaos.put_in import PutIn, put_in
-from tests.chaos.recount import EventId, Finding, Recorded, findings
+from tests.chaos.recount import EventId, Finding, Owed, Recorded, findings
 from tests.chaos.run_log import RunLog
 from tests.chaos.world import BOUNDS_MB, World, open_world
 
@@ -23,6 +23,8 @@ from tests.chaos.world import BOUNDS_MB, World, open_world
 _REST_S = 20.0
 # At the end all must come to rest: a breaker that is open by then parks for half a minute, twice.
 _LAST_REST_S = 240.0
+# Half of what 20,000 events in eight minutes are, of which six in a hundred are refused after 1 s.
+_PICKY_PER_S_MIN = 21.0
 _LOOK_S = 1.0
 # A minute is judged 2 s after it is over, by an audit that runs every 10 s; of a gateway whose
 # clock was set ahead by 90 s the last one has only begun by then.
@@ -59,14 +61,14 @@ class Campaign:
                 self.log.say(put_in(fault, self.world, self.customers, self.destinations))
             self._round(actions)
             self._heal()
-            self._rest(_LAST_REST_S if is_last else _REST_S)
+            self._rest(_LAST_REST_S + self._picky_s() if is_last else _REST_S)
             self._recount(is_last=is_last)
 
     def _round(self, actions: Iterable[Action]) -> None:
         """Everything at its time; what lasts is ended at its own."""
         begun_s = time.monotonic()
         due = [(action.at_s, True, action) for action in actions]
-        due += [(at_s + each.for_s, False, each) for at_s, _, each in due if each.kind in FAULTS]
+        due += [(at_s + each.for_s, False, each) for at_s, _, each in due if each.kind in LASTING]
         changes: list[Future[None]] = []
         with ThreadPoolExecutor(_CHANGES_AT_ONCE) as pool:
             # In the order of the plan, as one change may need another: each after the one before
@@ -74,7 +76,7 @@ class Campaign:
             last: dict[str, Future[None]] = {}
             for at_s, begins, action in sorted(due, key=lambda one: one[0]):
                 time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
-                if action.kind in FAULTS:
+                if action.kind in LASTING:
                     self._fault(action, begins=begins)
                 elif action.kind.startswith("mood "):
                     self._mood(action)
@@ -88,7 +90,7 @@ class Campaign:
                     changes.append(last[action.tenant])
             time.sleep(max(0.0, begun_s + ROUND_S - time.monotonic()))
             # A change may wait for what a fault holds.
-            self.faults.end_all()
+            self._end_faults()
             for change in changes:
                 change.result(_CHANGE_S)
 
@@ -97,14 +99,19 @@ class Campaign:
         self.destinations.put_in_mood(path, action.kind.removeprefix("mood "), for_s=action.for_s)
         self._note(action, "from now on")
 
-    def _fault(self, action: Action, *, begins: bool) -> None:
-        if not begins:
-            self.faults.end(action)
-            return
+    def _fault(self, action: Action, *, begins: bool, waits: bool = False) -> None:
+        """Each proves that it happened when it has: one that goes on, at its end."""
         try:
-            self._note(action, self.faults.begin(action))
+            proof = self.faults.begin(action) if begins else self.faults.end(action, waits=waits)
         except NotHereError as error:
             self.log.say(f"could not: {action}: {error}")
+            return
+        if proof:
+            self._note(action, proof)
+
+    def _end_faults(self) -> None:
+        for action in self.faults.under_way:
+            self._fault(action, begins=False, waits=True)
 
     def _change_after(self, before: Iterable[Future[None]], action: Action) -> None:
         for change in before:
@@ -114,6 +121,8 @@ class Campaign:
     def _change(self, action: Action) -> None:
         try:
             self._note(action, self.customers.do(action))
+        except NotHereError as error:
+            self.log.say(f"could not: {action}: {error}")
         except (RefusedError, GivenUpError) as error:
             # The plan is possible: whoever keeps to it is served.
             self.log.say(f"FOUND {action}: {error}")
@@ -124,11 +133,20 @@ class Campaign:
         self.log.say(f"{action}: {proof}")
 
     def _heal(self) -> None:
-        self.faults.end_all()
         self.destinations.calm()
         self.world.wait_until_well()
         self.customers.pause()
         self.customers.resume_all()
+
+    def _picky_s(self) -> float:
+        """How long whoever refuses some events slowly may take for what it has not got yet."""
+        left = 0
+        for owed in self.customers.owed():
+            if f"/{owed.tenant}/{owed.stream}/{owed.name}" in self.destinations.picky:
+                arrivals = self.destinations.arrivals
+                got = {one.event_id for one in arrivals if one.destination_id == owed.id}
+                left += len(self.customers.senders[owed.tenant, owed.stream].acked - got)
+        return left / _PICKY_PER_S_MIN
 
     def _rest(self, patience_s: float) -> None:
         until_s = time.monotonic() + patience_s
@@ -171,7 +189,7 @@ class Campaign:
             least: Counter[str] = Counter()
             for (_, stream), sender in senders.items():
                 least[stream] += len(sender.acked)
-            statements = self._statements(sent, least)
+            statements = self._statements(sent, least, owed)
         return Recorded(
             acked={place: set(sender.acked) for place, sender in senders.items()},
             sent=sent,
@@ -183,6 +201,12 @@ class Campaign:
             dead=evidence.dead,
             pending=evidence.pending,
             claims=evidence.claims,
+            maybe_stored={
+                one: count
+                for sender in senders.values()
+                for one, count in sender.maybe_stored.items()
+            },
+            maybe_spooled={one for sender in senders.values() for one in sender.maybe_spooled},
             deaths=self.world.all_deaths(),
             peaks_mb=dict(self.world.peaks_mb),
             bounds_mb=BOUNDS_MB,
@@ -190,14 +214,16 @@ class Campaign:
             books=books,
         )
 
-    def _statements(self, sent: Iterable[str], least: Mapping[str, int]) -> list[str]:
+    def _statements(
+        self, sent: Iterable[str], least: Mapping[str, int], owed: Sequence[Owed]
+    ) -> list[str]:
         by_stream: dict[str, set[str]] = {}
         for one in sent:
             by_stream.setdefault(EventId.read(one).stream, set()).add(one)
         until_s = time.monotonic() + _STATED_S
         while True:
             wrong = wrong_statements(
-                self.world.kafka, self.world.folder, sent=by_stream, least=least
+                self.world.kafka, self.world.folder, sent=by_stream, least=least, owed=owed
             )
             # A minute that has just changed is stated anew by the next audit.
             if not wrong or time.monotonic() > until_s:

@@ -6,10 +6,12 @@ A change that gets no answer is asked for again, as everything that is asked for
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from deploy.local.process_faults import NotHereError
+from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import UsageError
 from tests.chaos.actions import Action
@@ -48,6 +50,8 @@ class Customers:
     # How fast each stream is sent to, and what filter a destination has ever had.
     _paces: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _wants: dict[str, str] = field(default_factory=dict)
+    # Since when there is a destination, of those that there are.
+    _made_ms: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def do(self, action: Action) -> str:
@@ -79,15 +83,16 @@ class Customers:
                     "destinations"
                 ]:
                     place = f"{stream}/{one['name']}"
-                    owed = Owed(tenant, stream, one["name"], self._wants.get(place, ""))
-                    found.append(owed)
+                    known = self._wants.get(place, ""), self._made_ms.get(place, 0)
+                    found.append(Owed(tenant, stream, one["name"], *known))
         return found
 
-    def resume_all(self) -> None:
-        """Nobody pauses, holds or is disabled any more."""
+    def resume_all(self, stream: str = "") -> None:
+        """Nobody pauses, holds or is disabled any more; of one stream, or of all."""
         for owed in self.owed():
-            path = "streams", owed.stream, "destinations", owed.name
-            self._call(owed.tenant, "POST", *path, "resume")
+            if stream in {"", owed.stream}:
+                path = "streams", owed.stream, "destinations", owed.name
+                self._call(owed.tenant, "POST", *path, "resume")
 
     def make_tenant(self, action: Action) -> None:
         tenant = action.tenant
@@ -132,6 +137,22 @@ class Customers:
     def remove_stream(self, action: Action) -> None:
         self._remove_stream(action.tenant, action.stream)
 
+    def renew_stream(self, action: Action) -> str:
+        """While its sender goes on; what was acknowledged before is its own still."""
+        path = action.tenant, "GET", "streams", action.stream
+        self._delete_stream(action.tenant, action.stream)
+        begun_s = time.monotonic()
+        try:
+            while time.monotonic() < begun_s + _PATIENCE_S:
+                # A gateway that has not heard of it yet still shows it.
+                self._call(*path)
+                time.sleep(_AGAIN_S)
+        except RefusedError as error:
+            if error.status != _GONE:
+                raise
+        self._call(action.tenant, "PUT", "streams", action.stream, body={})
+        return f"away for {time.monotonic() - begun_s:.1f} s"
+
     def take_freed_stream(self, action: Action) -> str | None:
         """Another tenant asks for the name: it may have it, but nothing that was in it."""
         try:
@@ -146,8 +167,39 @@ class Customers:
 
     def make_destination(self, action: Action) -> None:
         self._put_destination(action)
+        self._made_ms[f"{action.stream}/{action.name}"] = now_ms()
 
-    remake_destination = change_destination = make_destination
+    remake_destination = make_destination
+
+    def make_late_destination(self, action: Action) -> str:
+        """After the newest statement about its stream; then one more event of that very minute."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while not (minutes := self._stated_minutes(action)):
+            if time.monotonic() > until_s:
+                raise NotHereError("no minute of its stream is stated yet")
+            # None is, as long as one of its destinations stands still.
+            self.resume_all(action.stream)
+            time.sleep(_NEW_S)
+        self.make_destination(action)
+        if not self.senders[action.tenant, action.stream].had_late(max(minutes)):
+            raise NotHereError("no event of that minute is acknowledged")
+        return f"of minute {max(minutes)}, stated before it came, there is one more event"
+
+    def _stated_minutes(self, action: Action) -> list[int]:
+        signed = self._call(action.tenant, "GET", "streams", action.stream, "statements")
+        minutes = [one["statement"]["minute_ms"] for one in signed["statements"]]
+        return [one for one in minutes if one >= 0]
+
+    def make_picky_destination(self, action: Action) -> str:
+        settings = dict(action.settings)
+        down_s = settings.pop("down_s")
+        path = f"/{action.tenant}/{action.stream}/{action.name}"
+        self.destinations.make_picky(path, down_s=down_s)
+        self.make_destination(replace(action, settings=tuple(settings.items())))
+        return f"down for {down_s} s, then it refuses some"
+
+    def change_destination(self, action: Action) -> None:
+        self._put_destination(action)
 
     def pause_destination(self, action: Action) -> None:
         self._put_destination(action, is_paused=True)
@@ -189,6 +241,9 @@ class Customers:
         self._active.discard((tenant, stream))
         if (tenant, stream) in self.senders:
             self.senders[tenant, stream].pause()
+        self._delete_stream(tenant, stream)
+
+    def _delete_stream(self, tenant: str, stream: str) -> None:
         path = "streams", stream, "destinations"
         try:
             for one in self._call(tenant, "GET", *path)["destinations"]:

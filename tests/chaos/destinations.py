@@ -57,9 +57,18 @@ class Destinations:
     # Once set, one event of the next request is denied after it was answered with 200.
     denies_one: bool = False
     denied: list[str] = field(default_factory=list)
+    # How long `refuse_slowly` thinks about a request.
+    slow_s: float = 1.0
     _arrivals: list[Arrival] = field(default_factory=list)
     _moods: dict[str, tuple[str, float]] = field(default_factory=dict)
+    # Who refuses slowly for good, and until when it is down first.
+    _picky: dict[str, float] = field(default_factory=dict)
     _under_way: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def picky(self) -> list[str]:
+        """The paths of those who refuse slowly for good."""
+        return list(self._picky)
 
     @property
     def arrivals(self) -> list[Arrival]:
@@ -71,10 +80,16 @@ class Destinations:
     def put_in_mood(self, path: str, mood: str, *, for_s: float) -> None:
         self._moods[path] = mood, time.monotonic() + for_s
 
+    def make_picky(self, path: str, *, down_s: float) -> None:
+        """From then on it refuses some events, slowly, also when all others are calm."""
+        self._picky[path] = time.monotonic() + down_s
+
     def calm(self) -> None:
         self._moods.clear()
 
     def mood_of(self, path: str) -> str:
+        if path in self._picky:
+            return "unavailable" if time.monotonic() < self._picky[path] else "refuse_slowly"
         mood, until_s = self._moods.get(path, ("", 0.0))
         return mood if time.monotonic() < until_s else ""
 
@@ -121,6 +136,8 @@ class Destinations:
         elif mood == "refuse_some" and any(_is_refused(one) for one in posted.ids):
             # The event that is refused must be found by halving the batch.
             writer.write(_reply(400, b"one of them"))
+        elif mood == "refuse_slowly":
+            await self._refuse_slowly(posted, writer)
         else:
             self._take(posted, posted.ids)
             await self._answer_badly(mood, writer)
@@ -152,6 +169,14 @@ class Destinations:
             writer.write(_reply(429, b"one at a time"))
             return
         await asyncio.sleep(0.05)
+        self._take(posted, posted.ids)
+        writer.write(_reply(200, _ACCEPTED))
+
+    async def _refuse_slowly(self, posted: Posted, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(self.slow_s)
+        if any(_is_disliked(one) for one in posted.ids):
+            writer.write(_reply(422, b"one of them"))
+            return
         self._take(posted, posted.ids)
         writer.write(_reply(200, _ACCEPTED))
 
@@ -202,6 +227,11 @@ def _ids(body: bytes, headers: dict[str, str]) -> list[str]:
 
 def _is_refused(event_id: str) -> bool:
     return event_id.endswith("7")
+
+
+def _is_disliked(event_id: str) -> bool:
+    """Six of a hundred."""
+    return int(event_id.rpartition(".")[2]) % 17 == 7
 
 
 @contextmanager

@@ -6,15 +6,16 @@ Kafka by then, so what is in neither is lost.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from aiokafka import ConsumerRecord
 
-from deploy.cli.events.minute_ids import are_signed, broken_link
-from observe.audit.signing import PUBLIC, is_signed
+from deploy.cli.events.proofs import Proof, broken_link
+from deploy.cli.events.verify import PUBLIC
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
 from shared.event.envelope import ACCEPTED_AT, DESTINATION, EVENT_ID, EVENT_TIME
@@ -33,12 +34,12 @@ from shared.event.topics import (
 )
 from shared.proof.acked import AckedRow, audited_minute
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
-from shared.proof.statement import SignedStatement, Statement
+from shared.proof.statement import Statement
 from shared.retry.decision import FILTERED
 from shared.retry.schedule import SLOW, RetrySchedule
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
-from tests.chaos.recount import Claim, Owed, StoredId, unsigned
+from tests.chaos.recount import Claim, Owed, StoredId, uneven_lines, unsigned
 from tests.support.kafka_log import read_all
 
 # What each of the retrier's lanes reads.
@@ -47,6 +48,7 @@ _WAITING = {
     RETRIER_SLOW: [retry_topic(SLOW.name)],
 }
 
+_NAMED_MAX = 5
 # Ids by the destination that they are for.
 _Ids = dict[str, set[str]]
 
@@ -165,6 +167,7 @@ def wrong_statements(
     *,
     sent: Mapping[str, AbstractSet[str]],
     least: Mapping[str, int],
+    owed: Sequence[Owed],
 ) -> list[str]:
     """What does not fit the statements of each stream, or a loss that they tell of.
 
@@ -172,20 +175,26 @@ def wrong_statements(
     was made anew. `least`: about how many events those of a stream must be, together.
     """
     key = (folder / "observe" / PUBLIC).read_text().strip()
-    return asyncio.run(_wrong_statements(kafka, key, sent, least))
+    return asyncio.run(_wrong_statements(kafka, key, sent, least, owed))
 
 
 async def _wrong_statements(
-    kafka: str, key: str, sent: Mapping[str, AbstractSet[str]], least: Mapping[str, int]
+    kafka: str,
+    key: str,
+    sent: Mapping[str, AbstractSet[str]],
+    least: Mapping[str, int],
+    owed: Sequence[Owed],
 ) -> list[str]:
-    chains: dict[str, list[SignedStatement]] = defaultdict(list)
+    chains: dict[str, list[Proof]] = defaultdict(list)
+    # By Kafka's clock: whoever states may have another one for a while.
+    stated_ms: dict[str, int] = {}
     for record in await read_all(kafka, STATEMENTS):
-        signed = SignedStatement.from_json(record.value)
-        chains[signed.statement.stream].append(signed)
+        signed = Proof.from_json(record.value)
+        chains[signed.stream].append(signed)
+        stated_ms[signed.digest] = record.timestamp
     # Of each minute the newest.
     newest = {
-        stream: {signed.statement.minute_ms: signed.statement for signed in chain}
-        for stream, chain in chains.items()
+        stream: {signed.minute_ms: signed for signed in chain} for stream, chain in chains.items()
     }
     stated = {s: sum(said.acked for said in minutes.values()) for s, minutes in newest.items()}
     wrong = [
@@ -195,27 +204,30 @@ async def _wrong_statements(
     ]
     ledger = await read_all(kafka, ACKED)
     for stream, chain in chains.items():
-        if not all(is_signed(signed, public_key=key) for signed in chain):
+        if not all(signed.is_signed(public_key=key) for signed in chain):
             wrong.append(f"{stream}: a statement is not signed with that public key")
+        wrong += [f"{stream}: {fault}" for signed in chain if (fault := signed.fault())]
         if broken := broken_link(chain):
-            wrong.append(f"{stream}, minute {broken.statement.minute_ms}: the chain is broken")
+            wrong.append(f"{stream}, minute {broken.minute_ms}: the chain is broken")
         log = await read_all(kafka, stream_topic(stream))
         for minute_ms, said in newest[stream].items():
-            for name, counts in said.destinations.items():
-                if counts.lost:
-                    wrong.append(f"{stream}, minute {minute_ms}: {name} lost {dict(counts.lost)}")
-            if problem := _verify(said, ledger, log, sent.get(stream, frozenset())):
-                wrong.append(f"{stream}, minute {minute_ms}: {problem}")
+            problems = [f"{line.name} lost {dict(line.lost)}" for line in said.lines if line.lost]
+            stored = sum(_minute(record) == minute_ms for record in log)
+            at_ms = stated_ms[said.digest]
+            statement = msgspec.convert(said.said, Statement)
+            problems += uneven_lines(statement, at_ms, stored=stored, owed=owed)
+            problems += _verify(said, ledger, log, sent.get(stream, frozenset()))
+            wrong += [f"{stream}, minute {minute_ms}: {problem}" for problem in problems]
     return wrong
 
 
 def _verify(
-    said: Statement,
+    said: Proof,
     ledger: Sequence[ConsumerRecord],
     log: Sequence[ConsumerRecord],
     sent: AbstractSet[str],
-) -> str:
-    """What a statement was made of, and of what not, as far as can be told; empty if all fits."""
+) -> Iterator[str]:
+    """What a statement was made of, and of what not, as far as can be told; nothing if all fits."""
     named = [
         StoredId(event_id, row.partition, offset, record.timestamp)
         for record in ledger
@@ -229,14 +241,18 @@ def _verify(
         if _minute(record) == said.minute_ms
     ]
     acked = frozenset(one.event_id for one in named)
-    for ids in (acked, acked | {one.event_id for one in stored}):
-        if are_signed(ids, said):
-            missing = sorted(ids - sent)
-            return f"nobody has sent {missing}" if missing else ""
-    return (
+    there = frozenset(one.event_id for one in stored)
+    for ids in (there, acked, acked | there):
+        if said.has_ids(ids):
+            if missing := sorted(ids - sent):
+                yield f"nobody has sent {missing}"
+            if missing := sorted(ids - there):
+                yield f"it names what is not in the log: {missing[:_NAMED_MAX]}"
+            return
+    yield (
         f"revision {said.revision} of {said.acked} events with {said.id_count} ids, issued at"
         f" {said.issued_at_ms}:"
-        f" {unsigned(lambda ids: are_signed(ids, said), ledger=named, log=stored)}"
+        f" {unsigned(said.has_ids, ledger=named, log=stored)}"
     )
 
 

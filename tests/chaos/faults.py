@@ -3,20 +3,40 @@
 A fault is begun and, so long after it, ended; what either did is told in a few words.
 """
 
+import asyncio
 import errno
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
+from aiokafka.errors import KafkaError
 
+from deploy.local.cluster import STOP_TIMEOUT_S
+from deploy.local.ports import answers
 from deploy.local.process_faults import NotHereError, ProcessFaults
+from shared.runtime.kafka.clients import new_client, running
+from shared.runtime.setup_error import KafkaUnavailableError
 from tests.chaos.actions import Action
 from tests.chaos.world import World
+from tests.support.broker_faults import wait_in_sync
+from tests.support.leader_moves import elect_preferred, move_leaders
 
 _DISKS = {"spool": "spool", "scratch": "retrier"}
 _BLOCK = bytes(1 << 20)
+# What stands still while an election is asked for may be the controller: it is done after that.
+_ELECTED_S = 3.0
+# By then something has been sent that waits for the broker that stands still.
+_UNDER_WAY_S = 0.3
+# A broker starts within 12 s where everything else runs on the same two cores, or not at all.
+_BACK_S = 90.0
+_LOOK_S = 0.2
+_ASK_MS = 5_000
 
 
 @dataclass
@@ -24,27 +44,173 @@ class Faults:
     """All faults of a run; `end_all` heals what is left."""
 
     _world: World
-    _ends: dict[Action, Callable[[], None]] = field(default_factory=dict)
+    # What ends each, and proves it if its begin could not.
+    _ends: dict[Action, Callable[[], str | None]] = field(default_factory=dict)
+    # Those that take as long as they take.
+    _works: dict[Action, Future[str]] = field(default_factory=dict)
+    _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "faults"))
+
+    @property
+    def under_way(self) -> list[Action]:
+        return [*self._ends, *self._works]
 
     def begin(self, action: Action) -> str:
-        """Do it; gives the proof."""
+        """Do it; gives the proof, or nothing of what takes a while."""
         what, _, target = action.kind.partition(" ")
         match what:
             case "kill" | "freeze":
                 return self._hurt(action, what, target)
             case "fill":
                 return self._fill(action, target)
+            case "cut":
+                return self._cut(action)
+            case "move" | "elect" | "roll":
+                return self._work(action, getattr(self, f"_{what}_{target}"))
             case _:
                 return self._step_clock(action, float(dict(action.settings)["seconds"]))
 
-    def end(self, action: Action) -> None:
+    def end(self, action: Action, *, waits: bool = True) -> str:
+        """Gives the proof of what took a while; nothing yet of what goes on, unless it waits."""
+        if (work := self._works.get(action)) is not None:
+            if not waits and not work.done():
+                return ""
+            return self._works.pop(action).result()
         undo = self._ends.pop(action, None)
-        if undo is not None:
-            undo()
+        return (undo() if undo is not None else None) or ""
 
     def end_all(self) -> None:
-        for action in list(self._ends):
-            self.end(action)
+        """Whatever comes of it."""
+        for action in self.under_way:
+            with suppress(NotHereError):
+                self.end(action)
+
+    def _work(self, action: Action, what: Callable[[dict[str, Any]], str]) -> str:
+        """Beside everything else, which goes on meanwhile."""
+        # No event may be taken meanwhile, which is a reason to end.
+        self._world.excuse(for_s=action.for_s)
+        self._works[action] = self._workers.submit(what, dict(action.settings))
+        return ""
+
+    def _move_leaders(self, settings: dict[str, Any]) -> str:
+        """Once in each pause of a broker, which follows those that lead then."""
+        proofs, total = [], 0
+        for broker, pause_s, after_s in settings["pauses"]:
+            with self._paused(broker, pause_s):
+                time.sleep(after_s)
+                moved = self._ask_for(move_leaders, broker, pause_s - after_s)
+            total += moved
+            proofs.append(f"{moved} with broker {broker} paused for {pause_s} s")
+        if not total:
+            raise NotHereError("no Kafka partition has another leader")
+        return f"moved the leaders of Kafka partitions: {', '.join(proofs)}"
+
+    def _elect_leaders(self, settings: dict[str, Any]) -> str:
+        ((broker, pause_s, after_s),) = settings["pauses"]
+        with self._paused(broker, pause_s):
+            time.sleep(after_s)
+            elected = self._ask_for(elect_preferred, broker, pause_s - after_s)
+        # Those that the one that was paused is preferred for.
+        elected += self._ask_for(elect_preferred, None, 0)
+        if elected:
+            return f"{elected} Kafka partitions have their preferred leader again"
+        # All have had theirs: then another one is preferred from now on.
+        preferred = self._ask_for(move_leaders, None, 0)
+        if not preferred:
+            raise NotHereError("no Kafka partition has a leader to elect")
+        return f"{preferred} Kafka partitions prefer and have another leader"
+
+    def _ask_for(
+        self,
+        what: Callable[..., Coroutine[Any, Any, int]],
+        paused: int | None,
+        left_s: float,
+    ) -> int:
+        """Of how many Kafka partitions the leader is another one now."""
+        servers = self._world.kafka.split(",")
+        asked = [one for number, one in enumerate(servers, start=1) if number != paused]
+        but = [] if paused is None else [paused]
+        try:
+            return asyncio.run(what(",".join(asked), but=but, patience_s=left_s + _ELECTED_S))
+        except (KafkaError, KafkaUnavailableError):
+            return 0
+
+    def _roll_brokers(self, settings: dict[str, Any]) -> str:
+        """One after the other is stopped in order and started again, with another one paused."""
+        proofs = []
+        for broker, paused, pause_s in settings["steps"]:
+            name = f"broker {broker}"
+            self._wait_in_sync()
+            try:
+                with self._paused(paused, pause_s):
+                    time.sleep(_UNDER_WAY_S)
+                    did_end = self._world.end(name, timeout_s=STOP_TIMEOUT_S)
+                    port = self._world.stack.settings.kafka_ports[broker - 1]
+                    assert not answers(port), f"{name} still answers on port {port}"
+            finally:
+                self._world.release(name)
+            how = "stopped" if did_end else "was killed as it did not stop"
+            proofs.append(f"{name} {how} with broker {paused} paused for {pause_s} s")
+        self._wait_in_sync()
+        return f"{', '.join(proofs)}; all are in sync again"
+
+    def _wait_in_sync(self) -> None:
+        until_s = time.monotonic() + _BACK_S
+        while True:
+            try:
+                if all(map(answers, self._world.stack.settings.kafka_ports)):
+                    wait_in_sync(self._world.stack.cluster)
+                    return
+            except KafkaError:
+                pass
+            assert time.monotonic() < until_s, f"not all brokers are back after {_BACK_S:.0f} s"
+            time.sleep(_LOOK_S)
+
+    @contextmanager
+    def _paused(self, broker: int, for_s: float) -> Iterator[None]:
+        """SIGSTOP for so long, however long the block takes."""
+        name = f"broker {broker}"
+        if name in self._world.held or not self._world.children[name].alive:
+            raise NotHereError(f"{name} does not run just now")
+        _, resume = ProcessFaults(self._world).freeze(name)
+        timer = threading.Timer(for_s, resume)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.join()
+
+    def _cut(self, action: Action) -> str:
+        links, broker = self._world.links, dict(action.settings)["broker"]
+        if links is None:
+            raise NotHereError("this machine has one address of loopback, and links need several")
+        self._world.excuse(for_s=action.for_s)
+        links.cut(broker)
+
+        def mend() -> str:
+            try:
+                others = self._said_of(broker)
+            finally:
+                held = links.mend(broker)
+            assert held, f"nothing was to pass between broker {broker} and the others"
+            return f"{held} bytes waited between broker {broker} and the others; {others}"
+
+        self._ends[action] = mend
+        return ""
+
+    def _said_of(self, broker: int) -> str:
+        """Whether the others still count on a broker, as one of them says."""
+        servers = self._world.kafka.split(",")
+        other = servers[broker % len(servers)]
+
+        async def ask() -> str:
+            async with running(new_client(other, request_timeout_ms=_ASK_MS), other) as client:
+                is_known = any(one.nodeId == broker for one in client.cluster.brokers())
+                return f"the others had {'not ' if is_known else ''}given it up"
+
+        try:
+            return asyncio.run(ask())
+        except KafkaUnavailableError:
+            return "the next one did not answer"
 
     def _hurt(self, action: Action, what: str, target: str) -> str:
         if target == "broker":

@@ -10,7 +10,18 @@ from itertools import count
 from random import Random
 from typing import Any, TypeAlias
 
-from tests.chaos.actions import CHANGES, FAULTS, MOODS, ROUND_S, Action, Brokers, ChaosPlan
+from tests.chaos.actions import (
+    AFTERMATH,
+    CHANGES,
+    FAULTS,
+    FAULTS_OF_THREE,
+    MOODS,
+    ROUND_S,
+    Action,
+    Brokers,
+    ChaosPlan,
+)
+from tests.chaos.broker_plan import planned
 
 # Two cores run so many lanes beside Kafka, two Spark drivers and the senders.
 _DESTINATIONS_MAX = 6
@@ -19,6 +30,10 @@ _TENANTS_MAX = 4
 _LAST_FAULT_S = 27.0
 # Kafka is away for longer: the gateway waits for its reports for 4 s, and only then has to answer.
 _OUTAGE_S = 4.0
+# Events a second: more than what makes no progress takes in a minute, less than 32 at once can be.
+_PICKY_PACE = 25
+# After so many rounds minutes have been closed that a stream has events of.
+_LATE_ROUNDS = 2
 # A stream and the name of a destination of it.
 Place: TypeAlias = tuple[str, str]
 
@@ -30,7 +45,8 @@ def chaos_plan(seed: int, *, minutes: float, brokers: Brokers | None = None) -> 
     drafter = _Drafter(dice)
     beginning = drafter.beginning()
     rounds = max(1, round(minutes * 60 / ROUND_S))
-    faults = _deck(dice, FAULTS)
+    # The others happen to one broker as well as to three.
+    faults = _deck(dice, FAULTS if given == 1 else (*FAULTS, *FAULTS_OF_THREE, *FAULTS_OF_THREE))
     changes = _deck(dice, CHANGES)
     return ChaosPlan(
         seed, given, beginning, tuple(drafter.round(faults, changes) for _ in range(rounds))
@@ -66,6 +82,14 @@ class _Drafter:
     numbers: Iterator[int] = field(default_factory=count)
     drafted: list[Action] = field(default_factory=list)
     at_s: float = 0.0
+    # How fast each stream is sent to, and in which round it began.
+    paces: dict[str, float] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
+    round_number: int = 0
+    # What refuses some events for as long as it is there.
+    picky: Place | None = None
+    # Whether leaders are where they were put for want of another broker.
+    are_leaders_astray: bool = False
 
     def beginning(self) -> tuple[Action, ...]:
         for _ in range(2):
@@ -74,21 +98,35 @@ class _Drafter:
         return self._taken()
 
     def round(self, faults: Callable[[], str], changes: Callable[[], str]) -> tuple[Action, ...]:
+        self.round_number += 1
         for place in list(self.destinations):
-            self._moods(place)
+            if place != self.picky:
+                self._moods(place)
+        if self.are_leaders_astray:
+            self.are_leaders_astray = False
+            self.at_s = self._between(0, 0.9)
+            self._note(AFTERMATH, **planned(AFTERMATH, self.dice, outage_s=0))
         # One after the other: a Spark driver that died needs the cores to start again.
         for at_s in (self._between(1, 6), self._between(12, 17), self._between(24, _LAST_FAULT_S)):
             self.at_s = at_s
-            self._fault(faults())
+            fault = faults()
+            self._fault(fault)
+            if fault == "roll brokers":
+                # It takes what is left of the round.
+                break
         for at_s in sorted(self._between(1, ROUND_S - 4) for _ in range(4)):
             self.at_s = at_s
             self._change(changes)
         return self._taken()
 
     def _fault(self, fault: str) -> None:
+        self.are_leaders_astray |= fault in {"roll brokers", "cut broker"}
         for_s = self._between(2, 8)
         if fault == "step clock":
             self._note(fault, for_s=for_s, seconds=self.dice.choice((-90, 90)))
+            return
+        if fault in FAULTS_OF_THREE:
+            self._note(fault, **planned(fault, self.dice, outage_s=for_s + _OUTAGE_S))
             return
         if "broker" in fault or fault == "fill spool":
             for_s += _OUTAGE_S
@@ -168,7 +206,19 @@ class _Drafter:
             return False
         stream = self.dice.choice(own)
         self.streams[stream] = tenant = self.freed.pop(stream)
+        self.begun[stream] = self.round_number
         self._note("remake stream", tenant=tenant, stream=stream)
+        self._new_destination(stream)
+        return True
+
+    def renew_stream(self) -> bool:
+        stream = self.dice.choice(list(self.streams))
+        tenant = self.streams[stream]
+        if sum(place[0] != stream for place in self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        self._forget(stream)
+        self.streams[stream], self.begun[stream] = tenant, self.round_number
+        self._note("renew stream", tenant=tenant, stream=stream)
         self._new_destination(stream)
         return True
 
@@ -188,8 +238,28 @@ class _Drafter:
         self._new_destination(self.dice.choice(list(self.streams)))
         return True
 
+    def make_late_destination(self) -> bool:
+        """Of a stream that has events in minutes that are closed; one comes to such a minute."""
+        late = self.round_number - _LATE_ROUNDS
+        old = [stream for stream in self.streams if self.begun[stream] <= late]
+        if not old or len(self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        self._new_destination(self.dice.choice(old), "make late destination")
+        return True
+
+    def make_picky_destination(self) -> bool:
+        if self.picky in self.destinations or len(self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        # It has a backlog by the time that it answers at all, and can take what comes after that.
+        stream = min(self.streams, key=lambda one: abs(self.paces[one] - _PICKY_PACE))
+        self.picky = stream, f"d{next(self.numbers)}"
+        self.destinations[self.picky] = {"batch_count_max": 100, "parallel_max": 32, "timeout_s": 9}
+        settings = self.destinations[self.picky]
+        self._at(self.picky, "make picky destination", down_s=self._between(8, 12), **settings)
+        return True
+
     def change_destination(self) -> bool:
-        place = self._any(self.destinations)
+        place = self._any([one for one in self.destinations if one != self.picky])
         if place is None:
             return False
         # What it wants of the stream stays: otherwise nobody could say afterwards what it was owed.
@@ -201,7 +271,8 @@ class _Drafter:
         return True
 
     def pause_destination(self) -> bool:
-        place = self._any([one for one in self.destinations if one not in self.paused])
+        able = [one for one in self.destinations if one not in {*self.paused, self.picky}]
+        place = self._any(able)
         if place is None:
             return False
         self.paused.append(place)
@@ -218,7 +289,7 @@ class _Drafter:
         return True
 
     def remove_destination(self) -> bool:
-        place = self._any(self.destinations)
+        place = self._any([one for one in self.destinations if one != self.picky])
         if place is None or len(self.destinations) <= 2:
             return False
         del self.destinations[place]
@@ -242,21 +313,20 @@ class _Drafter:
 
     def _new_stream(self, tenant: str) -> None:
         stream = f"{tenant}-s{next(self.numbers)}"
-        self.streams[stream] = tenant
-        self._note(
-            "make stream",
-            tenant=tenant,
-            stream=stream,
-            batch=self.dice.choice((1, 5, 20)),
-            every_s=self.dice.choice((0.2, 0.5)),
-        )
+        self.streams[stream], self.begun[stream] = tenant, self.round_number
+        pace: dict[str, Any] = {
+            "batch": self.dice.choice((1, 5, 20)),
+            "every_s": self.dice.choice((0.2, 0.5)),
+        }
+        self.paces[stream] = pace["batch"] / pace["every_s"]
+        self._note("make stream", tenant=tenant, stream=stream, **pace)
         self._new_destination(stream)
 
-    def _new_destination(self, stream: str) -> None:
+    def _new_destination(self, stream: str, kind: str = "make destination") -> None:
         place = stream, f"d{next(self.numbers)}"
         wants = {"wants": "a"} if self.dice.random() < 0.2 else {}
         self.destinations[place] = {**self._settings(), **wants}
-        self._at(place, "make destination", **self.destinations[place])
+        self._at(place, kind, **self.destinations[place])
 
     def _settings(self) -> dict[str, Any]:
         return {

@@ -12,9 +12,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from shared.proof.statement import Statement
+
 # Of what is wrong in the same way so many are named; of what was not signed, which says why.
 _NAMED_MAX = 5
 _UNSIGNED_MAX = 40
+# An audit that has begun does not know of a newer destination, and takes so long where all is busy.
+_KNOWN_MS = 60_000
 
 
 class EventId(NamedTuple):
@@ -40,6 +44,8 @@ class Owed:
     name: str
     # The only kind that its filter lets through; empty for all.
     wants: str = ""
+    # Since when it is there.
+    since_ms: int = 0
 
     @property
     def id(self) -> str:
@@ -90,6 +96,10 @@ class Recorded:
     dead: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     pending: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
+    # How often each id was sent without the answer that it is not stored; what may have been on a
+    # gateway's disk meanwhile is stored at least once.
+    maybe_stored: Mapping[str, int] = field(default_factory=dict)
+    maybe_spooled: AbstractSet[str] = frozenset()
     deaths: Sequence[Death] = ()
     # The most memory that a process of each kind has had, and what it may have.
     peaks_mb: Mapping[str, int] = field(default_factory=dict)
@@ -120,6 +130,7 @@ def findings(recorded: Recorded) -> list[Finding]:
         taken[arrival.destination_id].add(arrival.event_id)
     return [
         *_false_acks(recorded),
+        *_false_copies(recorded),
         *_unaccounted(recorded, taken),
         *_strangers(recorded),
         *_false_receipts(recorded, taken),
@@ -178,6 +189,44 @@ def _false_acks(recorded: Recorded) -> Iterator[Finding]:
             yield Finding(
                 "false ack", f"{tenant}'s {stream}: answered 2xx and not stored: {_some(missing)}"
             )
+
+
+def _false_copies(recorded: Recorded) -> Iterator[Finding]:
+    """What is stored although its sender was told that it is not, or oftener than it can be."""
+    for stream, log in recorded.log.items():
+        refused, again = set(), set()
+        for event_id, count in Counter(log.values()).items():
+            sent_count = recorded.maybe_stored.get(event_id)
+            # What is in a foreign stream is told of where it arrives.
+            if sent_count is None or EventId.read(event_id).stream != stream:
+                continue
+            if not sent_count:
+                refused.add(event_id)
+            elif count > sent_count and event_id not in recorded.maybe_spooled:
+                again.add(event_id)
+        if refused:
+            told = 'told "not stored", and stored'
+            yield Finding("false refusal", f"{stream}: {told}: {_some(refused)}")
+        if again:
+            told = "stored oftener than it was sent and not refused"
+            yield Finding("stored twice", f"{stream}: {told}: {_some(again)}")
+
+
+def uneven_lines(
+    said: Statement, stated_at_ms: int, *, stored: int, owed: Iterable[Owed]
+) -> Iterator[str]:
+    """What does not add up in a statement about a minute of which so many events are stored."""
+    due = said.acked + said.derived
+    if due != stored:
+        yield f"it is about {due} events, and the log has {stored}"
+    for name, counts in said.destinations.items():
+        parts = (counts.delivered, counts.waiting, counts.dead, sum(counts.lost.values()))
+        if sum(parts) != due:
+            yield f"{name}: {' + '.join(map(str, parts))} are {sum(parts)} of {due} events"
+    for one in owed:
+        was_there = one.since_ms + _KNOWN_MS < stated_at_ms
+        if one.stream == said.stream and was_there and one.name not in said.destinations:
+            yield f"{one.name} was due, and has no line"
 
 
 def _unaccounted(recorded: Recorded, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:

@@ -6,18 +6,25 @@ half of the time, with the same ids, as a careful customer does.
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 import httpx
 
-# What an answer says of an event that is not acknowledged.
-_NOT_TAKEN = {"retry", "unknown", "rejected"}
+from shared.runtime.clock import now_ms
+
+# What an answer says of an event that is certainly not stored, and of one that is not acknowledged.
+_REFUSED = {"retry", "rejected"}
+_NOT_TAKEN = {"unknown", *_REFUSED}
+# Answers that promise of all events that they are not stored.
+_NOTHING_STORED = {400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 431, 503}
 # A frozen gateway answers nothing; a customer does not wait for ever.
 _TIMEOUT_S = 6.0
 # How long a refused sender rests, and one whose stream is not there.
 _REST_S = 0.5
+_LATE_MS = (60_000, 120_000, 180_000)
 
 
 @dataclass
@@ -36,6 +43,13 @@ class Sender:
     statuses: dict[int, int] = field(default_factory=dict)
     # Once set, one request is not sent at all and counts as answered with 200.
     lies_once: bool = False
+    # How often each id was sent without the answer that it is not stored.
+    maybe_stored: Counter[str] = field(default_factory=Counter)
+    # What a gateway may have had on its own disk: from there it is sent at least once.
+    maybe_spooled: set[str] = field(default_factory=set)
+    # Once set, events say that they happened then, until one is acknowledged.
+    _happened_ms: int | None = None
+    _had_late: threading.Event = field(default_factory=threading.Event)
     _number: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
     _may_send: threading.Event = field(default_factory=threading.Event)
@@ -57,6 +71,12 @@ class Sender:
         )
         self._turn.release()
 
+    def had_late(self, happened_ms: int) -> bool:
+        """Whether an event that happened then was acknowledged in good time."""
+        self._had_late.clear()
+        self._happened_ms = happened_ms
+        return self._had_late.wait(5 * _TIMEOUT_S)
+
     def stop(self) -> None:
         self._stop.set()
         self._may_send.set()
@@ -73,16 +93,24 @@ class Sender:
 
     def _send(self, client: httpx.Client) -> None:
         ids = [self._next_id() for _ in range(self.batch)]
-        if not self._post(client, ids) and self.dice.random() < 0.5:
+        # Now and then what happened a while ago comes only now.
+        back_ms = self.dice.choice(_LATE_MS) if self.dice.random() < 0.03 else 0
+        happened_ms = asked_ms = self._happened_ms
+        if back_ms and happened_ms is None:
+            happened_ms = now_ms() - back_ms
+        if not self._post(client, ids, happened_ms) and self.dice.random() < 0.5:
             self._stop.wait(_REST_S)
-            self._post(client, ids)
+            self._post(client, ids, happened_ms)
+        if asked_ms is not None and not self.acked.isdisjoint(ids):
+            self._happened_ms = None
+            self._had_late.set()
 
     def _next_id(self) -> str:
         self._number += 1
         # The stream may be made anew by the same tenant; another tenant's ids are others anyway.
         return f"{self.tenant}.{self.stream}.{self.dice.choice('ab')}.{self._number}"
 
-    def _post(self, client: httpx.Client, ids: list[str]) -> bool:
+    def _post(self, client: httpx.Client, ids: list[str], happened_ms: int | None) -> bool:
         """Whether there was an answer that settles what became of all of them."""
         if self.lies_once:
             self.lies_once = False
@@ -93,18 +121,28 @@ class Sender:
             "authorization": f"Bearer {self.key()}",
             "content-type": "application/x-ndjson",
         }
-        if self.dice.random() < 0.3:
+        may_spool = self.dice.random() < 0.3
+        if may_spool:
             headers["prefer"] = "respond-async"
-        lines = [json.dumps({"id": one, "kind": one.split(".")[2], "pad": "x" * 60}) for one in ids]
+        happened = {} if happened_ms is None else {"time_ms": happened_ms}
+        lines = [
+            json.dumps({"id": one, "kind": one.split(".")[2], "pad": "x" * 60, **happened})
+            for one in ids
+        ]
         if self.dice.random() < 0.05:
             lines.append("{no json")
         self.sent.update(ids)
+        self.maybe_stored.update(ids)
         url = f"{self.gateway}/v1/streams/{self.stream}/events"
         try:
             response = client.post(url, content="\n".join(lines), headers=headers)
         except httpx.HTTPError:
             self.statuses[0] = self.statuses.get(0, 0) + 1
+            self.maybe_spooled.update(ids if may_spool else ())
             return False
+        refused = not_stored(response, ids)
+        self.maybe_stored.subtract(refused)
+        self.maybe_spooled.update(set(ids) - refused if may_spool else ())
         self.statuses[response.status_code] = self.statuses.get(response.status_code, 0) + 1
         self.acked.update(acknowledged(response, ids))
         if response.status_code in {401, 404, 429}:
@@ -113,16 +151,29 @@ class Sender:
         return response.status_code not in {500, 503, 504}
 
 
+def not_stored(response: httpx.Response, ids: list[str]) -> set[str]:
+    """The ids of which an answer promises that they are not stored."""
+    if response.status_code in _NOTHING_STORED:
+        return set(ids)
+    return {one["id"] for one in _results(response) or () if one["status"] in _REFUSED} & set(ids)
+
+
 def acknowledged(response: httpx.Response, ids: list[str]) -> set[str]:
     """The ids that an answer promises to keep."""
-    try:
-        said = response.json() if response.content else {}
-    except ValueError:
-        said = {}
-    if "results" not in said:
+    results = _results(response)
+    if results is None:
         return set(ids) if response.status_code in {200, 202, 204} else set()
     if response.status_code not in {200, 202, 207, 504}:
         return set()
     # What is not listed is stored, also beside some of which nobody knows (504).
-    refused = {entry["id"] for entry in said["results"] if entry["status"] in _NOT_TAKEN}
-    return set(ids) - refused
+    return set(ids) - {entry["id"] for entry in results if entry["status"] in _NOT_TAKEN}
+
+
+def _results(response: httpx.Response) -> list[dict[str, str]] | None:
+    """What an answer says of single events; None if it says nothing of any."""
+    try:
+        said = response.json() if response.content else {}
+    except ValueError:
+        return None
+    found: list[dict[str, str]] | None = said.get("results")
+    return found

@@ -25,6 +25,7 @@ from tests.chaos import gateway_workers
 from tests.chaos.actions import Brokers
 from tests.chaos.gateway_workers import WORKERS
 from tests.chaos.recount import Death
+from tests.support.broker_links import LinkedCluster, Links
 from tests.support.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
 from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings, wait_until
 
@@ -62,6 +63,12 @@ class World(Keeper):
     @property
     def kafka(self) -> str:
         return self.stack.bootstrap_servers
+
+    @property
+    def links(self) -> Links | None:
+        """Those between brokers, if they can be cut here."""
+        cluster = self.stack.cluster
+        return cluster.links if isinstance(cluster, LinkedCluster) else None
 
     @property
     def folder(self) -> Path:
@@ -180,6 +187,10 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
         }
         stack = Stack(settings, environ=environ, say=lambda _: None)
         stack.services[0].module = gateway_workers.__name__
+        if brokers > 1:
+            stack.cluster = LinkedCluster(
+                folder=folder / "kafka", cache=cache, brokers=brokers, ports=settings.kafka_ports
+            )
         stack.start(lambda _: None)
         world = World(stack=stack, clock=clock, has_disks=has_disks)
         watch = threading.Thread(target=world.watch, name="watch", daemon=True)

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
 import tempfile
 import time
@@ -15,17 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 # As Debian, other Linuxes and macOS call it.
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-MISSING = "no Chromium, in which the console is tested: apt install chromium"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A busy machine with two cores starts a browser in 10 s.
 _PATIENCE_S = 60.0
 # Where Chromium reads commands and writes answers (--remote-debugging-pipe).
 _READS, _WRITES = 3, 4
-
-
-def chromium() -> str | None:
-    """The browser of this machine, if there is one."""
-    return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 class BrowserError(Exception):

@@ -11,6 +11,7 @@ from pathlib import Path
 from deploy.local.stack import Stack
 from shared.config.destination import Destination
 from shared.runtime.java.jars import ensure_jars
+from shared.runtime.java.java import find_java
 from shared.runtime.spark.session import class_archive
 from tests.support.scripted_destination import scripted_destination
 from tests.support.stack_fixtures import RunningHifi, stack_settings, wait_until
@@ -18,7 +19,8 @@ from tests.support.stack_fixtures import RunningHifi, stack_settings, wait_until
 
 def make_class_archives(cache: Path, folder: Path) -> None:
     """Run a Hifi that delivers an event, unless there are archives; of several parts one does."""
-    archive = class_archive(ensure_jars("spark", cache=cache), cache=cache, folder=folder)
+    jars = ensure_jars("spark", cache=cache)
+    archive = class_archive(find_java(), jars, cache=cache, folder=folder)
     with (cache / "classes.making").open("w") as made_by_one:
         fcntl.flock(made_by_one, fcntl.LOCK_EX)
         if archive.options(may_make=False):

@@ -50,7 +50,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 from shared.runtime.kafka.lookup.key_search import KeyedEvents
 from shared.runtime.kafka.lookup.streams_with_id import PlacesOf, StreamsWithId, streams_with_id
-from tests.support.browser import MISSING, Browser, chromium
+from tests.support.browser import CHROMIUM, Browser
 from tests.support.fake_publisher import FakePublisher
 from tests.support.fake_replays import replays_of
 from tests.support.fake_store import FakeStore
@@ -62,6 +62,7 @@ from tests.support.gateway_fixtures import (
     running_gateway,
 )
 from tests.support.pasts import no_past
+from tests.support.programs import program
 from tests.support.quick_server import QuickServer
 
 _START_S = 30.0
@@ -131,6 +132,8 @@ class RunningConsole:
     overview: Overview = field(default_factory=lambda: Overview(0, (), AuditHealth()))
     series: Series = field(default_factory=no_past)
     told: dict[str, Any] = field(default_factory=dict)
+    # It serves there, as what observes does beside it.
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     @property
     def store(self) -> FakeStore:
@@ -175,8 +178,7 @@ def served_console(settings: ConsoleSettings, behind: Settings) -> Iterator[Runn
 def _running_console(
     settings: ConsoleSettings, running: RunningConsole
 ) -> Iterator[RunningConsole]:
-    started, stop = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
+    started, stop, loop = threading.Event(), asyncio.Event(), running.loop
 
     def on_started(port: int) -> None:
         running.port = port
@@ -257,10 +259,7 @@ def locked_console() -> Iterator[RunningConsole]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests; each opens tabs of its own."""
-    program = chromium()
-    if program is None:
-        pytest.fail(MISSING)
-    with Browser(program) as running:
+    with Browser(program(*CHROMIUM)) as running:
         yield running
 
 

@@ -48,9 +48,9 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import Age, DeadLetterFilter, Letter, Place, open_letter
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
-from shared.runtime.http_server import HttpServer
 from shared.runtime.kafka.lookup.made_events import MadeEvents
 from shared.runtime.metrics import Metrics
+from shared.runtime.serving.server import HttpServer
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from shared.runtime.tables.folders import TableCopies
 from tests.support.fake_publisher import FakePublisher

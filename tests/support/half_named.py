@@ -173,6 +173,9 @@ class Half:
     async def position(self, lane: str) -> Mapping[KafkaPartition, int]:
         return self.positions.get(lane, {})
 
+    async def ids(self, _: object) -> dict[Any, Any]:
+        return {}
+
     async def restored(self) -> dict[KafkaPartition, int]:
         return dict(self._restored)
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.programs import program
+
 _CLONE_NEWNET = 0x4000_0000
 # For documentation: nobody has it.
 _ELSEWHERE = ("192.0.2.1", 443)
@@ -21,6 +23,7 @@ _ELSEWHERE = ("192.0.2.1", 443)
 @contextmanager
 def own_network(*addresses: str) -> Iterator[None]:
     """Loopback, with these addresses on it as well."""
+    ip = program("ip")
     system = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
@@ -28,9 +31,9 @@ def own_network(*addresses: str) -> Iterator[None]:
             why = os.strerror(ctypes.get_errno())
             pytest.skip(f"this machine makes no networks for tests: {why}")
         try:
-            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+            subprocess.run([ip, "link", "set", "lo", "up"], check=True)
             for address in addresses:
-                add = ["ip", "address", "add", f"{address}/32", "dev", "lo"]
+                add = [ip, "address", "add", f"{address}/32", "dev", "lo"]
                 subprocess.run(add, check=True)
             with socket.socket() as probe:
                 assert probe.connect_ex(_ELSEWHERE) == errno.ENETUNREACH

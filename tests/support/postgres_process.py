@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 
 from deploy.local.ports import pick_free
+from tests.support.programs import program
 
 USER, PASSWORD = "hifi", "se:cr@t/1"
 _UP_WITHIN_S = 60.0
@@ -82,9 +83,8 @@ class PostgresProcess:
     def _signal(self, number: int) -> None:
         """To it and to those that serve its connections, each of which has a session of its own."""
         assert self.process is not None, "it runs"
-        served = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid)], check=False, capture_output=True, text=True
-        )
+        pgrep = [program("pgrep"), "-P", str(self.process.pid)]
+        served = subprocess.run(pgrep, check=False, capture_output=True, text=True)
         for pid in (self.process.pid, *map(int, served.stdout.split())):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

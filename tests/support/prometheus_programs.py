@@ -1,28 +1,17 @@
-"""Finds the programs of Prometheus, or fails with what to install; starts one with our rules."""
+"""Starts a Prometheus with our rules."""
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.support.programs import program
 from tests.support.stack_fixtures import fetch
 from tests.tidy import sources
 
 RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
-MISSING = "no {name}, which this test needs: apt install prometheus"
-
-
-def program(name: str) -> str:
-    """Where promtool or prometheus is."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.fail(MISSING.format(name=name))
-    return path
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Gives tests OpenID providers: a real one as a process, and one that says what a test wants."""
 
 import json
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,10 +17,9 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from observe.settings import ConsoleSettings
+from tests.support.programs import npm_package, program
 
-_PACKAGE = Path(__file__).parents[1] / "packages" / "oidc"
-HAS_PROVIDER = (_PACKAGE / "node_modules" / "oidc-provider").is_dir() and shutil.which("node")
-NO_PROVIDER = "no oidc-provider: npm ci in tests/packages/oidc, and node"
+_PACKAGE = "tests/packages/oidc"
 CLIENT, SECRET = "console", "a secret: with % and +"
 
 
@@ -55,9 +53,10 @@ def console_settings(issuer: str, port: int, folder: Path, **more: Any) -> Conso
 @contextmanager
 def real_provider(redirect_uri: str) -> Iterator[str]:
     """`oidc-provider` on this machine; its issuer."""
-    program = ["node", str(_PACKAGE / "provider.js"), redirect_uri]
+    folder = npm_package(_PACKAGE, "oidc-provider").parents[1]
+    argv = [program("node"), str(folder / "provider.js"), redirect_uri]
     with subprocess.Popen(
-        program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
             assert process.stdout is not None

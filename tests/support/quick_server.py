@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from shared.runtime.http_server import HttpServer
+from shared.runtime.serving.server import HttpServer
 
 LOOK_S = 0.005
 # No request of a test takes longer.

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from observe.audit.layers import Layers
+from observe.audit.evidence import Layers
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets

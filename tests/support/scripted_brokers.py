@@ -2,19 +2,21 @@
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from gateway.intake.events import Event
+from gateway.publish import batch_producer
 from gateway.publish.produce_request import BatchOutcome, ProduceAnswer, SendBatches
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate, Report
 
-_PRODUCER_ID, _FIRST_NUMBER = struct.Struct(">q"), struct.Struct(">i")
+_NUMBERED = struct.Struct(">qhi")
 
 
 class ScriptedCluster:
@@ -44,17 +46,16 @@ class SentBatch(NamedTuple):
     answered: "asyncio.Future[BatchOutcome]"
 
     @property
-    def numbered(self) -> tuple[int, int]:
-        """The producer's id, and the number of the first record."""
-        (producer_id,) = _PRODUCER_ID.unpack_from(self.raw, 43)
-        (first_number,) = _FIRST_NUMBER.unpack_from(self.raw, 53)
-        return producer_id, first_number
+    def numbered(self) -> tuple[int, int, int]:
+        """The producer's id and epoch, and the number of the first record."""
+        producer_id, epoch, number = _NUMBERED.unpack_from(self.raw, 43)
+        return producer_id, epoch, number
 
     def store(self) -> None:
         self.answered.set_result(BatchOutcome(0, 5))
 
     def fail(self, error: KafkaError) -> None:
-        """Say no, or do not answer if the error is none of Kafka's."""
+        """Say no, or do not answer if the error is none of Kafka's codes."""
         if errno := getattr(error, "errno", None):
             self.answered.set_result(BatchOutcome(errno, -1))
         else:
@@ -98,14 +99,17 @@ class ScriptedClient:
     def get_random_node(self) -> int:
         return 0
 
-    async def send(self, _: int, request: Any) -> Any:
+    async def send(self, _node: int, request: Any) -> Any:
         assert not self.is_stopped
         if not isinstance(request, SendBatches):
             await self.may_number.wait()
             return SimpleNamespace(error_code=0, producer_id=next(self.ids), producer_epoch=0)
-        self.requests.append({parcel.place.topic for parcel in request.parcels})
+        written = [parcel for parcel in request.parcels if not parcel.handover.is_over]
+        # What the client does to write them; it marks what may be stored from here on.
+        request.encode()
+        self.requests.append({parcel.place.topic for parcel in written})
         sent = {}
-        for place, pieces in request.parcels:
+        for place, pieces, _ in written:
             batch = SentBatch(b"".join(pieces), asyncio.get_running_loop().create_future())
             self.under_way[place.topic] = sent[place] = batch
         return ProduceAnswer({place: await batch.answered for place, batch in sent.items()})
@@ -142,3 +146,22 @@ class Scene:
     async def settled(self, publishing: "asyncio.Task[Report]") -> Fate:
         async with asyncio.timeout(5):
             return (await publishing).fate
+
+
+def play_scene(
+    monkeypatch: pytest.MonkeyPatch, test: Callable[[Scene], Coroutine[Any, Any, None]]
+) -> None:
+    """Run a test in a loop, with a publisher that is stopped at its end."""
+
+    async def play() -> None:
+        s = Scene()
+        monkeypatch.setattr(batch_producer, "new_client", lambda *_, **__: s.client)
+        monkeypatch.setattr(batch_producer, "_PAUSE_S", 0.001)
+        await s.publisher.start(deadline_s=5)
+        try:
+            await test(s)
+        finally:
+            await s.publisher.stop()
+        assert s.client.is_stopped
+
+    asyncio.run(play())

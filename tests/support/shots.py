@@ -7,6 +7,7 @@ pictures go to build/shots, and those that the documentation shows to docs/pictu
 
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -28,7 +29,7 @@ from shared.proof.acked import AckedRow, AckedSlice
 from shared.runtime.clock import now_ms
 from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.java.jars import ensure_jars
-from tests.support.browser import MISSING, Browser, Tab, chromium
+from tests.support.browser import CHROMIUM, Browser, Tab
 from tests.support.kafka_log import write_rows
 from tests.support.pipeline_runs import document, put
 from tests.support.scripted_destination import Reply, scripted_destination
@@ -84,9 +85,9 @@ PAGES = {
 
 
 def main() -> None:
-    program = chromium()
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
-        sys.exit(f"make shots: {MISSING}")
+        sys.exit("make shots needs Chromium: apt install chromium")
     cache = default_cache()
     for jars in ("broker", "spark"):
         ensure_jars(jars, cache=cache)

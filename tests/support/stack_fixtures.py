@@ -13,6 +13,7 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from deploy.cli.events.minute_ids import statements_of
+from deploy.cli.events.proofs import Proof
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
@@ -161,14 +162,18 @@ class RunningHifi:
 
         A command that asks is a process each time, which services that start would wait for.
         """
-        client, last = ControlClient(self.gateway, None), list[int]()
+        last = list[int]()
 
         def is_stated() -> bool:
-            said = [each.statement for each in statements_of(client, stream, minute_ms)]
+            said = self.statements(stream, minute_ms)
             last[:] = [one.acked for one in said if one.minute_ms == minute_ms]
             return last[-1:] == [acked]
 
         wait_until(is_stated, what=lambda: f"it is stated of {acked} events, not of {last}")
+
+    def statements(self, stream: str, minute_ms: int) -> list[Proof]:
+        """What was signed of a stream's minutes from one on, oldest first."""
+        return statements_of(ControlClient(self.gateway, None), stream, minute_ms)
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Everything a topic holds now."""

@@ -5,6 +5,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.programs import program
+
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("shared", "gateway", "delivery", "retrier", "pipelines", "observe", "deploy")
 
@@ -12,7 +14,7 @@ PRODUCT = ("shared", "gateway", "delivery", "retrier", "pipelines", "observe", "
 def tracked() -> Iterator[tuple[str, str]]:
     """Path and text of each text file, new ones too."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        [program("git"), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=True,

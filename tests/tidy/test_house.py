@@ -23,7 +23,17 @@ ENVIRONMENT_READERS = {
 }
 # What begins like a metric and is none.
 NO_METRICS = {"hifi_positions": "the table of a database that holds positions"}
-EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "pipelines", "observe", "local"}
+EXTRAS = {
+    "runtime",
+    "gateway",
+    "spark",
+    "delivery",
+    "retrier",
+    "pipelines",
+    "observe",
+    "java",
+    "local",
+}
 
 
 def assert_none(found: Iterable[str]) -> None:

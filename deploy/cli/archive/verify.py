@@ -11,14 +11,13 @@ import typer
 from deploy.cli import options
 from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name, store_errors
 from deploy.cli.control.dead import time_ms
-from deploy.cli.events.minute_ids import are_signed, broken_link, ids_of, statements_of
-from deploy.cli.events.verify import minute_text, read_public_key
+from deploy.cli.events.minute_ids import ids_of, statements_of
+from deploy.cli.events.proofs import Proof, broken_link
+from deploy.cli.events.verify import PUBLIC, minute_text, read_public_key
 from deploy.cli.printing import harmless, out, talk
-from observe.audit.signing import PUBLIC, is_signed
 from observe.console.parts import wording
 from shared.proof.acked import audited_minute
 from shared.proof.archived import Archived, ArchiveId, gaps
-from shared.proof.statement import SignedStatement, Statement
 from shared.runtime.archive.files import UnreadableError, read_object
 from shared.runtime.archive.reading import Damage, fetched, listed
 from shared.runtime.archive.stores import OpenStore
@@ -119,19 +118,19 @@ class KeptIds:
                 )
 
     def to_check(
-        self, said: Iterable[SignedStatement], *, from_ms: int | None, to_ms: int | None
-    ) -> list[Statement]:
+        self, said: Iterable[Proof], *, from_ms: int | None, to_ms: int | None
+    ) -> list[Proof]:
         """The newest statement of each minute that the archive should have."""
         begins = self.begins_ms if from_ms is None else from_ms
-        newest = {signed.statement.minute_ms: signed.statement for signed in said}
+        newest = {signed.minute_ms: signed for signed in said}
         return [
             newest[minute_ms]
             for minute_ms in sorted(newest)
             if minute_ms + 60_000 > begins and (to_ms is None or minute_ms < to_ms)
         ]
 
-    def is_complete(self, said: Statement) -> bool:
-        return are_signed(self.ids.get(said.minute_ms, set()), said)
+    def is_complete(self, said: Proof) -> bool:
+        return said.has_ids(self.ids.get(said.minute_ms, set()))
 
 
 def kept_in(
@@ -174,20 +173,22 @@ def _times(objects: Iterable[Archived]) -> str:
     return " to ".join(map(minute_text, (min(times), max(times)))) if times else "none of that time"
 
 
-def distrust(chain: list[SignedStatement], public_key: str) -> str:
+def distrust(chain: list[Proof], public_key: str) -> str:
     """Why the statements cannot be believed; empty if they can."""
-    if not all(is_signed(signed, public_key=public_key) for signed in chain):
+    if not all(signed.is_signed(public_key=public_key) for signed in chain):
         return "a statement is not signed with that public key."
+    if fault := next((fault for signed in chain if (fault := signed.fault())), ""):
+        return f"a statement does not add up: {fault}."
     if (broken := broken_link(chain)) is not None:
-        at = minute_text(broken.statement.minute_ms)
+        at = minute_text(broken.minute_ms)
         return f"the chain of statements is broken: the one about {at} does not name the last."
     return ""
 
 
-def _tell(kept: KeptIds, said: Statement, theirs: frozenset[str]) -> None:
+def _tell(kept: KeptIds, said: Proof, theirs: frozenset[str]) -> None:
     ours = kept.ids.get(said.minute_ms, set())
     at = minute_text(said.minute_ms)
-    if not are_signed(theirs, said):
+    if not said.has_ids(theirs):
         out.print(
             f"{at}: {len(ours):,} of {said.id_count:,} ids; which are missing, Hifi knows no more"
         )

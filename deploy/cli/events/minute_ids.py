@@ -4,17 +4,15 @@ The ids come from the gateway's ledger and, where that is silent, from the log i
 """
 
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from typing import Any
 
 import msgspec
 
+from deploy.cli.events.proofs import Proof, broken_link
 from shared.event.times import HOUR_MS, minute_of, rfc3339
 from shared.proof.acked import EARLY_MS_MAX, WILD
-from shared.proof.merkle import merkle_root
-from shared.proof.statement import SignedStatement, Statement
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError, UsageError
 
@@ -27,15 +25,15 @@ _SIGNED_EARLY_MS_MAX = HOUR_MS
 class MinuteIds:
     """The newest statement about a minute, whether its chain holds, and the ids it is about."""
 
-    signed: SignedStatement
+    signed: Proof
     # The statement whose predecessor is not the one before it; None when all fit.
-    broken_at: SignedStatement | None
+    broken_at: Proof | None
     ids: frozenset[str]
 
     @property
     def is_whole(self) -> bool:
         """Whether these ids are the very ones that were signed."""
-        return are_signed(self.ids, self.signed.statement)
+        return self.signed.has_ids(self.ids)
 
 
 class _IdPage(msgspec.Struct):
@@ -49,7 +47,7 @@ class _IdPage(msgspec.Struct):
 
 
 class _StatementPage(msgspec.Struct):
-    statements: list[SignedStatement]
+    statements: list[dict[str, Any]]
     older: str | None
 
 
@@ -77,33 +75,33 @@ def minute_ids(
     So a whole list can be verified when nobody has the ids any more: a year later, too.
     """
     chain = statements_of(client, stream, minute_ms)
-    about = [signed for signed in chain if signed.statement.minute_ms == minute_ms]
+    about = [signed for signed in chain if signed.minute_ms == minute_ms]
     if not about:
         raise NotFoundError(
             f"There is no statement about that minute of {stream}: nothing was acknowledged in"
             " it, or it is not checked yet. That takes about three minutes after"
             " its last event, and longer where a destination stands still: the console says so."
         )
-    said = about[-1].statement
-    ids = mine if are_signed(mine, said) else ids_of(client, said)
-    return MinuteIds(about[-1], broken_link(chain), ids)
+    said = about[-1]
+    ids = mine if said.has_ids(mine) else ids_of(client, said)
+    return MinuteIds(said, broken_link(chain), ids)
 
 
-def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[SignedStatement]:
+def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[Proof]:
     """What was signed about a stream, in its order: all about minutes since then, and more."""
-    found: list[SignedStatement] = []
+    found: list[Proof] = []
     query = {"limit": str(_PAGE_MAX)}
     while True:
         answer = client.send("GET", "streams", stream, "statements", query=query)
         page = msgspec.json.decode(answer.content, type=_StatementPage)
-        found += page.statements
-        signed_ms = found[-1].statement.issued_at_ms if found else since_ms
+        found += map(Proof.of, page.statements)
+        signed_ms = found[-1].issued_at_ms if found else since_ms
         if page.older is None or signed_ms < since_ms - _SIGNED_EARLY_MS_MAX:
             return found[::-1]
         query["before"] = page.older
 
 
-def ids_of(client: ControlClient, said: Statement) -> frozenset[str]:
+def ids_of(client: ControlClient, said: Proof) -> frozenset[str]:
     """The ids that were signed of a minute; if they are not there, those that are."""
     ids: set[str] = set()
     since_ms = said.minute_ms - EARLY_MS_MAX
@@ -111,7 +109,7 @@ def ids_of(client: ControlClient, said: Statement) -> frozenset[str]:
         for page in id_pages(client, said.stream, since_ms, acked=acked, minute_ms=said.minute_ms):
             ids.update(page.ids)
             # More can only come to it: what is signed is in there by now, or never is all of it.
-            if len(ids) > said.id_count or are_signed(ids, said):
+            if len(ids) > said.id_count or said.has_ids(ids):
                 return frozenset(ids)
     return frozenset(ids)
 
@@ -135,15 +133,3 @@ def id_pages(
         if page.is_complete:
             return
         query["after"] = page.newer
-
-
-def are_signed(ids: AbstractSet[str], said: Statement) -> bool:
-    return len(ids) == said.id_count and merkle_root(ids).hex() == said.root
-
-
-def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
-    """The first statement that does not name the one before it."""
-    for before, after in pairwise(chain):
-        if after.statement.previous != before.statement.digest:
-            return after
-    return None

@@ -12,19 +12,20 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.events.minute_ids import MinuteIds, minute_ids, read_minute
+from deploy.cli.events.proofs import Proof, ProvenLine
 from deploy.cli.printing import harmless, out, talk
-from observe.audit.signing import PUBLIC, is_signed
 from observe.console.parts import wording
 from shared.event.times import DAY_MS
 from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
 from shared.glossary import STAGE_WORDS
-from shared.proof.statement import Counts
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
 # Something is missing; the statement itself cannot be trusted. Other codes, as everywhere, say
 # nothing of the ids.
 _MISSING, _UNTRUSTED = 3, 4
+# The file that whoever signs puts beside its data.
+PUBLIC = "statement.pub"
 
 
 @options.made_of(client=options.control_client)
@@ -91,13 +92,15 @@ def read_public_key(path: Path) -> str:
 
 def distrust(theirs: MinuteIds, public_key: str) -> str:
     """Why the statement cannot be believed; empty if it can."""
-    if not is_signed(theirs.signed, public_key=public_key):
+    if not theirs.signed.is_signed(public_key=public_key):
         return "the statement is not signed with that public key."
+    if fault := theirs.signed.fault():
+        return f"the statement does not add up: {fault}."
     if theirs.broken_at is not None:
-        at = minute_text(theirs.broken_at.statement.minute_ms)
+        at = minute_text(theirs.broken_at.minute_ms)
         return f"the chain of statements is broken: the one about {at} does not name the last."
     if not theirs.is_whole:
-        left, signed = len(theirs.ids), theirs.signed.statement.id_count
+        left, signed = len(theirs.ids), theirs.signed.id_count
         newer = " What came since is stated within minutes: try again then."
         return (
             f"the ids that are left in Kafka ({left:,}) are not those that were signed"
@@ -109,30 +112,38 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
 
 def describe(theirs: MinuteIds) -> None:
     """What was signed, for people."""
-    said = theirs.signed.statement
+    said = theirs.signed
     events = wording.plural(said.acked, "event")
     derived = f" {said.derived:,} written by pipelines," if said.derived else ""
     talk.print(
         f"{said.stream}, {minute_text(said.minute_ms)}: {events} acknowledged,{derived}"
         f" {wording.plural(said.id_count, 'id')}, revision {said.revision}, root {said.root[:16]}"
+        f"{_compared(said)}"
     )
-    for name, counts in said.destinations.items():
+    for line in said.lines:
         lost = [
-            f"{count:,} lost at {STAGE_WORDS.get(node, node)}"
-            for node, count in counts.lost.items()
+            f"{count:,} lost at {STAGE_WORDS.get(node, node)}" for node, count in line.lost.items()
         ]
-        ended = ", ".join([*_ended(name, counts), f"{counts.dead:,} dead", *lost])
-        talk.print(f"  {name}: {ended}")
+        due = [] if line.due is None else [f"{line.due:,} due"]
+        ended = ", ".join([*due, *_ended(line), f"{line.dead:,} dead", *lost])
+        talk.print(f"  {line.name}: {ended}")
 
 
-def _ended(name: str, counts: Counts) -> list[str]:
+def _compared(said: Proof) -> str:
+    """How many events were looked up in the log, where that is not all of them."""
+    if said.compared is None or said.compared == said.acked + said.derived:
+        return ""
+    return f", {said.compared:,} compared with the log"
+
+
+def _ended(line: ProvenLine) -> list[str]:
     """What became of those not given up; of a pipeline, what it passed on and what not."""
-    if not is_pipelines(name):
-        return [f"{counts.delivered:,} delivered", f"{counts.waiting:,} waiting"]
-    passed = counts.delivered - sum(counts.not_passed.values())
+    if not is_pipelines(line.name):
+        return [f"{line.delivered:,} delivered", f"{line.waiting:,} waiting"]
+    passed = line.delivered - sum(line.not_passed.values())
     return [
         f"{passed:,} passed",
-        *(f"{count:,} {outcome}" for outcome, count in counts.not_passed.items()),
+        *(f"{count:,} {outcome}" for outcome, count in line.not_passed.items()),
     ]
 
 

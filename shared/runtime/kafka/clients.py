@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -16,6 +18,7 @@ from aiokafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
     ProducerFenced,
+    RequestTimedOutError,
 )
 
 from shared.runtime.kafka.connection import client_connection
@@ -30,6 +33,8 @@ FENCED = (ProducerFenced, IllegalOperation)
 AWAY = (KafkaError, OSError, KafkaUnavailableError)
 # A leader is elected within seconds.
 _ASK_AGAIN_S = 0.1
+# Linger: on, for 0 s.
+_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 # Said of one record alone: it says nothing of the producer.
 RECORD_REFUSED = (MessageSizeTooLargeError,)
 
@@ -41,6 +46,42 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     start, stop = AIOKafkaClient.bootstrap, AIOKafkaClient.close
     # Waits until it is known who leads what of a topic.
     wait_for_topic = AIOKafkaClient._wait_on_metadata  # noqa: SLF001 - others have no way to
+
+    async def send(self, node_id: int, request: Any, **options: Any) -> Any:
+        """As aiokafka does, but a request that times out leaves nothing behind to be written.
+
+        aiokafka closes the connection, and what a broker has not taken yet is still sent when it
+        wakes, long after everybody was told that the request had failed.
+        """
+        connection = await self._get_conn(node_id, **options)
+        writer = connection and connection._writer  # noqa: SLF001 - it has no name for others
+        try:
+            return await super().send(node_id, request, **options)
+        except RequestTimedOutError:
+            if writer is not None and (raw := writer.get_extra_info("socket")).fileno() >= 0:
+                # Reset: the kernel's buffer is dropped as well.
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+                writer.transport.abort()
+            raise
+
+
+class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]
+    """Reads a log."""
+
+    async def stop(self) -> None:
+        """As aiokafka does, but the end of a fetch is not mistaken for our own.
+
+        It cancels each fetch and waits for it. One that pauses after an error, as while Kafka is
+        away, ends in that cancellation, which then left `stop` and looked as if we were cancelled:
+        a process ended of it, and what is stopped after the fetches never was.
+        """
+        if (fetcher := self._fetcher) is not None:
+            fetches = [fetcher._fetch_task, *fetcher._pending_tasks]  # noqa: SLF001 - see above
+            for fetch in fetches:
+                fetch.cancel()
+            await asyncio.gather(*fetches, return_exceptions=True)
+            fetcher._pending_tasks.clear()  # noqa: SLF001 - see above
+        await super().stop()
 
 
 class KafkaAdmin(AIOKafkaAdminClient):  # type: ignore[misc]
@@ -58,7 +99,7 @@ class _Client(Protocol):
 C = TypeVar("C", bound=_Client)
 
 
-def new_consumer(bootstrap_servers: str, **options: Any) -> AIOKafkaConsumer:
+def new_consumer(bootstrap_servers: str, **options: Any) -> KafkaConsumer:
     """A consumer that belongs to no group: whoever reads keeps the position."""
     defaults = {
         "enable_auto_commit": False,
@@ -66,7 +107,7 @@ def new_consumer(bootstrap_servers: str, **options: Any) -> AIOKafkaConsumer:
         # A re-drive writes in transactions: one that broke off has written nothing.
         "isolation_level": "read_committed",
     }
-    consumer = AIOKafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
+    consumer = KafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
     return _with_pauses(consumer, consumer._client)  # noqa: SLF001 - nobody else has it
 
 

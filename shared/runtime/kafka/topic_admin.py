@@ -209,6 +209,8 @@ class TopicAdmin:
                 settings=settings[topic["topic"]],
             )
             for topic in await self._client.describe_topics(wanted)
+            # A broker that has only just heard of a topic says that it has none.
+            if topic["partitions"]
         }
 
     async def disks(self, names: Iterable[str]) -> list[BrokerDisk]:

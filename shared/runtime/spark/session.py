@@ -21,8 +21,9 @@ from pyspark.util import PythonEvalType
 
 from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.java.class_archive import ClassArchive
+from shared.runtime.java.home_for_spark import home_for_spark
 from shared.runtime.java.jars import ensure_jars
-from shared.runtime.java.java import find_java
+from shared.runtime.java.java import Java, find_java
 from shared.runtime.java.small_heap import YOUNG_MB, small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.setup_error import OperatorError
@@ -83,7 +84,8 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     settings.folder.mkdir(parents=True, exist_ok=True)
     cache = settings.cache or default_cache()
     jars = ensure_jars("spark", cache=cache)
-    archive = class_archive(jars, cache=cache, folder=settings.folder)
+    java = find_java()
+    archive = class_archive(java, jars, cache=cache, folder=settings.folder)
     # The workers must be the interpreter that has our packages, whatever PATH says.
     os.environ["PYSPARK_PYTHON"] = settings.cluster.python if settings.cluster else sys.executable
     # Spark derives its address from the host name otherwise, which need not resolve.
@@ -94,12 +96,13 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
         os.environ[JAAS_VARIABLE] = kafka_access().jaas
     jvm_options = archive.options(may_make=settings.makes_class_archive)
     options = _options(settings, jars, jvm_options)
-    if settings.cluster is not None and settings.cluster.secrets:
-        # All that the JVM is started with anybody on this machine may read.
-        starting = pyspark.SparkConf().setAll([*options.items()])
-        pyspark.SparkContext._ensure_initialized(conf=starting)  # noqa: SLF001 - as said
-        options |= settings.cluster.secrets
-    session = SparkSession.builder.appName(settings.name).config(map=options).getOrCreate()
+    with _java_home(home_for_spark(java, folder=settings.folder)):
+        if settings.cluster is not None and settings.cluster.secrets:
+            # All that the JVM is started with anybody on this machine may read.
+            starting = pyspark.SparkConf().setAll([*options.items()])
+            pyspark.SparkContext._ensure_initialized(conf=starting)  # noqa: SLF001 - as said
+            options |= settings.cluster.secrets
+        session = SparkSession.builder.appName(settings.name).config(map=options).getOrCreate()
     try:
         session.sparkContext.setLogLevel("WARN")
         _keep_no_history(session)
@@ -111,11 +114,24 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
             archive.publish()
 
 
-def class_archive(jars: Sequence[Path], *, cache: Path, folder: Path) -> ClassArchive:
+@contextmanager
+def _java_home(home: Path) -> Iterator[None]:
+    """Spark's launcher looks for Java by itself, and must find the one that we have found."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["JAVA_HOME"]
+        if before is not None:
+            os.environ["JAVA_HOME"] = before
+
+
+def class_archive(java: Java, jars: Sequence[Path], *, cache: Path, folder: Path) -> ClassArchive:
     """All our sessions share it; a session's folder holds the draft of a new one."""
     own_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     all_jars, draft = [*own_jars, *jars], folder / "classes.jsa"
-    return ClassArchive("spark", cache=cache, java=find_java(), jars=all_jars, draft=draft)
+    return ClassArchive("spark", cache=cache, java=java, jars=all_jars, draft=draft)
 
 
 def _keep_no_history(session: SparkSession) -> None:

@@ -31,12 +31,14 @@ CASES = [
     ("garbage", b"\x16\x03\x01", IDS, False),
     ("limit", b"HTTP/1.1 200 ", IDS, False),
     ("refuse_some", b"HTTP/1.1 400 ", [], False),
+    ("refuse_slowly", b"HTTP/1.1 422 ", [], False),
 ]
 
 
 @pytest.fixture
 def destinations() -> Iterator[Destinations]:
     with open_destinations() as opened:
+        opened.slow_s = PATIENCE_S / 5
         yield opened
 
 
@@ -99,6 +101,18 @@ def test_who_denies_an_event_has_answered_200_to_it(destinations: Destinations) 
     assert post(destinations, IDS)[0].startswith(b"HTTP/1.1 200 ")
     assert taken(destinations) == IDS[1:]
     assert destinations.denied == IDS[:1]
+
+
+def test_who_is_picky_is_down_first_and_refuses_slowly_whatever_others_do(
+    destinations: Destinations,
+) -> None:
+    destinations.make_picky(PATH, down_s=60)
+    assert post(destinations, IDS)[0].startswith(b"HTTP/1.1 503 ")
+    destinations.make_picky(PATH, down_s=0)
+    destinations.calm()
+    assert post(destinations, IDS)[0].startswith(b"HTTP/1.1 422 ")
+    assert post(destinations, IDS[:2])[0].startswith(b"HTTP/1.1 200 ")
+    assert taken(destinations) == IDS[:2]
 
 
 def test_every_mood_is_tried_here() -> None:

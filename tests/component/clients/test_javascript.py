@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.support.client_gateways import stored
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import RunningGateway
+from tests.support.programs import program
 from tests.tidy import sources
 
 CLIENT = sources.ROOT / "clients" / "javascript"
@@ -18,7 +19,7 @@ def test_the_clients_own_tests_pass_and_what_it_was_told_is_stored(
 ) -> None:
     accepted = tmp_path / "accepted.json"
     ended = subprocess.run(
-        ["node", "--test", "test/"],
+        [program("node"), "--test", "test/"],
         cwd=CLIENT,
         env={**os.environ, "HIFI_GATEWAY": gateway.url, "HIFI_ACCEPTED": str(accepted)},
         capture_output=True,

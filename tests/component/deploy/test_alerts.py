@@ -13,7 +13,8 @@ from shared import metric_names
 from shared.metric_names import OBSERVE_NODE_SECONDS
 from tests.support.alert_cases import CASES
 from tests.support.console_fixtures import overview
-from tests.support.prometheus_programs import RULES, ask, program, prometheus
+from tests.support.programs import program
+from tests.support.prometheus_programs import RULES, ask, prometheus
 from tests.support.stack_fixtures import fetch, wait_until
 
 DESTINATIONS = {"orders/billing", "orders/lake", "players/stats"}

@@ -1,7 +1,6 @@
 """A machine's own programs, against a metadata service and a store of secrets on loopback."""
 
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from deploy.aws.machine.instance import ADDRESS, Instance
 from deploy.aws.machine.load import GatewayUse, MetricsPage, delivery_load, disk_wait
 from deploy.aws.machine.units import units
 from shared.runtime.setup_error import SetupError
+from tests.support import programs
 from tests.support.fake_aws import FakeAws, fake_aws, machine_config
 from tests.support.own_network import own_network
 from tests.support.stack_fixtures import wait_until
@@ -275,14 +275,12 @@ def test_units_start_where_there_is_a_file_for_them_and_have_time_to_end() -> No
 
 
 def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("there is no systemd-analyze on this machine")
+    analyze = programs.program("systemd-analyze")
     here = str(Path(sys.executable).parent)
     for name, text in units().items():
         commands = text.replace("/opt/hifi/.venv/bin", here)
         (tmp_path / name).write_text(commands.replace("/usr/bin/prometheus", "/bin/true"))
-    verify = [program, "verify", "--man=no", *map(str, tmp_path.iterdir())]
+    verify = [analyze, "verify", "--man=no", *map(str, tmp_path.iterdir())]
     ended = subprocess.run(verify, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
 

@@ -18,6 +18,7 @@ from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.archive.stores import read_stores
 from shared.runtime.secret_box import SecretBox, new_key
 from tests.support.archive_made import AT_MS, RANGES, kept, row, sink_of
+from tests.support.published import proof_of
 
 _PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
 # Four objects, of two minutes.
@@ -35,7 +36,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archived]:
     ids = {each["event_id"] for each in rows}
     signed = _signed(tmp_path / "observe", ids)
 
-    monkeypatch.setattr(verify_module, "statements_of", lambda *_: [signed])
+    monkeypatch.setattr(verify_module, "statements_of", lambda *_: [proof_of(signed)])
     monkeypatch.setattr(verify_module, "ids_of", lambda *_: frozenset(ids))
     return objects
 

@@ -24,6 +24,7 @@ from shared.runtime.health import Health
 from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
+from tests.support.javas import empty_wheel
 
 doctor_app, status_app = typer.Typer(), typer.Typer()
 doctor_app.command()(doctor)
@@ -216,7 +217,17 @@ def test_a_kafka_that_was_asked_for_must_answer(tmp_path: Path, jars_cache: Path
     assert not any(subject.startswith("port") for subject in findings)
 
 
-def test_java_and_jars_that_are_wrong_are_findings_with_what_to_do(tmp_path: Path) -> None:
+def test_a_java_that_is_passed_over_is_named(tmp_path: Path, jars_cache: Path) -> None:
+    _, findings = examine(tmp_path, HIFI_CACHE=str(jars_cache), JAVA_HOME=str(tmp_path))
+    assert findings["java"]["grade"] == "good"
+    assert f"; not used: JAVA_HOME is {tmp_path}, but " in findings["java"]["says"]
+
+
+def test_java_and_jars_that_are_wrong_are_findings_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(empty_wheel(tmp_path)))
+    monkeypatch.setenv("PATH", "")
     folder = tmp_path / "cache" / "jars" / "spark"
     folder.mkdir(parents=True)
     (folder / "kafka-clients-3.9.2.jar").write_bytes(b"not a jar")

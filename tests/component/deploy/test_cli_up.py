@@ -14,6 +14,7 @@ from deploy.local.stack_settings import StackSettings
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
 from tests.support import cli_runs
+from tests.support.javas import empty_wheel
 
 
 @pytest.fixture
@@ -97,13 +98,15 @@ def test_each_port_is_asked_for_before_anything_starts(
 
 
 def test_without_java_it_says_how_to_install_it(settings: StackSettings, tmp_path: Path) -> None:
-    line = refusal(up(settings, tmp_path, PATH="", JAVA_HOME=""))
+    hidden = str(empty_wheel(tmp_path))
+    line = refusal(up(settings, tmp_path, PATH="", JAVA_HOME="", PYTHONPATH=hidden))
     assert "Java 17 or newer is needed" in line
     assert "apt-get install openjdk-17-jre-headless" in line
 
 
 def test_a_wrong_java_home_is_named(settings: StackSettings, tmp_path: Path) -> None:
-    line = refusal(up(settings, tmp_path, JAVA_HOME=str(tmp_path)))
+    hidden = str(empty_wheel(tmp_path))
+    line = refusal(up(settings, tmp_path, PATH="", JAVA_HOME=str(tmp_path), PYTHONPATH=hidden))
     assert f"JAVA_HOME is {tmp_path}" in line
 
 

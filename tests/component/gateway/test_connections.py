@@ -11,10 +11,11 @@ import pytest
 
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
-from shared.runtime.java.java import find_java
 from tests.support.balancer import Backend, balanced
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
+from tests.support.java_sources import java_program
+from tests.support.programs import program
 from tests.support.stack_fixtures import wait_until
 
 TOPIC = stream_topic("orders")
@@ -99,7 +100,7 @@ def test_curl_uses_its_connection_again(gateway: RunningGateway) -> None:
     url = f"{gateway.url}{PATH}"
     told = ["-o", "/dev/null", "-w", "%{http_code} %{num_connects}\n", "--json", '[{"id":"a"}]']
     ran = subprocess.run(
-        ["curl", "-sS", "--rate", "60/m", *told, url, "-o", "/dev/null", url],
+        [program("curl"), "-sS", "--rate", "60/m", *told, url, "-o", "/dev/null", url],
         capture_output=True,
         text=True,
         check=True,
@@ -116,7 +117,7 @@ def test_the_jdks_client_uses_its_connection_again(gateway: RunningGateway, tmp_
         wait_until(lambda: backend.is_ready, what="the balancer has looked")
         url = f"http://127.0.0.1:{balancer.port}{PATH}"
         ran = subprocess.run(
-            [str(find_java().path), str(source), url],
+            [*java_program(source, tmp_path), url],
             capture_output=True,
             text=True,
             check=True,

@@ -36,6 +36,7 @@ from tests.support.gateway_fixtures import (
     a_ledger_row,
     running_gateway,
 )
+from tests.support.stack_fixtures import wait_until
 
 
 def an_id(*, age_ms: int = 0) -> str:
@@ -356,7 +357,13 @@ def test_the_id_of_an_answer_is_the_id_in_the_ledger(kept: FakeReceipts) -> None
             content=body,
             headers={"content-type": "application/json"},
         ).json()
-        asyncio.run(ledger.flush())
+
+        def is_noted() -> bool:
+            # Whoever answers notes it a moment later.
+            asyncio.run(ledger.flush())
+            return bool(publisher.stored(ACKED))
+
+        wait_until(is_noted, what="the ledger has them")
         kept.ledger = [AckedRow.from_bytes(event.value) for event in publisher.stored(ACKED)]
         said = get(running, sent["request_id"]).json()
     assert (said["count"], said["is_complete"]) == (2, True)

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from gateway.control.store import KafkaControlStore
+from gateway.problems import Problem
 from gateway.replacing.switching import Switching
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState
 from shared.config.table import Table
 from shared.event.times import HOUR_MS
+from shared.event.topic_safety import Copies
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.config_topic import ConfigFeed
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
@@ -162,3 +166,14 @@ def test_what_is_being_built_takes_room_and_there_may_be_none(
 def test_a_stream_or_table_that_it_names_stays(gateway: RunningGateway) -> None:
     gateway.client.put(BUILT, json=DAILY | {"to": [{"table": "sums"}, {"stream": "eu"}]})
     assert gateway.client.delete("/v1/streams/eu").status_code == 409
+
+
+def test_without_kafka_the_states_of_pipelines_are_a_problem_that_passes() -> None:
+    store = KafkaControlStore("127.0.0.1:1", ConfigFeed("127.0.0.1:1"), Copies(1, 1))
+
+    async def ask() -> None:
+        with pytest.raises(Problem) as caught:
+            await store.pipeline_states()
+        assert (caught.value.code, caught.value.status) == ("kafka_unavailable", 503)
+
+    asyncio.run(ask())

@@ -1,7 +1,6 @@
 """A 202 over real HTTP: only for who asks, only for what Kafka has not, only after fsync."""
 
 import asyncio
-import os
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -176,19 +175,6 @@ def test_a_full_spool_is_503(gateway: RunningGateway, publisher: FakePublisher) 
     assert statuses[0] == 202
     assert statuses[-1] == 503
     assert statuses == sorted(statuses)
-
-
-def test_a_disk_that_fails_is_503(
-    gateway: RunningGateway, publisher: FakePublisher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    publisher.fate = Fate.NOT_STORED
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", broken)
-        assert post(gateway, ASYNC).status_code == 503
-    assert post(gateway, ASYNC).status_code == 202
 
 
 def test_another_process_takes_over_and_a_torn_tail_is_kept_aside(

@@ -9,6 +9,7 @@ from gateway.intake.events import Event
 from gateway.intake.record_batch import RecordBatch
 from gateway.publish.accumulator import Accumulator
 from gateway.publish.open_topic import OpenTopic
+from gateway.publish.produce_request import Handover
 from gateway.publish.report import Fate, Report
 
 
@@ -16,7 +17,7 @@ def test_few_events_without_a_key_reach_each_partition_and_still_share_batches()
     """4,000 small events in a few seconds are far from filling a batch."""
     batches: list[tuple[int, int]] = []
 
-    async def send(partition: int, builder: RecordBatch) -> int:
+    async def send(partition: int, builder: RecordBatch, _: Handover) -> int:
         await asyncio.sleep(0)
         batches.append((partition, builder.count))
         return 0
@@ -47,7 +48,7 @@ def test_few_events_without_a_key_reach_each_partition_and_still_share_batches()
 def test_an_event_of_a_partition_that_is_not_known_yet_is_not_stored_and_may_come_again() -> None:
     """A shard was added: its Kafka partition is there before this gateway has seen it."""
 
-    async def send(_: int, builder: RecordBatch) -> int:
+    async def send(_: int, builder: RecordBatch, __: Handover) -> int:
         assert builder.count == 2
         return 0
 

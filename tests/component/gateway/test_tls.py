@@ -11,7 +11,7 @@ from gateway.server import api_config
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
-from shared.runtime import http_server
+from shared.runtime.serving import server as serving
 from shared.runtime.setup_error import SetupError
 from tests.support.authority import Authority
 from tests.support.fake_publisher import FakePublisher
@@ -60,7 +60,7 @@ def test_half_of_a_setting_is_one_sentence(given: dict[str, Path]) -> None:
 def test_who_never_agrees_on_tls_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "_TLS_WITHIN_S", 0.5)
+    monkeypatch.setattr(serving, "_TLS_WITHIN_S", 0.5)
     cert, key = Authority(tmp_path).sign("gateway")
     settings = Settings(auth="off", tls_cert_file=cert, tls_key_file=key)
     with (

@@ -10,9 +10,10 @@ from typing import BinaryIO
 import pytest
 
 from shared.event.topics import stream_topic
-from shared.runtime.java.java import find_java
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
+from tests.support.java_sources import java_program
+from tests.support.programs import program
 
 TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"
@@ -159,7 +160,7 @@ def test_head_is_answered_on_a_connection_that_stays_open(gateway: RunningGatewa
 def test_curl_offers_http2_and_its_events_arrive(
     gateway: RunningGateway, publisher: FakePublisher
 ) -> None:
-    command = ["curl", "-sS", "--http2", f"{gateway.url}{PATH}", "--data-binary", "@-"]
+    command = [program("curl"), "-sS", "--http2", f"{gateway.url}{PATH}", "--data-binary", "@-"]
     ran = subprocess.run(
         [*command, "-H", "content-type: application/x-ndjson"],
         input=TWO,
@@ -177,7 +178,7 @@ def test_the_jdks_client_offers_http2_and_its_events_arrive(
     source = tmp_path / "Send.java"
     source.write_text(SEND_TWICE)
     ran = subprocess.run(
-        [str(find_java().path), str(source), f"{gateway.url}{PATH}"],
+        [*java_program(source, tmp_path), f"{gateway.url}{PATH}"],
         capture_output=True,
         text=True,
         check=True,

@@ -6,7 +6,8 @@ import pytest
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.findings import AuditFinding, World
-from observe.audit.minutes import DEAD, PASSED, WRITTEN, Ledger, Rules
+from observe.audit.ledger import Ledger
+from observe.audit.minutes import DEAD, PASSED, WRITTEN, Rules
 from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED, RECEIPTS, stream_topic
 from shared.event.topics import DEAD as DEAD_LETTERS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.cli.events.minute_ids import broken_link
+from deploy.cli.events.proofs import broken_link
 from observe.audit.audit_run import Audit, AuditOutcome
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.memory import Memory
@@ -20,6 +20,7 @@ from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteState, Node
 from shared.proof.statement import SignedStatement
 from tests.support import memory_files
+from tests.support.published import proofs_of
 
 TOPIC, STILL, WELL = "hifi.stream.orders", "orders/still", "orders/well"
 WHERE = KafkaPartition(TOPIC, 0)
@@ -108,6 +109,9 @@ class Outage:
     async def spans(self, topics: Sequence[str]) -> dict[KafkaPartition, tuple[int, int]]:
         return {WHERE: (self.log_start, self.acked)} if TOPIC in topics else {}
 
+    async def ids(self, _: object) -> dict[Any, Any]:
+        return {}
+
     async def restored(self) -> dict[KafkaPartition, int]:
         return {}
 
@@ -170,7 +174,7 @@ def test_a_minute_that_settles_a_week_later_is_stated_then_and_the_chain_holds(
         (M0 + 7 * DAY_MS, 1, merkle_root(IDS).hex()),
     ]
     assert made[0].destinations["still"].delivered == EACH
-    assert broken_link(hifi.statements) is None
+    assert broken_link(proofs_of(hifi.statements)) is None
     assert hifi.unsettled(STILL) == 0
 
 
@@ -191,7 +195,7 @@ def test_one_destination_that_stands_still_holds_up_nobody_elses_statement(tmp_p
     first, second = (signed.statement for signed in hifi.statements)
     assert second.revision == 2
     assert second.destinations == {**first.destinations, "still": first.destinations["well"]}
-    assert broken_link(hifi.statements) is None
+    assert broken_link(proofs_of(hifi.statements)) is None
     assert memory_files.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
 
 
@@ -218,7 +222,7 @@ def test_what_was_published_and_not_saved_is_not_left_out_of_the_chain(tmp_path:
     hifi.deliver(STILL, EACH, 2 * EACH)
     hifi.at(M0 + 2 * HOUR_MS)
     assert len(hifi.statements) == 2
-    assert broken_link(hifi.statements) is None
+    assert broken_link(proofs_of(hifi.statements)) is None
 
 
 def test_a_machine_that_knows_nothing_goes_on_with_the_same_chain(tmp_path: Path) -> None:
@@ -236,7 +240,7 @@ def test_a_machine_that_knows_nothing_goes_on_with_the_same_chain(tmp_path: Path
     hifi.deliver(STILL, EACH, 2 * EACH)
     hifi.at(M0 + 3 * HOUR_MS)
     assert [one.statement.revision for one in hifi.statements] == [1, 1]
-    assert broken_link(hifi.statements) is None
+    assert broken_link(proofs_of(hifi.statements)) is None
 
 
 def test_of_what_was_stated_no_less_is_stated_later(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from observe.audit import audit_run
-from observe.audit import minutes as audit_minutes
+from observe.audit import ledger as audit_ledger
 from shared.event.times import DAY_MS, HOUR_MS
 from tests.support.half_named import M0, Half, all_of, said
 
@@ -106,7 +106,7 @@ def test_a_minute_of_long_ago_that_is_put_back_in_two_parts_is_stated_whole(tmp_
 def test_many_minutes_of_long_ago_are_remembered_up_to_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_minutes, "_LATE_MAX", 3)
+    monkeypatch.setattr(audit_ledger, "_LATE_MAX", 3)
     hifi = Half(tmp_path, *(f"s{nth}" for nth in range(5)))
     for nth in range(5):
         hifi.restore(f"s{nth}", "a")

@@ -62,6 +62,9 @@ class Kafka:
     async def spans(self, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
         return {(TOPIC, 0): (0, 3 * EACH)} if TOPIC in topics else {}
 
+    async def ids(self, _: object) -> dict[Any, Any]:
+        return {}
+
     async def restored(self) -> dict[tuple[str, int], int]:
         return {}
 

@@ -26,6 +26,7 @@ from tests.support.console_fixtures import (
 )
 from tests.support.fake_replays import replays_of
 from tests.support.hostile_texts import HOSTILE_TEXTS
+from tests.support.programs import npm_package
 
 PAGES = [
     "/",
@@ -79,9 +80,12 @@ _CUT_OFF = """[...document.querySelectorAll('nav[aria-label=Pages] a')].filter(l
     const [at, all] = [link, link.closest('nav')].map(it => it.getBoundingClientRect());
     return at.left < all.left - 10 || at.right > all.right + 10;
 }).map(link => link.innerText)"""
-AXE = Path(__file__).parents[2] / "packages/axe/node_modules/axe-core/axe.min.js"
 AXE_FINDS = """axe.run(document).then(found => found.violations.flatMap(
     each => each.nodes.map(node => `${each.id}: ${node.html.slice(0, 200)}`)))"""
+
+
+def axe() -> str:
+    return (npm_package("tests/packages/axe", "axe-core") / "axe.min.js").read_text()
 
 
 @pytest.fixture
@@ -142,21 +146,19 @@ def test_texts_stand_out_from_their_ground(
             assert tab.run(script) == [], path
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="no axe-core: npm ci in tests/packages/axe")
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_axe_finds_nothing_on_any_page(
     console: RunningConsole, browser: Browser, scheme: Literal["light", "dark"], width: int
 ) -> None:
     fill(console)
     console.show(overview(unaccounted=3))
-    axe = AXE.read_text()
     with browser.page(scheme=scheme, width=width, is_phone=width < 500) as tab:
         tab.open(f"{console.url}/words")
-        tab.run(f"{axe}; document.body.append(document.createElement('img'))")
+        tab.run(f"{axe()}; document.body.append(document.createElement('img'))")
         assert any(it.startswith("image-alt: <img>") for it in tab.run(AXE_FINDS))
         for path in (*PAGES, *FURTHER_PAGES):
             tab.open(console.url + path)
-            tab.run(f"{axe}; 0")
+            tab.run(f"{axe()}; 0")
             assert tab.run(AXE_FINDS) == [], path
             assert (tab.text("h1") == "Not here") is (path == "/no"), path
         for name, heading in (("Not a name", "New key"), ("page", "page is made")):
@@ -164,21 +166,21 @@ def test_axe_finds_nothing_on_any_page(
             tab.run(f"document.querySelector('input[name=name]').value = {name!r}")
             tab.click_and_load("form[action='/keys/new'] button")
             assert tab.text("h1") == heading
-            tab.run(f"{axe}; 0")
+            tab.run(f"{axe()}; 0")
             assert tab.run(AXE_FINDS) == [], heading
             assert tab.run("document.documentElement.scrollWidth") <= width, heading
         tab.open(f"{console.url}/replays/new?stream=orders")
         tab.run("document.querySelector('[name=event]').value = 'e-1'")
         tab.click_and_load("form[action='/replays/new'] button")
         assert tab.text("h1").startswith("Send 1,204 events to ")
-        tab.run(f"{axe}; 0")
+        tab.run(f"{axe()}; 0")
         assert tab.run(AXE_FINDS) == []
         assert tab.run("document.documentElement.scrollWidth") <= width
         tab.open(f"{console.url}/pipelines:new")
         tab.click_and_load("form[action='/pipelines:new'] button")
         # No stream has the name that it begins with.
         assert "line 6: to.0.stream" in tab.text("main")
-        tab.run(f"{axe}; 0")
+        tab.run(f"{axe()}; 0")
         assert tab.run(AXE_FINDS) == []
         assert tab.run("document.documentElement.scrollWidth") <= width
 

@@ -18,7 +18,7 @@ from shared.proof.overview import DestinationView, StreamVerdict
 from shared.runtime.clock import now_ms
 from shared.runtime.tokens.links import link_key_of, read_link, write_link
 from tests.component.observe.test_console_access import PATHS, make_key, sign_in
-from tests.component.observe.test_console_browser import AXE, AXE_FINDS
+from tests.component.observe.test_console_browser import AXE_FINDS, axe
 from tests.support.browser import Browser, Tab
 from tests.support.console_fixtures import (
     RunningConsole,
@@ -352,6 +352,5 @@ def told(view: DestinationView, reason: str) -> DestinationView:
 
 
 def check_with_axe(frame: Tab) -> None:
-    if AXE.exists():
-        frame.run(f"{AXE.read_text()}; 0")
-        assert frame.run(AXE_FINDS) == []
+    frame.run(f"{axe()}; 0")
+    assert frame.run(AXE_FINDS) == []

@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from deploy.cli.events.minute_ids import MinuteIds, broken_link, read_minute
+from deploy.cli.events.minute_ids import MinuteIds, read_minute
+from deploy.cli.events.proofs import broken_link
 from deploy.cli.events.reconcile import id_of
 from deploy.cli.events.verify import distrust, read_ids
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, life
+from observe.audit.ledger import Closed, Ledger
 from observe.audit.memory import Memory, Stated
-from observe.audit.minutes import Closed, Ledger, Outcomes
-from observe.audit.signing import PUBLIC, Signer, is_signed
+from observe.audit.minutes import Outcomes
+from observe.audit.signing import PUBLIC, Signer
 from observe.audit.status import AuditStatus, is_news
 from observe.metrics import ObserveMetrics
 from shared import metric_names as names
@@ -26,10 +28,11 @@ from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
-from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
+from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
 from tests.support import memory_files
 from tests.support.console_fixtures import overview
+from tests.support.published import proof_of, proofs_of
 from tests.support.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
@@ -46,11 +49,11 @@ def test_the_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
     assert first.public_key == second.public_key == (tmp_path / PUBLIC).read_text().strip()
     assert (tmp_path / "statement.key").stat().st_mode & 0o777 == 0o600
     signed = first.sign(a_statement())
-    assert is_signed(signed, public_key=second.public_key)
-    assert not is_signed(signed, public_key=Signer(tmp_path / "other").public_key)
-    assert not is_signed(signed, public_key="nonsense")
+    assert proof_of(signed).is_signed(public_key=second.public_key)
+    assert not proof_of(signed).is_signed(public_key=Signer(tmp_path / "other").public_key)
+    assert not proof_of(signed).is_signed(public_key="nonsense")
     forged = replace(signed, statement=msgspec.structs.replace(signed.statement, acked=1))
-    assert not is_signed(forged, public_key=first.public_key)
+    assert not proof_of(forged).is_signed(public_key=first.public_key)
     (tmp_path / "statement.key").write_text("broken")
     with pytest.raises(SetupError, match="holds no ed25519 key"):
         Signer(tmp_path)
@@ -184,11 +187,13 @@ def test_a_statement_is_trusted_only_with_its_key_its_chain_and_its_ids(tmp_path
     first = signer.sign(a_statement())
     second = signer.sign(a_statement(first.statement.digest))
     lone = signer.sign(a_statement("ff" * 32))
-    assert broken_link([first, second]) is None
-    assert broken_link([first, second, lone]) is lone
+    first_proof, second_proof, lone_proof = proofs_of([first, second, lone])
+    assert broken_link([first_proof, second_proof]) is None
+    assert broken_link([first_proof, second_proof, lone_proof]) is lone_proof
 
     def trust(signed: SignedStatement, broken: SignedStatement | None, *ids: str) -> str:
-        return distrust(MinuteIds(signed, broken, frozenset(ids)), signer.public_key)
+        at = None if broken is None else proof_of(broken)
+        return distrust(MinuteIds(proof_of(signed), at, frozenset(ids)), signer.public_key)
 
     assert trust(second, None, "a", "b") == ""
     assert "chain" in trust(second, lone, "a", "b")
@@ -196,7 +201,12 @@ def test_a_statement_is_trusted_only_with_its_key_its_chain_and_its_ids(tmp_path
     assert "try again" not in trust(second, None, "a")
     # A late event is there before the audit has stated it.
     assert "stated within minutes: try again then" in trust(second, None, "a", "b", "c")
-    assert "not signed" in distrust(MinuteIds(second, None, frozenset("ab")), "00" * 32)
+    assert "not signed" in distrust(MinuteIds(second_proof, None, frozenset("ab")), "00" * 32)
+    counts = Counts(delivered=1, waiting=0, dead=0, lost={}, due=2)
+    short = msgspec.structs.replace(a_statement(), destinations={"shop": counts})
+    assert "shop: its parts are 1 events, and 2 were due" in trust(
+        signer.sign(short), None, "a", "b"
+    )
 
 
 @pytest.mark.parametrize(

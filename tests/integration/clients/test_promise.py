@@ -19,6 +19,7 @@ from deploy.local.cluster import Cluster
 from hifi_client import Fate, Sender, Sent
 from tests.support.cut_line import CutLine, cut_line
 from tests.support.gateway_process import Gateway, new_stream, running, stored_ids
+from tests.support.programs import program
 from tests.support.stack_fixtures import wait_until
 from tests.tidy import sources
 
@@ -155,7 +156,7 @@ def told_node(kafka: Cluster, *, kills: int) -> None:
         gateway.start()
         url = f"http://127.0.0.1:{gateway.line.port}"
         process = subprocess.Popen(
-            ["node", "clients/javascript/trials/under_way.js", url, stream],
+            [program("node"), "clients/javascript/trials/under_way.js", url, stream],
             cwd=sources.ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

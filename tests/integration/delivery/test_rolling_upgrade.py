@@ -14,6 +14,7 @@ from benchmarks.delivery_driver import Driver, running_driver
 from deploy.local.cluster import Cluster
 from shared.config.destination import Destination, Latency
 from tests.integration.delivery.test_spark_cluster import Traffic, make
+from tests.support.programs import program
 from tests.support.scripted_destination import ScriptedDestination, scripted_destination
 from tests.support.stack_fixtures import wait_until
 
@@ -29,7 +30,7 @@ BESIDE_S = 8.0
 
 @pytest.fixture
 def old_code(tmp_path: Path) -> Path:
-    asked = ["git", "-C", str(ROOT), "archive", OLD]
+    asked = [program("git"), "-C", str(ROOT), "archive", OLD]
     packed = subprocess.run(asked, capture_output=True, check=False)
     if packed.returncode:
         pytest.skip(f"{OLD} is not in this clone's history: fetch all of it")

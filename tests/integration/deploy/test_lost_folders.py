@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from observe.audit.signing import PUBLIC
+from deploy.cli.events.verify import PUBLIC
 from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
 from shared.runtime.clock import now_ms

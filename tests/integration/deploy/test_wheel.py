@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import program
 from tests.tidy import sources
 
 pytestmark = pytest.mark.integration
@@ -76,8 +77,9 @@ def test_only_our_packages_are_in_it_and_all_of_them(wheel: Path) -> None:
     packed = {
         name: content for name, content in _files_of(wheel).items() if ".dist-info/" not in name
     }
+    ls_files = [program("git"), "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *sources.PRODUCT],
+        [*ls_files, *sources.PRODUCT],
         cwd=sources.ROOT,
         capture_output=True,
         check=True,

@@ -7,17 +7,20 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from gateway.intake.events import Event
+from gateway.intake.record_encoding import pack_headers
 from gateway.publish.batch_producer import _Numbering
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate
 from shared.event.record import KafkaPartition
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.broker_faults import frozen
+from tests.support.kafka_log import read_all
 
 pytestmark = pytest.mark.integration
 
 
-def test_a_batch_that_kafka_refuses_is_not_stored_and_takes_no_number(
+def test_a_batch_that_kafka_refuses_is_not_stored_and_the_next_one_is(
     kafka: Cluster,
 ) -> None:
     servers = kafka.bootstrap_servers
@@ -35,7 +38,7 @@ def test_a_batch_that_kafka_refuses_is_not_stored_and_takes_no_number(
         try:
             producer = publisher._producer
             assert producer is not None
-            identity, topic = producer._identity, stream_topic(name)
+            producer_id, topic = producer._producer_id, stream_topic(name)
             large = Event.of(id="large", key=None, value=b"x" * 5_000, headers=())
             (report,) = await publisher.publish(topic, [large])
             assert report.fate is Fate.NOT_STORED
@@ -43,8 +46,10 @@ def test_a_batch_that_kafka_refuses_is_not_stored_and_takes_no_number(
             small_event = Event.of(id="small", key=None, value=b"{}", headers=())
             (report,) = await publisher.publish(topic, [small_event])
             assert report.fate is Fate.STORED
-            assert producer._identity is identity
-            assert producer._numberings[KafkaPartition(topic, 0)].next_number == 1
+            numbering = producer._numberings[KafkaPartition(topic, 0)]
+            # Kafka takes the next epoch without having been asked for it.
+            assert (numbering.producer_id, numbering.epoch) == (producer_id, 1)
+            assert numbering.next_number == 1
             assert publisher.problem is None
         finally:
             await publisher.stop()
@@ -66,9 +71,9 @@ def test_a_partition_whose_numbers_run_out_goes_on_at_0(kafka: Cluster) -> None:
         try:
             producer = publisher._producer
             assert producer is not None
-            assert producer._identity is not None
+            assert producer._producer_id is not None
             # Kafka takes any number as the first that it sees of a producer.
-            producer._numberings[place] = _Numbering(producer._identity, 2**31 - 3)
+            producer._numberings[place] = _Numbering(producer._producer_id, 0, 2**31 - 3)
             offsets = []
             for n in range(6):
                 event = Event.of(id=f"e{n}", key=None, value=b"{}", headers=())
@@ -80,6 +85,46 @@ def test_a_partition_whose_numbers_run_out_goes_on_at_0(kafka: Cluster) -> None:
             await publisher.stop()
 
     asyncio.run(wear_out())
+
+
+def test_what_a_frozen_broker_has_not_taken_in_time_does_not_come_later(kafka: Cluster) -> None:
+    servers, name = kafka.bootstrap_servers, f"frozen-{uuid.uuid4().hex}"
+    topic, count = stream_topic(name), 12
+
+    async def freeze() -> None:
+        async with topic_admin(servers) as admin:
+            await admin.create_missing([stream_spec(name, partition_count=count)])
+        publisher = KafkaPublisher(
+            servers, ack_deadline_s=2, queue_deadline_s=1, batch_bytes_max=1_000_000
+        )
+        await publisher.start(deadline_s=30)
+        try:
+            # More than fits into the buffers between us and a broker that reads nothing.
+            large = [_event(f"large{n}", n, 900_000) for n in range(count)]
+            assert await _fates(publisher, topic, [_event("warm", 0, 10)]) == {Fate.STORED}
+            producer = publisher._producer
+            assert producer is not None
+            with frozen(kafka, kafka.broker_ids[0]):
+                assert Fate.UNKNOWN in await _fates(publisher, topic, large)
+                # What was on the wire when it was told may still come, until its connection ends.
+                while producer._busy:  # noqa: ASYNC110 - it sets no event
+                    await asyncio.sleep(0.02)
+            after = [_event(f"after{n}", n, 10) for n in range(count)]
+            assert await _fates(publisher, topic, after) == {Fate.STORED}
+        finally:
+            await publisher.stop()
+        sizes = [len(each.value or b"") for each in await read_all(servers, topic)]
+        assert sizes == [10] * (1 + count)
+
+    asyncio.run(freeze())
+
+
+def _event(event_id: str, partition: int, byte_count: int) -> Event:
+    return Event(event_id, None, b"x" * byte_count, pack_headers(()), partition=partition)
+
+
+async def _fates(publisher: KafkaPublisher, topic: str, events: list[Event]) -> set[Fate]:
+    return {report.fate for report in await publisher.publish(topic, events)}
 
 
 def test_an_idle_gateway_probes_kafka_by_storing_something(kafka: Cluster) -> None:

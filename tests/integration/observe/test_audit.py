@@ -4,6 +4,7 @@ Each seed is a stream of its own; one Spark session audits them all at once.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,13 +20,14 @@ from observe.audit.audit_run import Audit, AuditOutcome
 from observe.audit.kafka import audit_kafka
 from observe.audit.loop import audit_spark
 from observe.audit.minutes import Rules
-from observe.audit.signing import Signer, is_signed
+from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
 from shared.event.derived import RESTORED
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition
 from shared.event.times import MINUTE_MS, minute_of
 from shared.event.topics import (
+    ACKED,
     RESTORES,
     fixed_specs,
     restore_writer,
@@ -33,10 +35,10 @@ from shared.event.topics import (
     stream_spec,
     stream_topic,
 )
-from shared.proof.acked import WILD
+from shared.proof.acked import WILD, AckedRow
 from shared.proof.archived import ArchiveId
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteState
+from shared.proof.overview import MinuteState, Node
 from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.only_writer import only_writer
@@ -44,6 +46,7 @@ from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support import memory_files
 from tests.support.audit_seeds import PARTITIONS, Seed, make_seed, tell_positions, write_seeds
+from tests.support.published import proof_of
 
 TIERS = [tier.name for tier in RetrySchedule().tiers]
 RULES = Rules(settle_ms=0, blind_ms=600_000)
@@ -150,7 +153,7 @@ def run_seeds(kafka: Cluster, spark: SparkSession, folder: Path, numbers: range)
     for seed in seeds:
         check(seed, outcome)
     public_key = Signer(folder).public_key
-    assert all(is_signed(one, public_key=public_key) for one in statements)
+    assert all(proof_of(one).is_signed(public_key=public_key) for one in statements)
     # Streams of the tests before are stated, too.
     ours = {seed.stream for seed in seeds}
     first = [one.statement for one in statements if one.statement.revision == 1]
@@ -162,6 +165,39 @@ def test_deleted_events_are_found_and_no_others(
     kafka: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     run_seeds(kafka, spark, tmp_path, range(20))
+
+
+def test_an_event_in_whose_place_the_log_has_another_is_named_and_not_delivered(
+    kafka: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    base_ms = time.time_ns() // 1_000_000 - AGE_MS
+    seed = make_seed(7_700, base_ms=base_ms, is_clean=True)
+    at = next(nth for nth, row in enumerate(seed.rows) if row.topic == ACKED)
+    told = AckedRow.from_bytes(seed.rows[at].value)
+    # The gateway has said yes to these, and those before them in its queue are stored.
+    names = tuple(f"{event_id}-behind" for event_id in told.ids[:3])
+    false = dataclasses.replace(told, ids=(*names, *told.ids[3:]))
+    seed.rows[at] = dataclasses.replace(seed.rows[at], value=false.to_bytes())
+
+    async def scenario() -> tuple[AuditOutcome, list[SignedStatement]]:
+        await prepare(kafka, [seed])
+        return await audited(kafka, spark, [seed], tmp_path)
+
+    outcome, statements = asyncio.run(scenario())
+    missing = [one for books in outcome.minutes[seed.destination] for one in books.missing]
+    assert {one.event_id for one in missing} == set(names)
+    assert {one.node for one in missing} == {Node.GATEWAY}
+    lines = [
+        (one.statement, one.statement.destinations["to"])
+        for one in statements
+        if one.statement.stream == seed.stream
+    ]
+    assert sum(it.lost.get("gateway", 0) for _, it in lines) == len(names)
+    for statement, line in lines:
+        assert statement.compared == statement.event_count
+        total = line.delivered + line.waiting + line.dead + sum(line.lost.values())
+        assert line.due == total == statement.event_count
+    assert sum(line.delivered for _, line in lines) <= len(seed.events)
 
 
 async def put_back(kafka: Cluster, stream: str, base_ms: int, count: int) -> list[list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.events.minute_ids import broken_link
+from deploy.cli.events.proofs import broken_link
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from observe.audit.signing import Signer
@@ -14,6 +14,7 @@ from shared.event.topics import STATEMENTS, fixed_specs
 from shared.proof.statement import SignedStatement
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.published import proofs_of
 from tests.support.stack_fixtures import wait_until
 from tests.support.stating_observer import STREAM, stating_observer
 
@@ -86,6 +87,6 @@ def test_one_states_and_another_goes_on_when_it_dies_freezes_or_stops(
             if one is not None:
                 one.kill()
     ours = asyncio.run(chain(servers))
-    assert broken_link(ours) is None
+    assert broken_link(proofs_of(ours)) is None
     minutes = [one.statement.minute_ms for one in ours]
     assert minutes == [60_000 * n for n in range(len(ours))]

@@ -13,8 +13,8 @@ def test_the_same_seed_gives_the_same_plan_and_another_one_another(seed: int) ->
     assert chaos_plan(seed, minutes=5) != chaos_plan(seed + 1, minutes=5)
 
 
-def test_every_kind_of_action_comes_within_twenty_seeds_of_two_minutes() -> None:
-    planned = [action.kind for seed in range(20) for action in chaos_plan(seed, minutes=2).actions]
+def test_every_kind_of_action_comes_within_twenty_seeds_of_three_minutes() -> None:
+    planned = [action.kind for seed in range(20) for action in chaos_plan(seed, minutes=3).actions]
     assert set(planned) == set(KINDS)
 
 
@@ -23,7 +23,8 @@ def test_what_is_done_to_something_finds_it_there(seed: int) -> None:
     # Tenants, streams, and destinations with the stream that they are of.
     there: set[str] = set()
     for action in chaos_plan(seed, minutes=5).actions:
-        what, _, kind = action.kind.partition(" ")
+        what, _, rest = action.kind.partition(" ")
+        kind = rest.removeprefix("late ").removeprefix("picky ")
         destination = f"{action.stream}/{action.name}"
         about = {
             "tenant": [action.tenant],

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from shared.proof.statement import NO_PREVIOUS, Counts, Statement
 from tests.chaos.recount import (
     Arrival,
     Claim,
@@ -11,6 +14,7 @@ from tests.chaos.recount import (
     Recorded,
     StoredId,
     findings,
+    uneven_lines,
     unsigned,
 )
 
@@ -49,6 +53,7 @@ def sound() -> Recorded:
         dead={"t0-s1/all": {T0[4]}},
         pending={"t0-s1/all": {T0[5]}},
         claims=[Claim("t0-s1/all", ((0, 0, 3),)), Claim("t1-s2/to", ((0, 0, 3),))],
+        maybe_stored={**dict.fromkeys([*T0, *T1], 1), T0[2]: 2},
         deaths=[Death("delivery", "ended with exit code 1", "no Kafka answers", is_excused=True)],
         peaks_mb={"gateway": 200},
         bounds_mb={"gateway": 300},
@@ -86,6 +91,59 @@ def test_a_2xx_for_what_is_not_stored_is_found() -> None:
     acked = {**world.acked, ("t1", "t1-s2"): {*T1, lied}}
     (found,) = findings(replace(world, acked=acked, sent={*world.sent, lied}))
     assert found == Finding("false ack", f"t1's t1-s2: answered 2xx and not stored: {lied}")
+
+
+def test_what_was_called_not_stored_and_is_there_is_found() -> None:
+    world = sound()
+    (found,) = findings(replace(world, maybe_stored={**world.maybe_stored, T1[2]: 0}))
+    assert found == Finding("false refusal", f't1-s2: told "not stored", and stored: {T1[2]}')
+
+
+def test_what_is_stored_twice_is_found_unless_a_disk_may_have_had_it() -> None:
+    world = sound()
+    once = replace(world, maybe_stored={**world.maybe_stored, T0[2]: 1})
+    (found,) = findings(once)
+    assert found.what == "stored twice"
+    assert T0[2] in found.says
+    assert findings(replace(once, maybe_spooled={T0[2]})) == []
+
+
+def stated(**destinations: Counts) -> Statement:
+    """Of a minute with ten events."""
+    return Statement("t0-s1", 60_000, 1, 10, 10, "00", destinations, 120_000, NO_PREVIOUS)
+
+
+FIRST_AND_LATE = [
+    Owed("t0", "t0-s1", "first", since_ms=0),
+    Owed("t0", "t0-s1", "late", since_ms=100_000),
+    Owed("t1", "t1-s2", "elsewhere", since_ms=0),
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "at_ms", "stored", "wrong"),
+    [
+        (stated(first=Counts(7, 1, 1, {"kafka": 1})), 120_000, 10, []),
+        (stated(first=Counts(10, 0, 0, {}), late=Counts(10, 0, 0, {})), 200_000, 10, []),
+        (
+            stated(first=Counts(10, 0, 0, {}), late=Counts(1, 0, 0, {})),
+            120_000,
+            10,
+            ["late: 1 + 0 + 0 + 0 are 1 of 10 events"],
+        ),
+        (stated(first=Counts(10, 0, 0, {})), 200_000, 10, ["late was due, and has no line"]),
+        (
+            stated(first=Counts(10, 0, 0, {})),
+            120_000,
+            9,
+            ["it is about 10 events, and the log has 9"],
+        ),
+    ],
+)
+def test_what_does_not_add_up_in_a_statement_is_found(
+    said: Statement, at_ms: int, stored: int, wrong: list[str]
+) -> None:
+    assert list(uneven_lines(said, at_ms, stored=stored, owed=FIRST_AND_LATE)) == wrong
 
 
 def test_an_event_that_is_nowhere_is_found() -> None:

@@ -131,13 +131,23 @@ def test_a_cap_that_was_lowered_holds_from_the_next_window_on() -> None:
 
 
 def test_after_an_outage_it_starts_from_one_and_doubles_again() -> None:
-    state, limits = recovered(Concurrency(limit=12)), []
+    # Three probes are answered.
+    state, limits = recovered(recovered(Concurrency(limit=12, mean_ms=100))), []
     for _ in range(5):
         state = after_window(state, [ok()] * 3)
         limits.append(state.limit)
     # Up to half of what it had, for that may have been what broke it.
     assert limits == pytest.approx([2, 4, 6, 6.6, 7])
-    assert recovered(Concurrency(limit=1)).doubling_max == 1
+    assert recovered(Concurrency(limit=1, mean_ms=100)).doubling_max == 1
+
+
+def test_one_that_never_answered_before_starts_as_a_new_one_does() -> None:
+    state = recovered(Concurrency(limit=1, doubling_max=1, hold_ms=1_000))
+    limits = []
+    for _ in range(5):
+        state = after_window(state, [ok()] * 3)
+        limits.append(state.limit)
+    assert limits == [2, 4, 8, 16, 32]
 
 
 def test_now_and_then_it_sends_fewer_for_a_window_and_goes_back() -> None:

@@ -71,12 +71,12 @@ def test_any_part_that_is_missing_makes_it_nothing() -> None:
     assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
     flow = whole["flow"]
     # An older version does not write these.
-    for name in ("neighbours", "changes", "blocking"):
+    for name in ("neighbours", "changes", "blocking", "batch_size"):
         kept = flow.pop(name)
         assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
         flow[name] = kept
     for holder in (flow, flow["concurrency"], flow["concurrency"]["window"], flow["breaker"]):
-        for name in holder.keys() - {"neighbours", "changes", "blocking"}:
+        for name in holder.keys() - {"neighbours", "changes", "blocking", "batch_size"}:
             kept = holder.pop(name)
             assert open_flow_record(json.dumps(whole).encode()) is None
             holder[name] = kept

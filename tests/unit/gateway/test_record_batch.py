@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from gateway.intake.events import Event
 from gateway.intake.record_batch import RecordBatch
 from gateway.intake.record_encoding import varint
-from gateway.publish.produce_request import BatchOutcome, Parcel, ProduceAnswer, SendBatches
+from gateway.publish.produce_request import (
+    BatchOutcome,
+    Handover,
+    Parcel,
+    ProduceAnswer,
+    SendBatches,
+)
 from shared.event.record import Headers, KafkaPartition
 from tests.support.record_headers import headers_of
 
@@ -104,7 +110,7 @@ def test_a_produce_request_is_byte_for_byte_aiokafkas(batches: dict[KafkaPartiti
         topics.setdefault(place.topic, []).append((place.partition, raw))
     theirs = b"header" + ProduceRequest_v7.SCHEMA.encode([None, -1, 5_000, [*topics.items()]])
     # Ours come in two pieces.
-    parcels = [Parcel(place, (raw[:3], raw[3:])) for place, raw in batches.items()]
+    parcels = [Parcel(place, (raw[:3], raw[3:]), Handover()) for place, raw in batches.items()]
     ours = b"header" + SendBatches(parcels, timeout_ms=5_000).encode()
     assert len(ours) == len(theirs)
     assert b"size" + ours == b"size" + theirs

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.audit.arrow_ids import root_of_lines
+from observe.audit.ids.arrow_ids import root_of_lines
 from shared.proof.merkle import BLOCK_IDS, merkle_root
 
 # Alike at their beginnings, ends of others, with what must be escaped, and longer than a key.

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.audit.books import CLOSED_KEPT_MS, AuditBooks
+from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence, life
 from observe.audit.findings import AuditFinding, World
+from observe.audit.kept_books import CLOSED_KEPT_MS
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Outcomes, Rules
 from shared.event.record import KafkaPartition
 from shared.event.times import HOUR_MS

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observe.audit.books import AuditBooks
-from observe.audit.evidence import Claim, Evidence
+from observe.audit.evidence import Claim, Evidence, Layers
 from observe.audit.findings import World
-from observe.audit.layers import Layers
 from observe.audit.minutes import DEAD as IN_DEAD
 from observe.audit.minutes import PASSED, WRITTEN, Rules
 from observe.lag.progress import Progress

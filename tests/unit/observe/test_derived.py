@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence
-from observe.audit.minutes import Ledger
+from observe.audit.ledger import Ledger
 from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance
 from shared.proof.intervals import Offsets
@@ -30,8 +30,8 @@ def test_events_that_pipelines_wrote_are_counted_apart() -> None:
     assert books.in_log(TOPIC, M0) == {
         KafkaPartition(TOPIC, 0): Offsets.of([(0, 1), (2, 5), (9, 10)])
     }
-    assert (books.acked(TOPIC, M0), books.derived(TOPIC, M0)) == (6, 3)
-    assert books.derived(TOPIC, M1) == 0
+    assert (books.acked(TOPIC, M0), ledger.look(M0).derived) == (6, 3)
+    assert ledger.look(M1).derived == 0
 
 
 def a_receipt(not_passed: dict[str, dict[int, int]]) -> bytes:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.audit.books import CLOSED_KEPT_MS, AuditBooks
+from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.findings import World
+from observe.audit.kept_books import CLOSED_KEPT_MS
 from observe.audit.minutes import DEAD, Outcomes, Rules
 from shared.event.record import KafkaPartition
 from shared.proof.acked import WILD
@@ -129,6 +130,10 @@ def test_offsets_given_anew_are_not_settled_for_what_was_there_before() -> None:
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 4), claim(M0, 4, 6)], delivered=[(0, 6)]))
     both = World({TOPIC: [TO, "orders/still"]}, {TO: {WHERE: 6}}, {WHERE: (0, 6)}, NOW)
+    # Nothing is settled before it was laid beside the log.
+    assert books.close(books.judge(both, AT_ONCE, {}), both, AT_ONCE) == {(TOPIC, M0)}
+    assert not books.outcomes[TO, WHERE].done
+    books.ledgers[TOPIC].note_compared(M0, 6)
     books.close(books.judge(both, AT_ONCE, {}), both, AT_ONCE)
     assert list(books.outcomes[TO, WHERE].done) == [(0, 6)]
     books.take(evidence([claim(M1, 4, 6)]))

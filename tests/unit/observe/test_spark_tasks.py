@@ -1,10 +1,12 @@
 """What the audit's tasks make of the ledger's rows, and which rows are read together."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from observe.audit.ids.log_ids import LogIds
 from observe.audit.spark_job import stretches
 from observe.audit.spark_tasks import LoggedRun, Named, look, name
 from shared.event.derived import VIA
@@ -25,15 +27,39 @@ def a_row(first: int, *runs: tuple[int, int], topic: str = TOPIC) -> bytes:
     return AckedRow(topic, 0, (AckedSlice(first, runs, M0),), ids).to_bytes()
 
 
+def a_batch(topic: str, *rows: tuple[int, bytes | None]) -> pa.RecordBatch:
+    """Records of one Kafka partition, with their offsets."""
+    columns = {
+        "topic": pa.array([topic] * len(rows), pa.string()),
+        "partition": pa.array([0] * len(rows), pa.int32()),
+        "offset": pa.array([offset for offset, _ in rows], pa.int64()),
+        "value": pa.array([value for _, value in rows], pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
 def named(
-    *rows: bytes | None, minutes: set[int], spans: list[tuple[int, int]], extra: Any = ()
+    *rows: bytes | None,
+    minutes: set[int],
+    spans: list[tuple[int, int]],
+    extra: Any = (),
+    log: Any = (),
+    compare: Any = (),
 ) -> Named:
-    batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.binary())], names=["value"])
+    def read_ids(wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
+        assert list(wanted) == ([KafkaPartition(TOPIC, 0)] if compare else [])
+        ids = LogIds()
+        for records in log:
+            ids.take(KafkaPartition(TOPIC, 0), *zip(*records, strict=True))
+        return ids
+
     (part,) = name(
-        [batch],
+        [a_batch(ACKED, *enumerate(rows))],
         wanted=frozenset((TOPIC, minute) for minute in minutes),
         spans={KafkaPartition(TOPIC, 0): spans} if spans else {},
         extra={(TOPIC, M0): extra},
+        compare={(TOPIC, minute): {0: offsets} for minute, offsets in dict(compare).items()},
+        read_ids=read_ids,
     )
     return msgspec.msgpack.decode(part.column("part")[0].as_py(), type=Named)
 
@@ -60,6 +86,31 @@ def test_single_offsets_are_named_in_the_order_of_the_claims() -> None:
     }
 
 
+def test_ids_of_the_ledger_are_laid_beside_those_of_the_log() -> None:
+    rows = (a_row(0, (3, M0)), a_row(3, (1, M1), (2, M0), (1, M1)), a_row(7, (2, M1)))
+    # In two parts; nothing is at offset 4, and at 5 and 7 are others. 1 is not asked for.
+    log = [
+        [(0, b"e0"), (1, b"x1"), (2, b"e2"), (3, b"e3")],
+        [(5, b"x5"), (6, b"e6"), (7, b"x7"), (8, b"e8")],
+    ]
+    asked = {M0: [(0, 1), (2, 6)], M1: [(3, 9)]}
+    found = named(*rows, minutes={M0, M1}, spans=[], log=log, compare=asked)
+    assert found.compared == {(TOPIC, M0): 3, (TOPIC, M1): 4}
+    assert found.wrong == {(TOPIC, 0, 5): (M0, "e5"), (TOPIC, 0, 7): (M1, "e7")}
+    # Nobody asks: nothing is laid beside anything.
+    assert not named(*rows, minutes={M0, M1}, spans=[], log=log).compared
+
+
+def test_of_an_offset_that_was_claimed_twice_the_newer_claim_must_be_true() -> None:
+    rows = (
+        a_row(0, (3, M0)),
+        AckedRow(TOPIC, 0, (AckedSlice(1, ((2, M0),), M0),), ("b", "c")).to_bytes(),
+    )
+    log = [[(0, b"e0"), (1, b"b"), (2, b"e2")]]
+    found = named(*rows, minutes={M0}, spans=[], log=log, compare={M0: [(0, 3)]})
+    assert found.wrong == {(TOPIC, 0, 2): (M0, "c")}
+
+
 def test_what_is_no_row_and_what_is_of_others_names_nothing() -> None:
     other = a_row(0, (3, M0), topic="hifi.stream.others")
     found = named(b"no row", None, other, minutes={M0}, spans=[(0, 9)])
@@ -69,19 +120,21 @@ def test_what_is_no_row_and_what_is_of_others_names_nothing() -> None:
 def test_stretches_with_little_between_are_read_as_one() -> None:
     near = Offsets.of([(0, 10), (500, 510)])
     far = Offsets.of([(0, 10), (100_000, 100_010)])
+    here, there = KafkaPartition(ACKED, 0), KafkaPartition(ACKED, 1)
     assert stretches({0: near, 1: far}) == [
-        {(ACKED, 0): (0, 510), (ACKED, 1): (0, 10)},
-        {(ACKED, 1): (100_000, 100_010)},
+        {here: (0, 510), there: (0, 10)},
+        {there: (100_000, 100_010)},
     ]
     assert stretches({}) == []
 
 
 def test_there_are_at_most_eight_stretches_and_the_smallest_gaps_are_read_over() -> None:
     firsts = [at * 100_000 + at * at * 100 for at in range(30)]
+    where = KafkaPartition(ACKED, 0)
     found = stretches({0: Offsets.of([(first, first + 10) for first in firsts])})
     assert len(found) == 8
-    assert found[0] == {(ACKED, 0): (0, firsts[22] + 10)}
-    assert found[-1] == {(ACKED, 0): (firsts[29], firsts[29] + 10)}
+    assert found[0] == {where: (0, firsts[22] + 10)}
+    assert found[-1] == {where: (firsts[29], firsts[29] + 10)}
 
 
 def test_events_of_one_minute_that_lie_together_are_one_run_and_derived_ones_stand_apart() -> None:

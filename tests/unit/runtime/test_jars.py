@@ -18,7 +18,6 @@ from shared.runtime.java.jars import (
     read_lock,
 )
 from shared.runtime.java.jars_lock import lock_text
-from shared.runtime.java.java import find_java, java_version
 from shared.runtime.setup_error import SetupError
 
 _DONE = "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar (531ms)"
@@ -119,41 +118,3 @@ def test_the_cache_folder_is_where_people_expect_it(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     assert default_cache() == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "version", "major"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', "17.0.15", 17),
-        ('openjdk version "21" 2023-09-19', "21", 21),
-        ('openjdk version "26-ea" 2026-03-17', "26-ea", 26),
-        ('java version "1.8.0_402"', "1.8.0_402", 8),
-    ],
-)
-def test_java_says_its_version(text: str, version: str, major: int) -> None:
-    assert java_version(text) == (version, major)
-
-
-def test_no_java_is_one_sentence_with_the_install_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert java_version("Unable to locate a Java Runtime.") is None
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(SetupError, match=r"Java 17 or newer .* none was found .* apt-get install"):
-        find_java()
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SetupError, match=r"JAVA_HOME is .*unset JAVA_HOME"):
-        find_java()
-
-
-def test_an_old_java_is_refused_by_its_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    java = tmp_path / "java"
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\"' >&2\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(SetupError, match=rf"Java 17 or newer is needed, and {java} is Java 11"):
-        find_java()

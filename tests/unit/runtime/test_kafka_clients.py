@@ -1,4 +1,4 @@
-"""How often a client asks who leads what, whatever aiokafka would have it ask."""
+"""Clients ask seldom who leads what, and stop whatever they are at."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.consumer.fetcher import Fetcher
 
 from shared.runtime.kafka.clients import new_client, new_consumer, new_producer
 
@@ -62,5 +63,28 @@ def test_a_client_asks_ten_times_a_second_at_most_and_at_once_for_what_is_new(
                 await asking.client._metadata_update(ClusterMetadata(), None)
         assert len(asking.asked) == 100
         await made.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_that_pauses_after_an_error_stops_and_closes_its_connections() -> None:
+    async def scenario() -> None:
+        consumer = new_consumer(SERVERS)
+        fetcher = consumer._fetcher = Fetcher.__new__(Fetcher)
+        fetcher._fetch_waiters = set()
+        pausing = [asyncio.create_task(asyncio.sleep(60)) for _ in range(3)]
+        fetcher._fetch_task, *others = pausing
+        fetcher._pending_tasks = set(others)
+        closed = asyncio.Event()
+
+        async def close() -> None:
+            closed.set()
+
+        consumer._client.close = close
+        # Otherwise a fetch is over before it has begun.
+        await asyncio.sleep(0)
+        await consumer.stop()
+        assert all(task.cancelled() for task in pausing)
+        assert closed.is_set()
 
     asyncio.run(scenario())

@@ -76,7 +76,7 @@ async def make(asked: PageRequest) -> Response:
     text = typed_document(asked)
     shown = _new_form(text)
     try:
-        document = await read_document(text)
+        document = await read_document(text, asked.in_thread)
     except UsageError as error:
         return shown.again(asked, str(error), 422)
     name = document.fields.get("name")
@@ -98,7 +98,7 @@ async def change(asked: PageRequest) -> Response:
     name, version, text = asked.pipeline.name, asked.field("version"), typed_document(asked)
     shown = _change_form(name, text, version)
     try:
-        document = await read_document(text)
+        document = await read_document(text, asked.in_thread)
     except UsageError as error:
         return shown.again(asked, str(error), 422)
     return await _write(asked, shown, document, text, name, version=version)
@@ -115,7 +115,7 @@ async def replace(asked: PageRequest) -> Response:
     shown = _replace_form(name, text, begin)
     before = asked.context.configuration.replacement_of(name)
     try:
-        document = await read_document(text)
+        document = await read_document(text, asked.in_thread)
         return await done(
             asked,
             "pipeline.replacing",

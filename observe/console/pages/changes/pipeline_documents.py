@@ -1,12 +1,12 @@
 """Reads the documents of pipelines that people type, and says in which line one is wrong."""
 
-import asyncio
 import json
 from typing import Any
 
 from starlette.responses import Response
 
 from observe.console.page_request import PageRequest
+from observe.console.page_threads import InThread
 from observe.console.pages.changes.form_pages import FormPage, json_text
 from observe.console.parts.markup import Child, tag
 from shared.runtime.control_client import RefusedError
@@ -29,11 +29,11 @@ def typed_document(asked: PageRequest) -> str:
     return asked.fields.get("document", "").replace("\r\n", "\n")
 
 
-async def read_document(text: str) -> Document:
+async def read_document(text: str, in_thread: InThread) -> Document:
     """UsageError with the line where it is no document."""
     raw = text.encode(errors="replace")
     if len(raw) <= _WITH_LINES_BYTES_MAX:
-        return await asyncio.to_thread(document_of, raw, "document")
+        return await in_thread(document_of, raw, "document")
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -3,7 +3,6 @@
 Also one that is being typed, before it is made or changed: nothing is written, nothing is stored.
 """
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,8 +61,8 @@ async def try_out(asked: PageRequest) -> Page | Response:
     text, name = typed_document(asked), asked.field("pipeline")
     shown = _form(asked, text, name, asked.field("version"))
     try:
-        document = await read_document(text)
-        events = await asyncio.to_thread(events_of, asked.fields.get("events", ""))
+        document = await read_document(text, asked.in_thread)
+        events = await asked.in_thread(events_of, asked.fields.get("events", ""))
     except (UsageError, NotReadError) as error:
         return shown.again(asked, str(error), 422)
     name = name or str(document.fields.get("name") or "")

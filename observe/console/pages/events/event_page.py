@@ -94,7 +94,8 @@ async def _find(
     # Whoever wants to see all that came later says so.
     ids = () if asked.field("all") else asked.context.configuration.readers_of(stream)
     find = asked.sources.events.find
-    return await find(stream, event_id, before_ms=before_ms, destination_ids=ids)
+    async with asked.search_turn():
+        return await find(stream, event_id, before_ms=before_ms, destination_ids=ids)
 
 
 def found_page(

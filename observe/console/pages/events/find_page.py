@@ -83,7 +83,8 @@ async def find_page(asked: PageRequest) -> Page | Response:
 async def _by_id(asked: PageRequest, event_id: str) -> Page | Response:
     """The streams that have the id, as the index knows; if it is only one, the event itself."""
     streams = _left_streams(asked)
-    told = await asked.sources.events.among(streams, event_id)
+    async with asked.search_turn():
+        told = await asked.sources.events.among(streams, event_id)
     if len(told.streams) == 1 and told.asked_count == len(asked.streams):
         return RedirectResponse(event_path(told.streams[0], event_id), status_code=303)
     links = [tag("li", tag("a", each, href=event_path(each, event_id))) for each in told.streams]
@@ -99,7 +100,8 @@ async def _by_id(asked: PageRequest, event_id: str) -> Page | Response:
 async def _by_key(asked: PageRequest, key: str) -> Page | Response:
     """The newest events of the key, of all streams that have it, as the index knows."""
     streams = _left_streams(asked)
-    found = await asked.sources.events.of_key(streams, key)
+    async with asked.search_turn():
+        found = await asked.sources.events.of_key(streams, key)
     rows: list[list[Child]] = [
         [
             tag("a", code(event.event_id), href=event_path(event.stream, event.event_id)),
@@ -139,7 +141,8 @@ async def _by_request(asked: PageRequest, request_id: str) -> Page | Response:
     if came_ms is None:
         return _page(asked, nothing_yet("It is not the request_id of an answer: a UUID."))
     since_ms = max(came_ms, asked.number("from") or 0)
-    request = await asked.sources.events.request(request_id, since_ms=since_ms)
+    async with asked.search_turn():
+        request = await asked.sources.events.request(request_id, since_ms=since_ms)
     stream = stream_of(request.topic)
     if request.ids and stream in asked.streams:
         return RedirectResponse(newest_path(stream, request=request_id), status_code=303)

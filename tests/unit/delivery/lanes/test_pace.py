@@ -9,6 +9,7 @@ from delivery.lanes.units import JobKind
 from delivery.settings import DeliverySettings
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
+from shared.flow.batch_size import BatchSize
 from shared.flow.concurrency import Concurrency
 from shared.flow.flow import Flow
 from shared.flow.flow_record import FlowRecord
@@ -48,6 +49,12 @@ def test_of_requests_it_is_given_as_many_as_it_answers_in_that_time(
 ) -> None:
     known = FlowRecord(Flow(concurrency=Concurrency(mean_ms=usual_ms)))
     assert requests_max(to(parallel_max=2), DeliverySettings(), known) == expected
+
+
+def test_who_refuses_some_is_given_what_its_requests_can_find_out_in_that_time() -> None:
+    known = FlowRecord(Flow(Concurrency(mean_ms=1_000), batch_size=BatchSize(events=8.0)))
+    # Two rounds of 32 requests, of two events each with the halves, and what goes beside those.
+    assert events_max(to(parallel_max=32), DeliverySettings(), known) == 2 * 32 * 2 + 32 * 4
 
 
 @pytest.mark.parametrize(("count", "every_ms"), [(1, 1_000), (500, 5_000), (100_000, 10_000)])

@@ -1,17 +1,16 @@
 """Bounds a request's head: how long a client may take to send it, and how large it may be.
 
 uvicorn has no deadline before the application is called: a client that sends a byte now and then
-would hold its connection for ever. The body's deadlines are in gateway.intake.request_body.
+would hold its connection for ever. Whoever reads a body has deadlines of their own for that.
 """
 
 import asyncio
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gateway.http.crowd import Crowd
-from gateway.problems import CONTENT_TYPE, Problem
-from shared.runtime.http_server import PlainProtocol
+from shared.runtime.serving.crowd import Crowd
+from shared.runtime.serving.server import PlainProtocol
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -25,8 +24,16 @@ _LINGER_S = 2.0
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
+class BadHead(NamedTuple):
+    """Why something is no request that we take."""
+
+    status: int
+    code: str
+    detail: str
+
+
 class DeadlineProtocol(PlainProtocol):
-    """uvicorn's HTTP/1.1 with an end to waiting. gateway.http.door sets the limits."""
+    """uvicorn's HTTP/1.1 with an end to waiting. `bounded` sets the limits."""
 
     head_deadline_s = 10.0
     head_bytes_max = 32_768
@@ -155,7 +162,7 @@ class DeadlineProtocol(PlainProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What uvicorn answers to what is no HTTP, told as every other problem."""
-        self._refuse(Problem("invalid_http", msg))
+        self._refuse(BadHead(400, "invalid_http", msg))
 
     def _close_kindly(self) -> None:
         """Close, but let a client that still sends finish or tire: what comes is dropped.
@@ -199,24 +206,39 @@ class DeadlineProtocol(PlainProtocol):
             self.transport.close()
             return
         detail = f"The request's headers did not arrive within {self.head_deadline_s:g} s."
-        self._refuse(Problem("head_timeout", detail))
+        self._refuse(BadHead(408, "head_timeout", detail))
 
     def _refuse_head(self) -> None:
         detail = f"A request's line and headers have at most {self.head_bytes_max} bytes."
-        self._refuse(Problem("head_too_large", detail))
+        self._refuse(BadHead(431, "head_too_large", detail))
 
-    def _refuse(self, problem: Problem) -> None:
+    def told(self, bad: BadHead) -> tuple[bytes, bytes]:
+        """The content type and the body of its answer."""
+        return b"text/plain; charset=utf-8", f"{bad.detail}\n".encode()
+
+    def _refuse(self, bad: BadHead) -> None:
         """Answer outside of any request, and close."""
         self._head_came()
         if self.transport is None or self.transport.is_closing():
             return
-        body = problem.to_json("none")
+        content_type, body = self.told(bad)
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            % (problem.status, _REASONS[problem.status], CONTENT_TYPE, len(body))
+            % (bad.status, _REASONS[bad.status], content_type, len(body))
             + body
         )
         self.transport.close()
+
+
+P = TypeVar("P", bound=DeadlineProtocol)
+
+
+def bounded(
+    protocol: type[P], *, head_deadline_s: float, head_bytes_max: int, crowd: Crowd, **more: Any
+) -> type[P]:
+    """The protocol with limits, and what else it is to have, of its own."""
+    limits = {"head_deadline_s": head_deadline_s, "head_bytes_max": head_bytes_max, "crowd": crowd}
+    return type("BoundedProtocol", (protocol,), {**limits, **more})
 
 
 class _Pieces:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.http.crowd import Crowd, connections_max
+from shared.runtime.serving.crowd import Crowd, connections_max
 
 
 @dataclass(eq=False)

@@ -159,7 +159,11 @@ class _BehindHead:
 
 
 def server_config(
-    app: ASGIApp, *, drain_s: int, keep_alive_s: int = defaults.KEEP_ALIVE_S
+    app: ASGIApp,
+    *,
+    drain_s: int,
+    keep_alive_s: int = defaults.KEEP_ALIVE_S,
+    backlog: int = _BACKLOG,
 ) -> uvicorn.Config:
     return uvicorn.Config(
         app,
@@ -172,7 +176,7 @@ def server_config(
         # What a proxy says of its clients decides nothing here, and the wrapper costs.
         proxy_headers=False,
         date_header=False,
-        backlog=_BACKLOG,
+        backlog=backlog,
         timeout_keep_alive=keep_alive_s,
         timeout_graceful_shutdown=drain_s,
     )

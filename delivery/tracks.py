@@ -1,0 +1,105 @@
+"""Says which of a destination's events leave together next.
+
+A batch that was refused holds an event that is refused, mostly one. A part of it is sent, and what
+comes of that tells what the rest is: after a part that was taken it is the rest that holds one,
+after one that was refused nothing is known of the rest (Hwang's generalized binary splitting). That
+chooses what is sent, and judges nobody: only who was refused alone is refused.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from delivery.batches import Batch, TriedBatch, fits
+from delivery.courier import Sent
+from shared.config.destination import Destination
+
+
+@dataclass(slots=True)
+class Pending:
+    """A batch that waits for its next attempt."""
+
+    batch: Batch
+    local_attempt_count: int = 0
+    # The attempt that is to be repeated in place, and not before when (time.monotonic).
+    failed: Sent | None = None
+    ready_at_s: float = 0.0
+    # A part of a batch that was refused, or would have been.
+    is_half: bool = False
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.batch.is_suspect
+
+    def may_join(self) -> bool:
+        """Whether it may leave with others of which nothing is known."""
+        return self.failed is None and not self.is_suspect
+
+
+def halves(batch: Batch) -> list[Pending]:
+    return [Pending(half, is_half=True) for half in batch.split_at(batch.event_count // 2)]
+
+
+def suspect(batch: Batch) -> Pending:
+    """One event of it at least is refused."""
+    return Pending(replace(batch, is_suspect=True), is_half=True)
+
+
+@dataclass(slots=True, eq=False)
+class OpenTrack:
+    """Batches that leave in their order: all of a destination's, or those of some of its keys."""
+
+    waiting: deque[Pending]
+    # The next one leaves only after the one before has ended (an order other than "none").
+    is_serial: bool
+    running_count: int = 0
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch], *, is_serial: bool) -> "OpenTrack":
+        waiting = deque(Pending(batch, is_half=batch.is_suspect) for batch in batches)
+        return cls(waiting, is_serial)
+
+    def take(
+        self, count_max: int, destination: Destination, *, is_probe: bool = False
+    ) -> tuple[Pending, Batch | None]:
+        """The next request, with at most `count_max` events, and the rest its answer tells of."""
+        pending = self.waiting.popleft()
+        count = pending.batch.event_count
+        # That one of many is refused was to be expected, and says nothing of them.
+        if pending.is_suspect and 1 < count <= 2 * count_max:
+            first, rest = pending.batch.split_at(min(count_max, count // 2))
+            return Pending(first, is_half=True), rest
+        if count > count_max:
+            first, others = pending.batch.split_at(count_max)
+            is_half = pending.is_half or not is_probe
+            self.waiting.appendleft(replace(pending, batch=others, is_half=is_half))
+            return replace(pending, batch=first, is_half=is_half), None
+        if count_max < destination.request_count_max and pending.may_join():
+            pending = self._joined(pending, count_max, destination)
+        return pending, None
+
+    def put_back(self, pending: Sequence[Pending]) -> None:
+        """Put what goes on after an attempt first and in order; if it waits, after the others."""
+        if self.is_serial or not any(each.failed for each in pending):
+            self.waiting.extendleft(reversed(pending))
+        else:
+            self.waiting.extend(pending)
+
+    def _joined(self, pending: Pending, count_max: int, destination: Destination) -> Pending:
+        """With what comes after it, until it has as many events as go together."""
+        while (room := count_max - pending.batch.event_count) and self.waiting:
+            more = self.waiting[0]
+            if not more.may_join():
+                break
+            some: Batch = more.batch
+            others: Batch | None = None
+            if some.event_count > room:
+                some, others = some.split_at(room)
+            both = TriedBatch([*pending.batch.tried(), *some.tried()])
+            if not fits(both, destination):
+                break
+            self.waiting.popleft()
+            if others is not None:
+                self.waiting.appendleft(replace(more, batch=others))
+            pending = Pending(both, is_half=True)
+        return pending

@@ -1,0 +1,181 @@
+"""Checks what Hifi has signed, by the page on statements alone: nothing of who signs is used here.
+
+A program proves little about its own work. So this module reads a statement, builds the Merkle
+tree and adds up the sums by itself.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+# Ids in a leaf of the tree.
+_LEAF_IDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenLine:
+    """What became of a minute's events at one destination, or in one pipeline."""
+
+    name: str
+    # None: a statement of old does not say.
+    due: int | None
+    delivered: int
+    waiting: int
+    dead: int
+    lost: Mapping[str, int]
+    not_passed: Mapping[str, int]
+
+    def fault(self, event_count: int) -> str:
+        """Why the line cannot be true; empty if it can."""
+        sum_of_all = self.delivered + self.waiting + self.dead + sum(self.lost.values())
+        if self.due is not None and sum_of_all != self.due:
+            return f"{self.name}: its parts are {sum_of_all:,} events, and {self.due:,} were due"
+        if sum_of_all > event_count:
+            return f"{self.name} has {sum_of_all:,} events, and the minute {event_count:,}"
+        if sum(self.not_passed.values()) > self.delivered:
+            return f"{self.name} has not passed on more than it was given"
+        if min(self.delivered, self.waiting, self.dead, *self.lost.values()) < 0:
+            return f"{self.name} has fewer than no events of a kind"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A statement as it was published, with its key and its signature."""
+
+    said: Mapping[str, Any]
+    public_key: str
+    signature: bytes
+
+    @classmethod
+    def of(cls, published: Mapping[str, Any]) -> "Proof":
+        """ValueError if it is none."""
+        try:
+            signature = base64.b64decode(published["signature"], validate=True)
+            found = cls(published["statement"], published["public_key"], signature)
+            found.fault()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no statement: {error!r}") from error
+        return found
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "Proof":
+        return cls.of(json.loads(text))
+
+    @property
+    def stream(self) -> str:
+        return str(self.said["stream"])
+
+    @property
+    def minute_ms(self) -> int:
+        return int(self.said["minute_ms"])
+
+    @property
+    def revision(self) -> int:
+        return int(self.said["revision"])
+
+    @property
+    def acked(self) -> int:
+        return int(self.said["acked"])
+
+    @property
+    def derived(self) -> int:
+        return int(self.said.get("derived", 0))
+
+    @property
+    def compared(self) -> int | None:
+        """How many events were looked up in the log; None: a statement of old does not say."""
+        found = self.said.get("compared")
+        return None if found is None else int(found)
+
+    @property
+    def id_count(self) -> int:
+        return int(self.said["id_count"])
+
+    @property
+    def root(self) -> str:
+        return str(self.said["root"])
+
+    @property
+    def issued_at_ms(self) -> int:
+        return int(self.said["issued_at_ms"])
+
+    @property
+    def lines(self) -> list[ProvenLine]:
+        return [
+            ProvenLine(
+                name,
+                counts.get("due"),
+                counts["delivered"],
+                counts["waiting"],
+                counts["dead"],
+                counts["lost"],
+                counts.get("not_passed", {}),
+            )
+            for name, counts in self.said["destinations"].items()
+        ]
+
+    @property
+    def signed(self) -> bytes:
+        """The bytes that were signed: JSON with sorted names and no spaces."""
+        text = json.dumps(self.said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return text.encode()
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.signed).hexdigest()
+
+    def is_signed(self, *, public_key: str) -> bool:
+        """Whether the owner of the public key (raw, in hex) made this very statement."""
+        try:
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+            key.verify(self.signature, self.signed)
+        except (InvalidSignature, ValueError):
+            return False
+        return self.public_key == public_key
+
+    def has_ids(self, ids: AbstractSet[str]) -> bool:
+        """Whether these are the very ids that were signed."""
+        return len(ids) == self.id_count and root_of(ids) == self.root
+
+    def fault(self) -> str:
+        """Why what it says cannot be true, whoever has signed it; empty if it can."""
+        count = self.acked + self.derived
+        if not self.id_count <= count:
+            return f"it has {self.id_count:,} ids, and {count:,} events"
+        if (self.compared or 0) > count:
+            return f"{self.compared:,} of {count:,} events were compared"
+        return next((fault for line in self.lines if (fault := line.fault(count))), "")
+
+
+def root_of(ids: Iterable[str]) -> str:
+    """RFC 9162, 2.1.1, over leaves of 64 sorted ids, a line each."""
+    lines = [each.replace("\\", "\\\\").replace("\n", "\\n") for each in sorted(set(ids))]
+    leaves = [
+        hashlib.sha256(b"\0" + "\n".join(lines[at : at + _LEAF_IDS]).encode()).digest()
+        for at in range(0, len(lines), _LEAF_IDS)
+    ]
+    return (_tree(leaves) if leaves else hashlib.sha256(b"").digest()).hex()
+
+
+def _tree(leaves: Sequence[bytes]) -> bytes:
+    if len(leaves) == 1:
+        return leaves[0]
+    left = 1 << (len(leaves) - 1).bit_length() - 1
+    return hashlib.sha256(b"\1" + _tree(leaves[:left]) + _tree(leaves[left:])).digest()
+
+
+def broken_link(chain: Sequence[Proof]) -> Proof | None:
+    """The first statement that does not name the one before it."""
+    for before, after in pairwise(chain):
+        if after.said["previous"] != before.digest:
+            return after
+    return None

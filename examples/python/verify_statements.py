@@ -1,0 +1,244 @@
+"""Checks the statements of a stream, and trusts nobody: the standard library, and `openssl`.
+
+    curl -s "$HIFI/v1/streams/orders/statements?limit=1000" > page.json
+    python verify_statements.py --key statement.pub page.json
+    python verify_statements.py --key statement.pub --minute 1764350100000 --ids mine.txt page.json
+
+A file is an answer of the API (the newest comes first), or has a statement a line, oldest first.
+Several are read as one chain, in the order in which they are named. It prints what was signed of
+each minute and ends with 0, or with one sentence that says what is wrong, and 1.
+What each field means: docs/statements.md.
+"""
+
+import argparse
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+# Before the 32 bytes of an ed25519 key, for whoever reads DER (RFC 8410).
+_DER = bytes.fromhex("302a300506032b6570032100")
+_HASH, _STREAM = re.compile(r"[0-9a-f]{64}"), re.compile(r"[a-z0-9][a-z0-9._-]*")
+_NO_PREVIOUS = "0" * 64
+_LEAF_IDS = 64
+_COUNTS = {"stream", "minute_ms", "revision", "acked", "id_count", "root", "destinations"}
+_FIELDS = {*_COUNTS, "issued_at_ms", "previous"}
+# They came later, or are there only where there is something to say.
+_MORE_FIELDS = {"derived", "compared"}
+_LINE, _MORE_LINE = {"delivered", "waiting", "dead", "lost"}, {"due", "not_passed"}
+
+Json = Mapping[str, Any]
+
+
+class Untrue(Exception):  # noqa: N818 - it is no error of ours
+    """What is wrong, as a sentence."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    asked = argparse.ArgumentParser(description="Check a chain of Hifi's signed statements.")
+    asked.add_argument("--key", type=Path, required=True, help="the public key, raw, in hex")
+    asked.add_argument("--minute", type=int, help="the minute that the ids are of, in ms")
+    asked.add_argument("--ids", type=Path, help="your ids of that minute, a line each")
+    asked.add_argument("--previous", help="the digest of the last statement that you have checked")
+    asked.add_argument("files", type=Path, nargs="+")
+    told = asked.parse_args(argv)
+    try:
+        chain = [each for path in told.files for each in read(path)]
+        minutes = check(chain, key=told.key.read_text().strip(), previous=told.previous)
+        if told.ids is not None:
+            check_ids(minutes, told.minute, told.ids.read_text().split("\n"))
+    except Untrue as problem:
+        print(problem)
+        return 1
+    for said in minutes.values():
+        print(in_words(said))
+    return 0
+
+
+def read(path: Path) -> list[Json]:
+    """The statements of a file, oldest first."""
+    text = path.read_text()
+    try:
+        if text.lstrip().startswith('{"statements"'):
+            return list(reversed(json.loads(text, object_pairs_hook=_once)["statements"]))
+        return [
+            json.loads(line, object_pairs_hook=_once) for line in text.split("\n") if line.strip()
+        ]
+    except ValueError as error:
+        raise Untrue(f"{path} is not JSON: {error}") from error
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that stands twice others might read the other value."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise Untrue(f"The name {name!r} stands twice in one object.")
+        found[name] = value
+    return found
+
+
+def check(chain: Sequence[Json], *, key: str, previous: str | None = None) -> dict[int, Json]:
+    """The newest statement about each minute; Untrue if one of the chain cannot be believed."""
+    if not _HASH.fullmatch(key):
+        raise Untrue("The public key is not 32 bytes in hex.")
+    if not chain:
+        raise Untrue("There is no statement.")
+    newest: dict[int, Json] = {}
+    before, stream = previous, None
+    for nth, signed in enumerate(chain, start=1):
+        at = f"Statement {nth}"
+        said = _well_formed(at, signed)
+        if signed["public_key"] != key:
+            raise Untrue(f"{at} names another public key than the one you trust.")
+        whole = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        if not is_signed(whole.encode(), signed["signature"], key):
+            raise Untrue(f"{at} is not signed with that public key, or was changed since.")
+        stream = stream or said["stream"]
+        if said["stream"] != stream:
+            raise Untrue(f"{at} is about {said['stream']}, and those before about {stream}.")
+        _follows(at, said, before, newest.get(said["minute_ms"]), is_first=nth == 1)
+        _adds_up(at, said)
+        newest[said["minute_ms"]] = said
+        before = hashlib.sha256(whole.encode()).hexdigest()
+    return newest
+
+
+def _well_formed(at: str, signed: Any) -> Json:
+    if not isinstance(signed, dict) or signed.keys() != {"statement", "public_key", "signature"}:
+        raise Untrue(f"{at} is not a statement with its public key and its signature.")
+    said = signed["statement"]
+    if not isinstance(said, dict) or not _FIELDS <= said.keys() <= _FIELDS | _MORE_FIELDS:
+        raise Untrue(f"{at} does not have the fields that a statement has.")
+    for name in ("revision", "acked", "id_count", "issued_at_ms", "derived", "compared"):
+        if not _is_count(said.get(name, 0)):
+            raise Untrue(f"{at}: {name} is no count.")
+    if not all(isinstance(said[name], str) for name in ("stream", "root", "previous")):
+        raise Untrue(f"{at}: stream, root or previous is no text.")
+    if not _STREAM.fullmatch(said["stream"]):
+        raise Untrue(f"{at}: {said['stream']!r} is no name of a stream.")
+    if not (_HASH.fullmatch(said["root"]) and _HASH.fullmatch(said["previous"])):
+        raise Untrue(f"{at}: root or previous is no SHA-256 in hex.")
+    minute_ms = said["minute_ms"]
+    if type(minute_ms) is not int or (minute_ms != -1 and (minute_ms < 0 or minute_ms % 60_000)):
+        raise Untrue(f"{at}: {minute_ms!r} is no minute.")
+    if not isinstance(said["destinations"], dict):
+        raise Untrue(f"{at} has no lines of destinations.")
+    return said
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _follows(at: str, said: Json, before: str | None, last: Json | None, *, is_first: bool) -> None:
+    """Whether it stands where it says that it does, after what was said of its minute before."""
+    if before is not None and said["previous"] != before:
+        raise Untrue(f"{at} does not name the one before it: one was left out, or exchanged.")
+    if said["previous"] == _NO_PREVIOUS and not is_first:
+        raise Untrue(f"{at} says that it is the first of its stream.")
+    begins = before is None and said["previous"] == _NO_PREVIOUS
+    if last is None and said["revision"] != 1 and begins:
+        raise Untrue(f"{at} is the first of its stream, and a revision of something.")
+    if last is None:
+        return
+    if said["revision"] != last["revision"] + 1:
+        raise Untrue(f"{at} is revision {said['revision']}, after {last['revision']}.")
+    if said["acked"] + said.get("derived", 0) < last["acked"] + last.get("derived", 0):
+        raise Untrue(f"{at} has fewer events than the revision before it.")
+
+
+def _adds_up(at: str, said: Json) -> None:
+    count = said["acked"] + said.get("derived", 0)
+    if said["revision"] < 1:
+        raise Untrue(f"{at} has no revision.")
+    if said["id_count"] > count or bool(said["id_count"]) != bool(count):
+        raise Untrue(f"{at} has {said['id_count']} ids of {count} events.")
+    if said.get("compared", 0) > count:
+        raise Untrue(f"{at} has compared {said['compared']} of {count} events.")
+    for name, line in said["destinations"].items():
+        _line_adds_up(f"{at}: {name}", line, count)
+
+
+def _line_adds_up(at: str, line: Any, count: int) -> None:
+    if not isinstance(line, dict) or not _LINE <= line.keys() <= _LINE | _MORE_LINE:
+        raise Untrue(f"{at} does not have the fields that a line has.")
+    parts = [line["delivered"], line["waiting"], line["dead"]]
+    more = [line["lost"], line.get("not_passed", {})]
+    if not all(isinstance(each, dict) for each in more) or not all(
+        map(_is_count, [*parts, line.get("due", 0), *more[0].values(), *more[1].values()])
+    ):
+        raise Untrue(f"{at} has something that is no count.")
+    total = sum(parts) + sum(more[0].values())
+    if total != line.get("due", total):
+        raise Untrue(f"{at} was due {line['due']} events, and {total} are told of.")
+    if total > count:
+        raise Untrue(f"{at} was due {total} events, and there were {count}.")
+    if sum(more[1].values()) > line["delivered"]:
+        raise Untrue(f"{at} has not passed on more than it was given.")
+
+
+def is_signed(message: bytes, signature: Any, key: str) -> bool:
+    """Whether `openssl` says so."""
+    try:
+        raw = base64.b64decode(signature, validate=True)
+    except (TypeError, ValueError):
+        return False
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, content in (
+            ("key", _DER + bytes.fromhex(key)), ("message", message), ("signature", raw),
+        ):  # fmt: skip
+            (folder / file).write_bytes(content)
+        command = ["openssl", "pkeyutl", "-verify", "-pubin", "-keyform", "DER", "-inkey", "key"]
+        command += ["-rawin", "-in", "message", "-sigfile", "signature"]
+        return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+
+
+def check_ids(minutes: Mapping[int, Json], minute_ms: int | None, lines: Iterable[str]) -> None:
+    """Untrue unless these are the very ids that were signed of a minute."""
+    said = minutes.get(-2 if minute_ms is None else minute_ms)
+    if said is None:
+        raise Untrue("There is no statement about that minute.")
+    ids = {line.rstrip("\r") for line in lines if line.strip()}
+    if len(ids) != said["id_count"]:
+        raise Untrue(f"The list has {len(ids)} ids, and signed are {said['id_count']}.")
+    if root_of(ids) != said["root"]:
+        raise Untrue("The list has as many ids as were signed, and they are others.")
+
+
+def root_of(ids: Iterable[str]) -> str:
+    """RFC 9162, 2.1.1: a leaf is 64 of the sorted ids, a line each; a backslash is doubled."""
+    lines = [each.replace("\\", "\\\\") for each in sorted(ids)]
+    blocks = ["\n".join(lines[at : at + _LEAF_IDS]) for at in range(0, len(lines), _LEAF_IDS)]
+    level = [hashlib.sha256(b"\0" + block.encode()).digest() for block in blocks]
+    if not level:
+        return hashlib.sha256().hexdigest()
+    while len(level) > 1:
+        pairs = zip(level[::2], level[1::2], strict=False)
+        rest = level[len(level) & ~1 :]
+        level = [hashlib.sha256(b"\1" + left + right).digest() for left, right in pairs] + rest
+    return level[0].hex()
+
+
+def in_words(said: Json) -> str:
+    at_ms, count = said["minute_ms"], said["acked"] + said.get("derived", 0)
+    at = "wild times" if at_ms < 0 else datetime.fromtimestamp(at_ms / 1000, UTC)
+    lines = [f"{said['stream']} {at}: {count} events, {said.get('compared', 0)} compared"]
+    for name, line in said["destinations"].items():
+        parts = [part for part in ("due", "delivered", "waiting", "dead") if part in line]
+        told = [f"{line[part]} {part}" for part in parts]
+        told += [f"{lost} lost at {node}" for node, lost in line["lost"].items()]
+        lines.append(f"{name}: {', '.join(told)}")
+    return "; ".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Chooses of which events of a minute the ledger is laid beside the log: of all, or of a sample."""
+
+import math
+import random
+from collections.abc import Mapping
+
+from shared.proof.intervals import Offsets
+
+# So many of a minute are compared one by one; of more a hundredth, and never less than this.
+WHOLE_MAX, SAMPLE_PART, SAMPLE_MIN = 200_000, 100, 10_000
+
+
+def sample(offsets: Mapping[int, Offsets], seed: str, *, blocks: int) -> dict[int, Offsets]:
+    """Those to compare, by Kafka partition: so many blocks in each, where the seed says."""
+    total = sum(map(len, offsets.values()))
+    if total <= WHOLE_MAX:
+        return dict(offsets)
+    wanted = max(SAMPLE_MIN, math.ceil(total / SAMPLE_PART))
+    dice = random.Random(seed)  # noqa: S311 - whoever repeats it gets the same
+    return {
+        partition: _blocks(there, math.ceil(wanted * len(there) / total), blocks, dice)
+        for partition, there in offsets.items()
+    }
+
+
+def _blocks(there: Offsets, wanted: int, blocks: int, dice: random.Random) -> Offsets:
+    """One block somewhere in each of as many equal parts."""
+    found, count = Offsets(), len(there)
+    for nth in range(blocks):
+        begin, end = count * nth // blocks, count * (nth + 1) // blocks
+        size = min(end - begin, math.ceil(wanted / blocks))
+        at = dice.randint(begin, end - size)
+        for span in _ranked(there, at, at + size):
+            found.add(*span)
+    return found
+
+
+def _ranked(there: Offsets, low: int, high: int) -> list[tuple[int, int]]:
+    """The offsets from the low-th to before the high-th."""
+    spans, rank = [], 0
+    for first, end in there:
+        begin, stop = max(low - rank, 0), min(high - rank, end - first)
+        if begin < stop:
+            spans.append((first + begin, first + stop))
+        rank += end - first
+    return spans

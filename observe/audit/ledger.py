@@ -1,0 +1,272 @@
+"""The minutes of a stream: which offsets the gateway's ledger and the log say that each has.
+
+An open minute has its offsets. Of a closed one they are kept for a day, so that it can be opened
+again for late events and for destinations that are added later.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+import msgspec
+from msgspec import Struct
+
+from observe.audit.evidence import Claim, unite
+from shared.event.times import MINUTE_MS
+from shared.proof.intervals import Offsets
+
+# Pipelines and restores may write events of long ago, and one minute of them in parts: it stays
+# known for a while after it was closed, but at most so many of all streams (1 KB each).
+_LATE_MAX = 50_000
+
+
+class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The offsets that one event-time minute of a stream has, by Kafka partition."""
+
+    acked: dict[int, Offsets] = {}
+    # Offsets [first, end) of a Kafka partition that Kafka gave to two acknowledged events: the
+    # first of the two is gone.
+    overwritten: list[tuple[int, int, int]] = []
+    # When the newest of its events was accepted, or it was opened again.
+    accepted_at_ms: int = 0
+    # The records of the ledger that name its events, by Kafka partition of the ledger.
+    ledger: dict[int, Offsets] = {}
+    # When a loss was told first, by destination.
+    told: dict[str, int] = {}
+    # By destination for which it, or a part of it, is settled: delivered and dead. No entry means
+    # that all were delivered.
+    ended: dict[str, tuple[int, int]] = {}
+    # How many of them pipelines wrote, and no gateway acknowledged.
+    derived: int = 0
+    # Offsets at which the log has another event than the ledger says: that one is gone.
+    misplaced: list[tuple[int, int, int]] = []
+    # How many of its events were found in the log, with the id that the ledger has.
+    compared: int = 0
+    # Events that it has besides, of which nobody knows any more where they are; and those of them
+    # that only the log names.
+    unplaced: int = 0
+    in_log: dict[int, Offsets] = {}
+    # Rows have come of events that the log had told of before.
+    has_late_rows: bool = False
+
+    @property
+    def gone(self) -> list[tuple[int, int, int]]:
+        """Where other events are than those that were acknowledged."""
+        return [*self.overwritten, *self.misplaced]
+
+    @property
+    def count(self) -> int:
+        gone = sum(end - first for _, first, end in self.gone)
+        return sum(len(offsets) for offsets in self.acked.values()) + gone + self.unplaced
+
+    def owed(self, begins: Mapping[int, int]) -> int | None:
+        """How many of its events come after these offsets; None if that is not known."""
+        if not any(begins.values()):
+            return self.count
+        if self.unplaced:
+            return None
+        placed = sum(len(it.from_offset(begins.get(at, 0))) for at, it in self.acked.items())
+        return placed + sum(
+            max(0, end - max(first, begins.get(at, 0))) for at, first, end in self.gone
+        )
+
+    def quiet_since_ms(self, minute_ms: int) -> int:
+        """When the minute was over and its last event had come."""
+        over_ms = minute_ms + MINUTE_MS if minute_ms >= 0 else 0
+        return max(over_ms, self.accepted_at_ms)
+
+
+class Closed(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """All that is kept of a closed minute: counts, where its events are, who names them."""
+
+    acked: int = 0
+    # By destination: delivered and dead.
+    outcomes: dict[str, tuple[int, int]] = {}
+    ledger: dict[int, Offsets] = {}
+    derived: int = 0
+    # Those of its events that only the log names.
+    in_log: dict[int, Offsets] = {}
+    # When that was.
+    at_ms: int = 0
+    offsets: dict[int, Offsets] = {}
+    compared: int = 0
+    # As `outcomes`, for a part of it: destinations removed before it was settled for them.
+    parts: dict[str, tuple[int, int]] = {}
+    # As of the open minute.
+    overwritten: list[tuple[int, int, int]] = []
+    misplaced: list[tuple[int, int, int]] = []
+
+    @property
+    def unplaced(self) -> int:
+        """How many of its events have an offset that nobody knows any more."""
+        gone = sum(end - first for _, first, end in (*self.overwritten, *self.misplaced))
+        return self.acked - gone - sum(map(len, self.offsets.values()))
+
+
+def late_ones(
+    closed: Mapping[tuple[str, int], Closed],
+    others: AbstractSet[tuple[str, int]],
+    old_ms: int,
+) -> set[tuple[str, int]]:
+    """Minutes closed lately, not among the others, of which the log may have more."""
+    late = [
+        key
+        for key, one in closed.items()
+        if key not in others and one.in_log and one.at_ms >= old_ms
+    ]
+    return set(sorted(late, key=lambda key: -closed[key].at_ms)[:_LATE_MAX])
+
+
+_MINUTE = msgspec.msgpack.Decoder(LedgerMinute)
+
+
+class Ledger(Struct, forbid_unknown_fields=True):
+    """Every open minute of one stream, and of its Kafka partitions what has been claimed."""
+
+    minutes: dict[int, LedgerMinute] = {}
+    claimed: dict[int, Offsets] = {}
+    # Offsets claimed by the log itself, as the gateway's ledger did not name them.
+    from_log: dict[int, Offsets] = {}
+    # By destination: the numbers of those minutes that are settled for it, and open for another.
+    settled: dict[str, Offsets] = {}
+    # Minutes too, old ones: as they are few, but for an outage, when they take a tenth of the room.
+    packed: dict[int, bytes] = {}
+    # By Kafka partition: no offset of a packed minute is lower.
+    lowest: dict[int, int] = {}
+    # Offsets that rows of the ledger have claimed, whose ids in the log nobody has looked at yet.
+    uncompared: dict[int, Offsets] = {}
+
+    def __contains__(self, minute_ms: int) -> bool:
+        return minute_ms in self.minutes or minute_ms in self.packed
+
+    def times_ms(self) -> list[int]:
+        """The times of all open minutes, in their order."""
+        return sorted([*self.minutes, *self.packed])
+
+    def look(self, minute_ms: int) -> LedgerMinute:
+        """An open minute, to read in it only."""
+        packed = self.packed.get(minute_ms)
+        return self.minutes[minute_ms] if packed is None else _MINUTE.decode(packed)
+
+    def unpack(self, minute_ms: int) -> LedgerMinute:
+        """An open minute, to change it."""
+        if minute_ms in self.packed:
+            self.minutes[minute_ms] = _MINUTE.decode(self.packed.pop(minute_ms))
+        return self.minutes[minute_ms]
+
+    def pack(self, minute_ms: int) -> None:
+        minute = self.minutes.pop(minute_ms)
+        if not self.packed:
+            self.lowest.clear()
+        for partition, offsets in minute.acked.items():
+            self.lowest[partition] = min(offsets.start, self.lowest.get(partition, offsets.start))
+        self.packed[minute_ms] = msgspec.msgpack.encode(minute)
+
+    def enter(self, claim: Claim, *, is_from_log: bool = False) -> Offsets:
+        """Enter one claim. Offsets that were claimed before belong to another event now: these."""
+        if claim.minute not in self:
+            self.minutes[claim.minute] = LedgerMinute()
+        minute = self.unpack(claim.minute)
+        self._reopen(claim.minute)
+        fresh, taken = self._told_apart(claim, minute, is_from_log=is_from_log)
+        for first, end in taken:
+            self._overwrite(claim.partition, first, end, is_misplaced=is_from_log)
+        self.claimed[claim.partition].add(claim.first, claim.end)
+        offsets = minute.acked.setdefault(claim.partition, Offsets())
+        for first, end in fresh:
+            offsets.add(first, end)
+            if is_from_log:
+                self.from_log[claim.partition].add(first, end)
+            if claim.is_derived:
+                minute.derived += end - first
+        minute.accepted_at_ms = max(minute.accepted_at_ms, claim.accepted_at_ms)
+        number, low, high = claim.ledger
+        if number >= 0:
+            minute.ledger.setdefault(number, Offsets()).add(low, high + 1)
+        return taken
+
+    def _told_apart(
+        self, claim: Claim, minute: LedgerMinute, *, is_from_log: bool
+    ) -> tuple[Offsets, Offsets]:
+        """Which of a claim's offsets the minute gets, and which were another event's before."""
+        fresh = Offsets.of([(claim.first, claim.end)])
+        claimed = self.claimed.setdefault(claim.partition, Offsets())
+        from_log = self.from_log.setdefault(claim.partition, Offsets())
+        uncompared = self.uncompared.setdefault(claim.partition, Offsets())
+        again = fresh.both(claimed)
+        if is_from_log:
+            self.uncompared[claim.partition] = uncompared.minus(fresh)
+            return fresh, again.minus(from_log)
+        told = again.both(from_log)
+        if told:
+            # What the log said before is the same event, which now has its row; an event of another
+            # minute it cannot be.
+            here = minute.acked.get(claim.partition, Offsets())
+            others = told.minus(here)
+            minute.misplaced += [(claim.partition, low, high) for low, high in others]
+            minute.has_late_rows = minute.has_late_rows or others != told
+            self.from_log[claim.partition] = from_log.minus(told.minus(others))
+            fresh = fresh.minus(others)
+        for first, end in fresh:
+            uncompared.add(first, end)
+        return fresh.minus(told), again.minus(told)
+
+    def first_claimed(self, partition: int, end: int) -> int:
+        """The lowest offset that anybody claims; the end if nobody claims any."""
+        claimed = self.claimed.get(partition)
+        return claimed.start if claimed else end
+
+    def only_in_log(self, minute: LedgerMinute) -> dict[int, Offsets]:
+        """Those of its events that no row of the ledger names."""
+        found = {
+            partition: offsets.both(self.from_log.get(partition, Offsets()))
+            for partition, offsets in minute.acked.items()
+        }
+        unite(found, minute.in_log)
+        return {partition: offsets for partition, offsets in found.items() if offsets}
+
+    def only_in_rows(self, minute: LedgerMinute) -> dict[int, Offsets]:
+        """Those of its events of which nobody has looked yet whether the log has them."""
+        found = {
+            partition: offsets.both(self.uncompared.get(partition, Offsets()))
+            for partition, offsets in minute.acked.items()
+        }
+        return {partition: offsets for partition, offsets in found.items() if offsets}
+
+    def note_compared(self, minute_ms: int, count: int) -> None:
+        """So many of a minute's events were looked at, and none of it has to be any more."""
+        minute = self.unpack(minute_ms)
+        minute.compared += count
+        minute.has_late_rows = False
+        for partition, offsets in self.only_in_rows(minute).items():
+            self.uncompared[partition] = self.uncompared[partition].minus(offsets)
+
+    def unsettle(self, destination: str, minute_ms: int) -> None:
+        """Judge a minute again for one destination, of which the part that it had is known."""
+        number, settled = number_of(minute_ms), self.settled.get(destination, Offsets())
+        if number in settled:
+            minute = self.unpack(minute_ms)
+            minute.ended.setdefault(destination, (minute.count, 0))
+            settled.discard(number, number + 1)
+
+    def _reopen(self, minute_ms: int) -> None:
+        """Judge a minute again for those that it was settled for, as it may have more events."""
+        for destination in self.settled:
+            self.unsettle(destination, minute_ms)
+
+    def _overwrite(self, partition: int, first: int, end: int, *, is_misplaced: bool) -> None:
+        """Note the events that had these offsets before, in the minutes they were of."""
+        lost = Offsets.of([(first, end)])
+        for minute_ms in self.times_ms():
+            held = self.look(minute_ms).acked.get(partition, Offsets())
+            here = held.both(lost)
+            if here:
+                self._reopen(minute_ms)
+                minute = self.unpack(minute_ms)
+                gone = minute.misplaced if is_misplaced else minute.overwritten
+                gone += [(partition, low, high) for low, high in here]
+                minute.acked[partition] = held.minus(lost)
+
+
+def number_of(minute_ms: int) -> int:
+    """Minutes in a row have numbers in a row; -1 is that of wild times."""
+    return minute_ms // MINUTE_MS

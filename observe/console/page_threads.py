@@ -1,0 +1,67 @@
+"""Gives viewers threads of the console's own, so that no page holds up alerts, audit or series.
+
+Pages wait for the gateway in them. A tenant has a part of them: their pages wait for one another
+before they wait for somebody else's.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from shared.runtime.setup_error import NoAnswerError
+
+T = TypeVar("T")
+
+# They wait, and cost little: 16 tenants may have as many as they can.
+_COUNT_MAX, _OF_A_TENANT = 128, 8
+# Whoever gets none within this is told so.
+_WAIT_S = 5.0
+
+
+class InThread(Protocol):
+    """Does work for one viewer in a thread."""
+
+    async def __call__(self, work: Callable[..., T], *args: object, **more: Any) -> T: ...
+
+
+class PageThreads:
+    """The threads of one console, and which tenants use them."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_COUNT_MAX, thread_name_prefix="page")
+        self._turns: dict[str | None, asyncio.Semaphore] = {}
+
+    def of(self, tenant: str | None) -> InThread:
+        return partial(self.run, tenant)
+
+    async def run(
+        self, tenant: str | None, work: Callable[..., T], *args: object, **more: Any
+    ) -> T:
+        """What `work` returns; NoAnswerError if too much of the tenant's is under way."""
+        turn = self._turns.setdefault(tenant, asyncio.Semaphore(_OF_A_TENANT))
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await turn.acquire()
+        except TimeoutError as error:
+            raise NoAnswerError(
+                f"{_OF_A_TENANT} of your pages wait for the gateway already: load this one again"
+                " when they are there."
+            ) from error
+        loop = asyncio.get_running_loop()
+        working = loop.run_in_executor(self._pool, partial(work, *args, **more))
+        working.add_done_callback(partial(_is_over, turn))
+        # A viewer may leave; the thread is busy until its work is done.
+        return await asyncio.shield(working)
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends by itself."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_over(turn: asyncio.Semaphore, working: asyncio.Future[Any]) -> None:
+    turn.release()
+    if not working.cancelled():
+        # Or Python complains of an error that nobody is there to see.
+        working.exception()

@@ -1,0 +1,80 @@
+"""Finds out how many events of a destination's may go together, where it refuses some.
+
+A batch is refused for one event in it, so a large one tells nothing and a small one little. The
+best is refused as often as not. So the size falls with each refusal of a batch of about that size
+and grows with each that gets through: by half or to twice as much at first, by a twelfth once both
+have been seen. What nobody refuses grows back to what its owner has set.
+"""
+
+from math import log2
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+# How far an answer moves the size, in doublings: at first, and once it is about right.
+STEP_MAX, STEP_MIN = 1.0, 0.125
+# So many answers in a row that say the same are no chance: it is not about right any more.
+ROW = 5
+# Larger batches were cut before the size was known, smaller ones are halves or all that there was.
+LEAST, MOST = 0.55, 1.5
+
+
+class BatchSize(Struct, frozen=True, omit_defaults=True):
+    # 0: as many as its owner has set.
+    events: float = 0.0
+    step: float = STEP_MAX
+    # Answers in a row that said the same: above zero that more get through.
+    row: int = 0
+    # It has refused a batch and then taken each of its events: its halves tell nothing of each
+    # other, as it is the size that it does not like.
+    is_by_size: bool = False
+
+
+def most(state: BatchSize, count_max: int) -> int:
+    """How many events go together, of the most that its owner wants."""
+    return max(1, min(count_max, round(state.events))) if state.events else count_max
+
+
+def per_request(state: BatchSize, count_max: int) -> float:
+    """How many events have their outcome with each request, halves counted."""
+    size = most(state, count_max)
+    return size / (1 + log2(size)) if state.events else float(count_max)
+
+
+def taken(
+    state: BatchSize, event_count: int, *, count_max: int, is_last_suspect: bool
+) -> BatchSize:
+    """The state once a batch got through; by `is_last_suspect` it was the refused one, if any."""
+    if is_last_suspect and not state.is_by_size:
+        state = replace(state, is_by_size=True)
+    if not state.events or event_count < LEAST * state.events:
+        return state
+    state = _moved(state, 1)
+    return BatchSize(is_by_size=state.is_by_size) if state.events >= count_max else state
+
+
+def refused(
+    state: BatchSize, event_count: int, *, count_max: int, is_too_large: bool, is_half: bool
+) -> BatchSize:
+    """The state once a batch was refused for what is in it, or for being too large.
+
+    Of a small one that `is_half` of a refused one it was to be expected.
+    """
+    if event_count == 1 and state.is_by_size:
+        state = replace(state, is_by_size=False)
+    size = state.events or float(count_max)
+    if event_count > MOST * size or (is_half and event_count < LEAST * size):
+        return state
+    state = _moved(state if state.events else replace(state, events=size), -1)
+    if is_too_large or state.is_by_size:
+        return replace(state, events=max(1.0, min(state.events, event_count / 2)))
+    return state
+
+
+def _moved(state: BatchSize, way: int) -> BatchSize:
+    if state.row * way < 0:
+        step, row = max(STEP_MIN, state.step / 2), way
+    else:
+        row = state.row + way
+        step = min(STEP_MAX, 2 * state.step) if row % ROW == 0 else state.step
+    return replace(state, events=max(1.0, state.events * 2 ** (way * step)), step=step, row=row)

@@ -1,0 +1,28 @@
+"""Makes the folder that Spark's launcher is told as JAVA_HOME.
+
+To each command the launcher adds a module of vector instructions, of which Spark's machine learning
+alone makes use. A Java without that module, as the wheel's is, does not start with it.
+"""
+
+import shlex
+from pathlib import Path
+
+from shared.runtime.files.whole_file import write_whole
+from shared.runtime.java.java import Java
+
+_WITHOUT_THE_MODULE = """#!/bin/sh
+for word do
+  shift
+  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec {java} "$@"
+"""
+
+
+def home_for_spark(java: Java, *, folder: Path) -> Path:
+    """A folder in this one, whose `bin/java` leaves that module out."""
+    program = folder.absolute() / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    text = _WITHOUT_THE_MODULE.format(java=shlex.quote(str(java.path.absolute())))
+    write_whole(program, text.encode(), mode=0o755)
+    return program.parent.parent

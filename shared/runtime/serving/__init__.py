@@ -1,0 +1,1 @@
+"""How every process of ours that takes HTTP serves it: deadlines, bounds, and how it ends."""

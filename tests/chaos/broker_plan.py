@@ -1,0 +1,44 @@
+"""Plans what happens to three brokers: to which, for how long, and who stands still meanwhile."""
+
+from random import Random
+from typing import Any
+
+_BROKERS = (1, 2, 3)
+# How long a follower stands still: less than it takes to be noticed, and over twice as long.
+_PAUSE_S = (0.5, 7.0)
+# All pauses of a fault take no longer.
+_PAUSES_S = 12.0
+# Three brokers take longer to start again; a round waits until they have.
+_ROLL_S = 12.0
+
+
+def planned(fault: str, dice: Random, *, outage_s: float) -> dict[str, Any]:
+    """How long a fault lasts, and its settings."""
+    match fault:
+        case "cut broker":
+            return {"for_s": outage_s, "broker": dice.choice(_BROKERS)}
+        case "roll brokers":
+            return {"for_s": _ROLL_S, "steps": _steps(dice)}
+        case _:
+            pauses = _pauses(dice, 2 if fault == "move leaders" else 1)
+            return {"for_s": sum(pause_s for _, pause_s, _ in pauses), "pauses": pauses}
+
+
+def _steps(dice: Random) -> tuple[tuple[int, int, float], ...]:
+    """Of each broker, in the order in which they are started again: who stands still, how long."""
+    steps = []
+    for broker in dice.sample(_BROKERS, 3):
+        paused = dice.choice([one for one in _BROKERS if one != broker])
+        steps.append((broker, paused, round(dice.uniform(*_PAUSE_S), 1)))
+    return tuple(steps)
+
+
+def _pauses(dice: Random, count: int) -> tuple[tuple[int, float, float], ...]:
+    """Of each pause: which broker stands still, how long, and when within it leaders move."""
+    pauses, left_s = [], _PAUSES_S
+    for broker in dice.sample(_BROKERS, count):
+        least_s, most_s = _PAUSE_S
+        pause_s = round(dice.uniform(least_s, min(most_s, left_s)), 1)
+        left_s -= pause_s
+        pauses.append((broker, pause_s, round(pause_s * dice.uniform(0.2, 0.8), 1)))
+    return tuple(pauses)
