@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 # A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
 SHARED_BYTES = 65_536
+# Before a gate that failed is tried again.
+_GATE_PAUSE_S = 0.5
 # How many turns of the loop a batch gathers for, at most.
 _TURNS_MAX = 5
 
@@ -191,7 +193,13 @@ class Accumulator:
             if not self._waiting:
                 break
             # While there is no producer, events wait here, where they can still be withdrawn.
-            await self.gate()
+            try:
+                await self.gate()
+            except Exception:
+                # A fault of ours: those that come later must not wait for ever.
+                log.exception("publisher.gate_failed", partition=self.partition)
+                await asyncio.sleep(_GATE_PAUSE_S)
+                continue
             if not self._waiting:
                 break
             self._on_its_way = self._waiting.popleft()

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, conn
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
@@ -18,12 +19,13 @@ from aiokafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
     ProducerFenced,
-    RequestTimedOutError,
 )
 
 from shared.runtime.kafka.connection import client_connection
 from shared.runtime.kafka.refusals import missing_right, refusal
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
+
+log = structlog.get_logger()
 
 KafkaProducer: TypeAlias = AIOKafkaProducer
 # Another producer of the same transactional id has begun: the client says the second when it has
@@ -40,29 +42,47 @@ RECORD_REFUSED = (MessageSizeTooLargeError,)
 
 
 # aiokafka has no annotations.
+class _Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
+    """A connection of any client, whose ends leave nothing undone."""
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - as given
+        """As aiokafka does, but an error of uvloop is one of Kafka's.
+
+        uvloop raises RuntimeError for a socket that was reset a moment ago, before the reader of
+        the connection has heard of it. aiokafka expects no such error: the task that learns who
+        leads what ended, and then its client waited for ever.
+        """
+        try:
+            return super().send(request, expect_response)
+        except RuntimeError as error:
+            self.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=error)
+            raise KafkaConnectionError(f"{self!r} is broken: {error}") from error
+
+    def close(self, reason: Any = None, exc: Exception | None = None) -> Any:
+        """As aiokafka does, but a request that times out leaves nothing behind to be written.
+
+        What a broker has not taken yet would still be sent when it wakes, long after everybody was
+        told that the request had failed.
+        """
+        if reason is conn.CloseReason.CONNECTION_TIMEOUT and (writer := self._writer) is not None:
+            raw = writer.get_extra_info("socket")
+            if raw.fileno() >= 0:
+                # Reset: the kernel's buffer is dropped as well.
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+                writer.transport.abort()
+        return super().close(reason, exc)
+
+
+# Clients make their connections themselves, and take the class from here.
+conn.AIOKafkaConnection = _Connection
+
+
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     """Sends single requests of Kafka's protocol to single brokers."""
 
     start, stop = AIOKafkaClient.bootstrap, AIOKafkaClient.close
     # Waits until it is known who leads what of a topic.
     wait_for_topic = AIOKafkaClient._wait_on_metadata  # noqa: SLF001 - others have no way to
-
-    async def send(self, node_id: int, request: Any, **options: Any) -> Any:
-        """As aiokafka does, but a request that times out leaves nothing behind to be written.
-
-        aiokafka closes the connection, and what a broker has not taken yet is still sent when it
-        wakes, long after everybody was told that the request had failed.
-        """
-        connection = await self._get_conn(node_id, **options)
-        writer = connection and connection._writer  # noqa: SLF001 - it has no name for others
-        try:
-            return await super().send(node_id, request, **options)
-        except RequestTimedOutError:
-            if writer is not None and (raw := writer.get_extra_info("socket")).fileno() >= 0:
-                # Reset: the kernel's buffer is dropped as well.
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-                writer.transport.abort()
-            raise
 
 
 class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]
@@ -146,7 +166,12 @@ def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
             if known == frozenset(topics or ()):
                 await asyncio.sleep(asked_s + _ASK_AGAIN_S - time.monotonic())
             asked_s, known = time.monotonic(), frozenset(topics or ())
-        is_told: bool = await ask(cluster, topics)
+        try:
+            is_told: bool = await ask(cluster, topics)
+        except Exception:
+            # The task that asks would end, and everybody who waits for it would wait for ever.
+            log.exception("kafka.not_asked")
+            return False
         return is_told
 
     client._metadata_update = ask_later  # noqa: SLF001 - as above

@@ -207,3 +207,19 @@ async def test_closing_settles_everything(b: Broker) -> None:
     waiting = b.take("b")
     b.accumulator.close("the gateway stops")
     assert [r.fate for r in await told(sent + waiting)] == [Fate.UNKNOWN, Fate.NOT_STORED]
+
+
+@scenario
+async def test_a_gate_that_fails_is_tried_again(broker: Broker) -> None:
+    fails = [KeyError("what nobody expects")]
+
+    async def gate() -> None:
+        if fails:
+            raise fails.pop()
+
+    broker.accumulator.gate = gate
+    (told,) = broker.take("a")
+    broker.report(40)
+    async with asyncio.timeout(5):
+        assert (await told).fate is Fate.STORED
+    assert not fails

@@ -88,3 +88,26 @@ def test_a_consumer_that_pauses_after_an_error_stops_and_closes_its_connections(
         assert closed.is_set()
 
     asyncio.run(scenario())
+
+
+def test_a_client_goes_on_asking_after_an_error_that_nobody_expects() -> None:
+    async def scenario() -> None:
+        client = new_client(SERVERS)
+        errors = [KeyError("what nobody expects")]
+
+        async def find(_: int) -> None:
+            if errors:
+                raise errors.pop()
+
+        client._get_conn = find
+        client.cluster.brokers = lambda: [SimpleNamespace(nodeId=1)]
+        keeping = asyncio.create_task(client._md_synchronizer())
+        async with asyncio.timeout(5):
+            assert not await client.force_metadata_update()
+            assert not errors
+            assert not await client.force_metadata_update()
+        assert not keeping.done()
+        keeping.cancel()
+        await client.stop()
+
+    asyncio.run(scenario())
