@@ -4,6 +4,7 @@ Spark's reader makes rows of whole records, at 15 µs of a core each; here a rec
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ _GAP_MAX = 2_000
 _WAIT_MS = 500
 # While a leader is looked for; and how long a broker may say nothing of what is asked.
 _AGAIN_S, _SILENCE_S_MAX = 0.2, 30.0
+# A topic that so many answers in a row do not name was deleted: one broker may be behind.
+_UNNAMED_MAX = 5
 
 
 def read_ids(bootstrap_servers: str, wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
@@ -58,6 +61,8 @@ class _Read:
     left: dict[KafkaPartition, list[tuple[int, int]]]
     found: LogIds = field(default_factory=LogIds)
     error: Exception | None = None
+    # How many answers in a row have not named a topic.
+    unnamed: Counter[str] = field(default_factory=Counter)
 
     async def run(self, log: LogClient) -> None:
         clock = asyncio.get_running_loop().time
@@ -71,7 +76,15 @@ class _Read:
                 raise self.error or KafkaUnavailableError(f"Nothing came of {topics}.")
             else:
                 await asyncio.sleep(_AGAIN_S)
-                await log.ask_leaders(topics)
+                if await log.ask_leaders(topics):
+                    self._pass_by_deleted(log)
+
+    def _pass_by_deleted(self, log: LogClient) -> None:
+        """A tenant who deletes a stream while it is read must not hold up others."""
+        for topic in {where.topic for where in self.left}:
+            self.unnamed[topic] = 0 if log.partitions(topic) else self.unnamed[topic] + 1
+        for where in [it for it in self.left if self.unnamed[it.topic] == _UNNAMED_MAX]:
+            del self.left[where]
 
     async def _fetch(self, log: LogClient) -> bool:
         """Ask each leader once; whether anything has come."""

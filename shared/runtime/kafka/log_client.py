@@ -120,10 +120,10 @@ class LogClient:
             self._partitions.clear()
             await self._client.set_topics(self._topics)
 
-    async def ask_leaders(self, topics: Collection[str]) -> None:
-        """Ask who leads what of these by now."""
+    async def ask_leaders(self, topics: Collection[str]) -> bool:
+        """Ask who leads what of these by now; whether a broker has answered."""
         await self.follow(topics)
-        await self._client.force_metadata_update()
+        return bool(await self._client.force_metadata_update())
 
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """Who leads each of them, as far as that is known."""

@@ -1,6 +1,7 @@
 """Ids as a real Kafka has them: of committed records alone, over Kafka batches and deletions."""
 
 import asyncio
+import time
 import uuid
 
 import pytest
@@ -60,3 +61,31 @@ def test_committed_ids_are_read_and_what_was_deleted_is_passed_by(kafka: Cluster
     offsets, ids = (column.to_pylist() for column in found.of(where, 0, 2_000))
     assert ids == [b"e%d" % offset for offset in offsets]
     assert offsets == [*range(10, 1_000), *range(1_003, 2_000)]
+
+
+def test_a_stream_that_was_deleted_holds_up_nobody(kafka: Cluster) -> None:
+    servers = kafka.bootstrap_servers
+    kept, gone = (KafkaPartition(f"hifi.stream.{uuid.uuid4().hex}", 0) for _ in range(2))
+
+    async def prepare() -> None:
+        async with topic_admin(servers) as admin:
+            await admin.create_missing([TopicSpec(where.topic, 1, {}) for where in (kept, gone)])
+            rows = [
+                RecordOut(
+                    where.topic,
+                    None,
+                    b"x",
+                    event_headers(event_id=where.topic, event_time_ms=1, accepted_at_ms=1),
+                )
+                for where in (kept, gone)
+            ]
+            await write_rows(servers, rows, partition_of=lambda _, __: 0)
+            await admin.delete([gone.topic])
+
+    asyncio.run(prepare())
+    begun_s = time.monotonic()
+    found = read_ids(servers, {where: Offsets.of([(0, 1)]) for where in (kept, gone)})
+    assert found.of(kept, 0, 1)[1].to_pylist() == [kept.topic.encode()]
+    assert not found.of(gone, 0, 1)[1].to_pylist()
+    # Without a leader it waits for 30 s, and fails.
+    assert time.monotonic() - begun_s < 20

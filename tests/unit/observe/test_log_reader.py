@@ -1,6 +1,7 @@
 """Ids are read from whoever leads the log, and a part of it that is gone is passed by."""
 
 import asyncio
+import time
 from collections.abc import Collection, Sequence
 
 import pytest
@@ -89,12 +90,13 @@ def test_a_leader_is_waited_for_and_looked_for_again(log: KeptLog) -> None:
     log.leaderless.add(HERE)
     asked = 0
 
-    async def ask_leaders(topics: Collection[str]) -> None:
+    async def ask_leaders(topics: Collection[str]) -> bool:
         nonlocal asked
         assert topics == {HERE.topic}
         asked += 1
         if asked == 3:
             log.leaderless.clear()
+        return True
 
     log.ask_leaders = ask_leaders  # type: ignore[method-assign]
     assert offsets_of(read(log, (HERE, [(0, 3)])), HERE) == [0, 1, 2]
@@ -109,3 +111,28 @@ def test_without_a_leader_it_ends_with_an_error(
     log.leaderless.add(HERE)
     with pytest.raises(KafkaUnavailableError, match="Nothing came"):
         read(log, (HERE, [(0, 1)]))
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_passed_by_and_others_are_read(
+    log: KeptLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "_SILENCE_S_MAX", 5.0)
+    write(log, HERE, *range(3))
+    gone = KafkaPartition("hifi.stream.gone", 0)
+    begun_s = time.monotonic()
+    found = read(log, (HERE, [(0, 3)]), (gone, [(0, 3)]))
+    assert (offsets_of(found, HERE), offsets_of(found, gone)) == ([0, 1, 2], [])
+    assert time.monotonic() - begun_s < 5
+
+
+def test_a_topic_that_no_broker_has_said_anything_of_is_not_taken_for_deleted(
+    log: KeptLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "_SILENCE_S_MAX", 0.3)
+
+    async def nobody_answers(topics: Collection[str]) -> bool:  # noqa: ARG001 - nobody knows them
+        return False
+
+    log.ask_leaders = nobody_answers  # type: ignore[method-assign]
+    with pytest.raises(KafkaUnavailableError, match="Nothing came"):
+        read(log, (KafkaPartition("hifi.stream.gone", 0), [(0, 1)]))

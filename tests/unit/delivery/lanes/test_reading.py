@@ -295,7 +295,7 @@ def test_who_looks_for_a_leader_ends_nobody_else(
     monkeypatch.setattr(module, "_SILENCE_S_MAX", 0.1)
 
     class Lost(KeptLog):
-        async def ask_leaders(self, topics: Collection[str]) -> None:
+        async def ask_leaders(self, topics: Collection[str]) -> bool:
             del topics
             raise error
 
