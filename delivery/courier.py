@@ -23,6 +23,11 @@ from shared.runtime.spark.processor_time import processor_time
 _PATIENCE_STEPS = 5
 
 
+def nobodys(_: Destination) -> str:
+    """Whose a destination is where it does not matter."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """What a receipt says of an attempt: which batch ("" if none was sent), from when to when."""
@@ -89,6 +94,7 @@ class Courier:
     ours_until_ms: float = math.inf
     # None: nobody wants traces.
     spans: AttemptSpans | None = None
+    tenant_of: Callable[[Destination], str] = nobodys
 
     async def attempt(
         self, destination: Destination, batch: Batch, *, earlier_tries: int = 0
@@ -119,7 +125,14 @@ class Courier:
             headers[RESTORED] = ", ".join(restores)
         body = batch.body(destination)
         started_s, before = time.perf_counter(), processor_time()
-        exchange = self.sender.post(destination, body, headers, is_late=self._is_late)
+        exchange = self.sender.post(
+            destination,
+            body,
+            headers,
+            event_count=batch.event_count,
+            tenant=self.tenant_of(destination),
+            is_late=self._is_late,
+        )
         patience_s = self.patience_s
         attempt = await (exchange if patience_s is None else _within(exchange, patience_s))
         latency_ms = (time.perf_counter() - started_s) * 1000

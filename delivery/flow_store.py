@@ -2,8 +2,8 @@
 
 Workers are processes, one per Kafka partition that is worked on; those of delivery and those of the
 retrier may share a folder. Each looks and writes under the file's lock, for microseconds; a worker
-that is killed lets go of it. The file is advice, not truth: without it a destination starts anew.
-A task asks for leave to send by its `Permits`.
+that is killed lets go of it, and one that stands still is passed by. The file is advice, not truth:
+without it a destination starts anew. A task asks for leave to send by its `Permits`.
 """
 
 import errno
@@ -54,6 +54,10 @@ _PAGE_BYTES = 4096
 FILES_MAX = 256
 # What so many closed ones held is kept: of a thousand that are met in turn none is ever open.
 _SEEN_MAX = 1_024
+# A file's lock is needed for microseconds. A process that has had it for so long stands still, and
+# the file is left alone for a while.
+_LOCK_S_MAX, _PASS_BY_S = 0.5, 10.0
+_LOCK_PAUSES_S = (0.00002, 0.005)
 # Far more than a record has: a foreign file of any size is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
 
@@ -144,6 +148,8 @@ class _File:
     # What the file held when this process last saw it: mostly nobody else has written since.
     raw: bytes = b""
     record: FlowRecord | None = None
+    # Until then it is not locked: whoever has it has it for too long.
+    passed_by_until_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -165,16 +171,21 @@ class FlowStore:
     def hold(self, limits: SendLimits, *, now_ms: int) -> Iterator[Held]:
         """Look at what is known of a destination, and change it, while nobody else does."""
         file = self._file(limits.to)
-        fcntl.flock(file.descriptor, fcntl.LOCK_EX)
+        is_ours = _lock(file)
         try:
             published = self.published.get(limits.to.id)
             name = store_name(self._name, now_ms=now_ms)
-            record = going_on(_read(file), published, limits, store=name, now_ms=now_ms)
+            known = _read(file) if is_ours else file.record
+            record = going_on(known, published, limits, store=name, now_ms=now_ms)
             held = Held(record.flow, limits, now_ms, record, self.publish_every_ms)
             yield held
-            _write(file, held.record)
+            if is_ours:
+                _write(file, held.record)
+            else:
+                file.record = held.record
         finally:
-            fcntl.flock(file.descriptor, fcntl.LOCK_UN)
+            if is_ours:
+                fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
     def path(self, destination: Destination) -> Path:
         # A name has no dot, so that this one cannot be another destination's.
@@ -311,6 +322,28 @@ class Permits:
         for delivered in self.calm.untold:
             held.enter(delivered, roll=0.0)
         self.calm.untold.clear()
+
+
+def _lock(file: _File) -> bool:
+    """Whether the file is ours alone; not if a process has stood still while it was that one's.
+
+    Others of the loop would wait as well. What is known then stays in this process, as advice.
+    """
+    now_s = time.monotonic()
+    if now_s < file.passed_by_until_s:
+        return False
+    pause_s, pause_s_max = _LOCK_PAUSES_S
+    while True:
+        try:
+            fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > now_s + _LOCK_S_MAX:
+                file.passed_by_until_s = time.monotonic() + _PASS_BY_S
+                return False
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, pause_s_max)
+        else:
+            return True
 
 
 def _read(file: _File) -> FlowRecord | None:

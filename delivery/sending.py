@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, assert_never
 
 from delivery.attempt_log import AttemptLog
-from delivery.courier import Courier
+from delivery.courier import Courier, nobodys
 from delivery.dispatcher import Dispatcher
 from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.http.attempt_spans import AttemptSpans
@@ -82,6 +82,8 @@ class Plan:
     is_in_line: bool = False
     # Destinations of which it is known that they were removed.
     removed: Collection[str] = ()
+    # Whose a destination is.
+    tenant_of: Callable[[Destination], str] = nobodys
     # What the state topic knows of them, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
     # How often others hear of a destination that fares as before.
@@ -151,6 +153,7 @@ class Sending:
             plan.patience_s,
             plan.ours_until_ms,
             worker.spans,
+            plan.tenant_of,
         )
         # Begun when there is something to send: reading and opening it is not the destinations'.
         self._box_end_s: float | None = None

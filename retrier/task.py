@@ -122,6 +122,7 @@ async def _send(job: DueJob) -> list[RangeEnd]:
     plan = replace(
         plan,
         destinations=known.destinations,
+        tenant_of=lambda destination: known.tenant_of(destination.stream),
         removed=known.removed_destinations.keys(),
         flows=ties.known.states.flows,
         clock=await ties.broker.clock(),

@@ -9,21 +9,31 @@ import asyncio
 import select
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import httptools
 
 from delivery.http.partial_reply import MULTI_STATUS, PARTIAL_TYPE
+from delivery.http.reply_room import ReplyRoom, RoomPlace
 from shared.retry.attempt import Failure
 from shared.runtime.certificates import refusal_of_ours
 
 # Enough to use the connection again after any sensible reply; more is not read. A head alone must
 # fit as well.
 REPLY_BYTES_MAX = 65_536
-# Of a report on each event of a batch: ten thousand of them with long ids are 2 MB.
-REPORT_BYTES_MAX = 4 * 1024 * 1024
 _SWITCHING_PROTOCOLS = 101
 _FIRST_FINAL_STATUS = 200
 _FRAMING = {"content-length", "transfer-encoding"}
+
+
+class ReplyLimits(NamedTuple):
+    """Until when a reply is waited for, and how much of a report on events is read."""
+
+    until_s: float
+    report_bytes_max: int = 0
+    # Where a report that is longer than other replies has its place, as whose.
+    room: ReplyRoom | None = None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,8 @@ class Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._body = bytearray()
         self._body_bytes_max = REPLY_BYTES_MAX
+        self._limits = ReplyLimits(0.0)
+        self._place: RoomPlace | None = None
 
     @property
     def peer(self) -> str:
@@ -102,14 +114,15 @@ class Connection(asyncio.Protocol):
         poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poller.poll(0)
 
-    async def exchange(self, request: bytes, *, until_s: float) -> Reply:
+    async def exchange(self, request: bytes, limits: ReplyLimits) -> Reply:
         """Send a request and wait for its answer; ExchangeError when none comes."""
         assert self._transport is not None, "connected"
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         self._received_bytes = 0
         self._forget_head()
-        timer = loop.call_at(until_s, self._on_deadline)
+        self._limits = limits
+        timer = loop.call_at(limits.until_s, self._on_deadline)
         try:
             self._transport.write(request)
             if self._transport.is_closing():
@@ -123,6 +136,7 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             timer.cancel()
+            self._leave_room()
             self._exchange_count += 1
             self.used_at_s = loop.time()
             if not self._is_reusable:
@@ -195,7 +209,7 @@ class Connection(asyncio.Protocol):
         self._status = self._parser.get_status_code()
         self._has_head = self._is_final
         if Reply(self._status, self._headers).may_report:
-            self._body_bytes_max = REPORT_BYTES_MAX
+            self._body_bytes_max = max(REPLY_BYTES_MAX, self._limits.report_bytes_max)
         if not self._is_final:
             self._headers = {}
 
@@ -204,10 +218,26 @@ class Connection(asyncio.Protocol):
         if len(self._body) > self._body_bytes_max:
             del self._body[self._body_bytes_max :]
             self._finish(is_reusable=False, is_whole=False)
+        elif len(self._body) > REPLY_BYTES_MAX and self._place is None:
+            self._enter_room()
 
     def on_message_complete(self) -> None:
         if self._is_final:
             self._finish(is_reusable=self._parser.should_keep_alive(), is_whole=True)
+
+    def _enter_room(self) -> None:
+        """Read on once there is room for all that may come."""
+        limits, transport = self._limits, self._transport
+        assert limits.room is not None, "whoever lets a report be long has room for it"
+        assert transport is not None, "connected"
+        transport.pause_reading()
+        self._place = RoomPlace(limits.tenant, self._body_bytes_max, transport.resume_reading)
+        limits.room.enter(self._place)
+
+    def _leave_room(self) -> None:
+        if self._place is not None and self._limits.room is not None:
+            self._limits.room.leave(self._place)
+            self._place = None
 
     @property
     def _is_final(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
-from delivery.http.connection import Connection, ExchangeError, Reply
+from delivery.http.connection import Connection, ExchangeError, Reply, ReplyLimits
 from delivery.http.idle import IdleConnections
 from shared.config.addresses import Address, host_class, may_send, read_host
 from shared.retry.attempt import Failure
@@ -54,7 +54,7 @@ class Endpoint:
     _waiting: list[Connection] = field(default_factory=list)
     _is_closed: bool = False
 
-    async def post(self, build: Build, *, until_s: float) -> tuple[Reply, bool]:
+    async def post(self, build: Build, limits: ReplyLimits) -> tuple[Reply, bool]:
         """The answer, and whether it is that of a second copy of the request.
 
         A connection that the other side gave up while it waited is no failure of anybody: the
@@ -63,32 +63,32 @@ class Endpoint:
         connection = self.idle.take(self._waiting)
         if connection is not None:
             try:
-                return await self._exchange(connection, build(False), until_s=until_s), False
+                return await self._exchange(connection, build(False), limits), False
             except ExchangeError as error:
                 if not error.is_stale:
                     raise
-                return await self._post_again(build, error, until_s=until_s)
-        connection = await self._connect(until_s=until_s)
-        return await self._exchange(connection, build(False), until_s=until_s), False
+                return await self._post_again(build, error, limits)
+        connection = await self._connect(until_s=limits.until_s)
+        return await self._exchange(connection, build(False), limits), False
 
     def close(self) -> None:
         self._is_closed = True
         self.idle.close(self._waiting)
 
     async def _post_again(
-        self, build: Build, first: ExchangeError, *, until_s: float
+        self, build: Build, first: ExchangeError, limits: ReplyLimits
     ) -> tuple[Reply, bool]:
         may_be_duplicate = first.failure is not Failure.RESET_BEFORE_SENT
         try:
-            connection = await self._connect(until_s=until_s)
+            connection = await self._connect(until_s=limits.until_s)
             request = build(may_be_duplicate)
-            return await self._exchange(connection, request, until_s=until_s), may_be_duplicate
+            return await self._exchange(connection, request, limits), may_be_duplicate
         except ExchangeError as error:
             # The first copy may have arrived: that must not be forgotten over what came after.
             raise (first if may_be_duplicate else error) from error
 
-    async def _exchange(self, connection: Connection, request: bytes, *, until_s: float) -> Reply:
-        reply = await connection.exchange(request, until_s=until_s)
+    async def _exchange(self, connection: Connection, request: bytes, limits: ReplyLimits) -> Reply:
+        reply = await connection.exchange(request, limits)
         if self._is_closed:
             connection.abort()
         else:

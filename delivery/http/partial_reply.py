@@ -15,6 +15,16 @@ PARTIAL_TYPE = "application/vnd.hifi.partial+json"
 MULTI_STATUS = 207
 # Of an event that is named as failed and nothing more: worth another try.
 DEFAULT_STATUS = 500
+# One that means all events of an id, and one for each of them.
+_ENTRIES_PER_EVENT_MAX = 2
+# A long id in six times its bytes, as JSON may spell it, and some words on what went wrong.
+_EVENT_BYTES_MAX = 2_048
+_REPORT_BYTES_MAX = 4 * 1_048_576
+
+
+def report_bytes_max(event_count: int) -> int:
+    """How long a report on so many events may be: what a worker reads of it costs others time."""
+    return min(_EVENT_BYTES_MAX * event_count, _REPORT_BYTES_MAX)
 
 
 class UnreadableReportError(ValueError):
@@ -34,22 +44,22 @@ def failed_events(report: bytes, ids: Sequence[str], *, is_ours: bool) -> Mappin
         return {}
     if not isinstance(entries, list):
         raise UnreadableReportError("it has no list of failed events")
+    if len(entries) > _ENTRIES_PER_EVENT_MAX * len(ids):
+        raise UnreadableReportError(f"{len(entries)} entries for {len(ids)} events")
     positions: dict[str, list[int]] = {}
     for position, event_id in enumerate(ids):
         positions.setdefault(event_id, []).append(position)
-    by_id: dict[int, int] = {}
+    by_id: dict[str, int] = {}
     by_index: dict[int, int] = {}
     for entry in entries:
-        status = _status(entry)
-        named = _positions(entry, positions, len(ids))
-        if len(named) == 1:
-            by_index[named[0]] = status
-            continue
-        for position in named:
+        status, named = _status(entry), _named(entry, positions, ids)
+        if isinstance(named, int):
+            by_index[named] = status
+        elif by_id.setdefault(named, status) != status:
             # Two entries of one id, with a status each: nobody can tell which event is which.
-            is_other = by_id.setdefault(position, status) != status
-            by_id[position] = DEFAULT_STATUS if is_other else status
-    return by_id | by_index
+            by_id[named] = DEFAULT_STATUS
+    by_position = {at: status for named, status in by_id.items() for at in positions[named]}
+    return by_position | by_index
 
 
 def _status(entry: object) -> int:
@@ -60,15 +70,17 @@ def _status(entry: object) -> int:
     return status
 
 
-def _positions(
-    entry: Mapping[str, object], positions: Mapping[str, Sequence[int]], count: int
-) -> Sequence[int]:
+def _named(
+    entry: Mapping[str, object], positions: Mapping[str, Sequence[int]], ids: Sequence[str]
+) -> int | str:
+    """The position of the one event that is meant, or the id of several."""
     match entry:
         case {"id": str(event_id)} if event_id in positions:
-            named = positions[event_id]
-            index = entry.get("index")
-            return (index,) if type(index) is int and index in named else named
-        case {"index": int(index)} if 0 <= index < count and type(index) is int:
-            return (index,)
+            index, named = entry.get("index"), positions[event_id]
+            if type(index) is int and 0 <= index < len(ids) and ids[index] == event_id:
+                return index
+            return named[0] if len(named) == 1 else event_id
+        case {"index": int(index)} if 0 <= index < len(ids) and type(index) is int:
+            return index
         case _:
             raise UnreadableReportError(f"{entry!r:.80} names no event of the batch")

@@ -15,10 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 from backports import zstd
 
-from delivery.http.connection import ExchangeError, Reply
+from delivery.http.connection import ExchangeError, Reply, ReplyLimits
 from delivery.http.endpoint import Endpoint, endpoint_of
 from delivery.http.idle import IdleConnections
 from delivery.http.oauth import TokenSource
+from delivery.http.reply_room import ReplyRoom
 from shared.config.credentials import Basic, Bearer, OAuth2
 from shared.config.destination import Destination
 from shared.config.signing import signatures, signing_key
@@ -47,6 +48,7 @@ class SenderContext:
     resolver: Resolver
     allows_private: bool
     idle: IdleConnections = field(default_factory=IdleConnections)
+    room: ReplyRoom = field(default_factory=ReplyRoom)
     _context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
@@ -79,8 +81,8 @@ class RequestBuilder:
         self,
         body: bytes,
         headers: Mapping[str, str],
+        limits: ReplyLimits,
         *,
-        until_s: float,
         is_late: IsLate,
     ) -> tuple[Reply, bool]:
         """The answer, and whether it is that of a second copy of the request."""
@@ -99,15 +101,15 @@ class RequestBuilder:
             )
             headers = {**headers, "webhook-signature": signature}
         if self._tokens is None:
-            return await self._post(sent, headers, is_late, until_s=until_s)
+            return await self._post(sent, headers, limits, is_late)
         token = await self._tokens.token()
-        reply, is_resent = await self._post(sent, headers, is_late, until_s=until_s, token=token)
+        reply, is_resent = await self._post(sent, headers, limits, is_late, token=token)
         if reply.status != _UNAUTHORIZED:
             return reply, is_resent
         # It may have been revoked before its time: once more with another one.
         self._tokens.refuse(token)
         token = await self._tokens.token()
-        return await self._post(sent, headers, is_late, until_s=until_s, token=token)
+        return await self._post(sent, headers, limits, is_late, token=token)
 
     def close(self) -> None:
         self._endpoint.close()
@@ -118,9 +120,9 @@ class RequestBuilder:
         self,
         body: bytes,
         headers: Mapping[str, str],
+        limits: ReplyLimits,
         is_late: IsLate,
         *,
-        until_s: float,
         token: str | None = None,
     ) -> tuple[Reply, bool]:
         if token is not None:
@@ -133,7 +135,7 @@ class RequestBuilder:
             is_labelled = "hifi-maybe-duplicate" not in headers and (may_be_duplicate or is_late())
             return b"".join((self._head, lines, label if is_labelled else b"", b"\r\n", body))
 
-        return await self._endpoint.post(build, until_s=until_s)
+        return await self._endpoint.post(build, limits)
 
     def _authorization(self) -> dict[str, str]:
         auth = self.destination.auth
@@ -167,7 +169,7 @@ class RequestBuilder:
             {"host": endpoint.authority, **headers, "content-length": str(len(body))},
         )
         until_s = asyncio.get_running_loop().time() + self.destination.timeout_s
-        reply, _ = await endpoint.post(lambda _: head + b"\r\n" + body, until_s=until_s)
+        reply, _ = await endpoint.post(lambda _: head + b"\r\n" + body, ReplyLimits(until_s))
         return reply
 
     def _endpoint_of(self, url: str) -> Endpoint:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import structlog
 
-from delivery.http.connection import ExchangeError
+from delivery.http.connection import ExchangeError, ReplyLimits
+from delivery.http.partial_reply import report_bytes_max
 from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext
 from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX, told_headers
@@ -48,13 +49,17 @@ class Sender:
         body: bytes,
         headers: Mapping[str, str],
         *,
+        event_count: int = 1,
+        tenant: str = "",
         is_late: IsLate = lambda: False,
     ) -> Attempt:
         """POST once; never raises for anything that the destination or the network does."""
         until_s = asyncio.get_running_loop().time() + destination.timeout_s
+        room = self._context.room
+        limits = ReplyLimits(until_s, report_bytes_max(event_count), room, tenant)
         try:
             builder = self._builder(destination)
-            reply, is_resent = await builder.post(body, headers, until_s=until_s, is_late=is_late)
+            reply, is_resent = await builder.post(body, headers, limits, is_late=is_late)
         except ExchangeError as error:
             return Failed(error.failure, error.detail[:ANSWER_BYTES_MAX])
         except Exception as error:

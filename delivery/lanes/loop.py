@@ -276,6 +276,7 @@ class LaneLoop:
         return Orders(
             bootstrap_servers=settings.bootstrap_servers,
             destinations=wanted,
+            tenants={name: self.maker.tenant_of(to) for name, to in wanted.items()},
             flows={name: flows[name] for name in names & flows.keys()},
             unasked=frozenset(
                 name

@@ -60,15 +60,17 @@ class LaneMaker:
         kind, rest_s = kind_of(destination, known), 0.0
         if self.is_to_rest(destination, known):
             kind, rest_s = JobKind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
-        stream = self._made_of.streams.get(destination.stream)
         return Lane(
             destination,
             kind,
             events_max(destination, self.settings, known),
             rest_s,
-            stream.tenant if stream else "",
+            self.tenant_of(destination),
             requests_max(destination, self.settings, known),
         )
+
+    def tenant_of(self, destination: Destination) -> str:
+        return self.config.configuration.tenant_of(destination.stream)
 
     def is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
         # What was known before a person had it resumed says nothing of how it is now.

@@ -113,6 +113,8 @@ class Orders:
 
     bootstrap_servers: str
     destinations: Mapping[str, Destination]
+    # Whose they are.
+    tenants: Mapping[str, str]
     # What the state topic knows of them.
     flows: Mapping[str, FlowRecord]
     # Those that may be sent single events without a look at their flow: in each of their Kafka
@@ -144,6 +146,7 @@ class Orders:
         return replace(
             self,
             destinations={name: self.destinations[name] for name in names},
+            tenants={name: self.tenants[name] for name in names},
             flows={name: self.flows[name] for name in names & self.flows.keys()},
             unasked=self.unasked & names,
             resting=self.resting & names,

@@ -50,6 +50,26 @@ def test_no_worker_overwrites_what_another_has_learned(tmp_path: Path) -> None:
         assert held.flow.parks == {"over_rate": 900}
 
 
+def test_a_worker_that_stands_still_holds_up_no_other_for_long(tmp_path: Path) -> None:
+    told, store = tmp_path / "told", FlowStore(tmp_path / "flows")
+    worker = FRESH.Process(target=hold_on, args=(tmp_path / "flows", told))
+    worker.start()
+    until_s = time.monotonic() + 60
+    while not told.exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    begun_s = time.monotonic()
+    for _ in range(100):
+        with store.hold(LIMITS, now_ms=NOW_MS) as held:
+            held.park({"over_rate": 1})
+    # One wait, and not one for each look; what was learned meanwhile is known.
+    assert time.monotonic() - begun_s < 5
+    assert held.flow.parks == {"over_rate": 100}
+    assert worker.is_alive()
+    worker.kill()
+    worker.join(60)
+
+
 def test_a_worker_that_is_killed_lets_go(tmp_path: Path) -> None:
     told = tmp_path / "told"
     worker = FRESH.Process(target=hold_on, args=(tmp_path / "flows", told))

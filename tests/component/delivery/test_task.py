@@ -52,6 +52,7 @@ class Ground:
     outlet: KeptOutlet = field(default_factory=KeptOutlet)
     to: dict[str, ScriptedDestination] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
+    tenants: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kafka.make(TOPIC, 1)
@@ -72,6 +73,7 @@ class Ground:
         orders = Orders(
             bootstrap_servers="kept",
             destinations={each.id: each for each in wanted.values()},
+            tenants={each.id: self.tenants.get(name, "") for name, each in wanted.items()},
             flows={},
             unasked=frozenset(each.id for each in wanted.values()),
             resting=frozenset(),
@@ -87,11 +89,8 @@ class Ground:
         unit = Unit(WHERE, {wanted[name].id: span for name, span in spans.items()})
         ends = list(run_units([([unit], replace(orders, **self.given))]))
         assert len(ends) <= 1
-        return {
-            end.strand.destination.removeprefix("demo/"): end
-            for task in ends
-            for end in task.reports
-        }
+        reports = [end for task in ends for end in task.reports]
+        return {end.strand.destination.removeprefix("demo/"): end for end in reports}
 
     def marks(self, name: str) -> list[Mark]:
         opened = [open_mark(row.key or b"", row.value) for row in self.outlet.rows if is_mark(row)]

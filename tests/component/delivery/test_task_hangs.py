@@ -3,6 +3,7 @@
 import threading
 
 from delivery.lanes import task
+from delivery.lanes.strands import beginning
 from delivery.lanes.units import Span
 from shared.event.record import RecordOut
 from shared.event.topics import retry_topic
@@ -54,8 +55,7 @@ def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
             is_marked.set()
 
     ground.outlet.refusal = note
-    ground.monkeypatch.setattr(task, "_SIDE_BY_SIDE", 2)
-    ground.monkeypatch.setattr(task, "PATIENCE_S", 0.1)
+    _few_places(ground, count=2, patience_s=0.1)
     ground.kafka.write(events(2))
     for name in "abcd":
         ground.destination(name, until_the_other_is_marked)
@@ -65,3 +65,34 @@ def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
         "abcdz", (2, "")
     )
     assert [len(ground.to[name].accepted) for name in "abcd"] == [1] * 4
+
+
+def test_a_crowd_that_hangs_leaves_half_of_the_places_to_other_tenants(ground: Ground) -> None:
+    """Its strands would have all of them, round after round, before anybody else has one."""
+    is_marked = threading.Event()
+
+    def until_the_other_is_marked(_: int, __: object) -> Reply:
+        return Reply(200 if is_marked.wait(PATIENCE_S) else 400)
+
+    def note(row: RecordOut) -> None:
+        if is_mark(row) and speaks_of(row, "z"):
+            is_marked.set()
+
+    ground.outlet.refusal = note
+    # None of the crowd makes room for anybody.
+    _few_places(ground, count=4, patience_s=2 * PATIENCE_S)
+    ground.kafka.write(events(2))
+    for name in "abcdefgh":
+        ground.destination(name, until_the_other_is_marked)
+        ground.tenants[name] = "crowd"
+    ground.destination("z")
+    ground.tenants["z"] = "neighbour"
+    ends = ground.run(**dict.fromkeys("abcdefghz", Span(0, 2)))
+    assert {end.at for end in ends.values()} == {2}
+    assert [len(ground.to[name].accepted) for name in "abcdefgh"] == [1] * 8
+
+
+def _few_places(ground: Ground, *, count: int, patience_s: float) -> None:
+    for module in (beginning, task):
+        ground.monkeypatch.setattr(module, "SIDE_BY_SIDE", count)
+    ground.monkeypatch.setattr(beginning, "PATIENCE_S", patience_s)

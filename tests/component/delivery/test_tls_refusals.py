@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery.http.connection import Connection, ExchangeError
+from delivery.http.connection import Connection, ExchangeError, ReplyLimits
 from shared.config.credentials import ClientCertificate
 from shared.retry.attempt import Attempt, Failed, Failure, classify
 from tests.support.authority import Authority
@@ -141,7 +141,7 @@ def test_a_connection_lost_before_the_request_has_sent_nothing(sees: str) -> Non
         assert poller.poll(10_000)
         if sees == "a goodbye":
             await connection.is_lost.wait()
-        await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", until_s=loop.time() + 20)
+        await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", ReplyLimits(loop.time() + 20))
 
     with raw_server(reset) as url, pytest.raises(ExchangeError) as lost:
         asyncio.run(asyncio.wait_for(ask(url), 10))

@@ -1,0 +1,62 @@
+"""Bounds the memory that long reports take in a worker.
+
+What a report may need is set aside before more of it is read than of other replies. A report
+that finds no room is read on when there is some; a tenant has a quarter of it at most.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_BYTES_MAX = 64 * 1_048_576
+_TENANTS_PART = 4
+
+
+@dataclass(slots=True, eq=False)
+class RoomPlace:
+    """What one report needs, and what to do when it has it."""
+
+    tenant: str
+    byte_count: int
+    go_on: Callable[[], None]
+    is_taken: bool = False
+
+
+class ReplyRoom:
+    """The room of one worker."""
+
+    def __init__(self, bytes_max: int = _BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._held: Counter[str] = Counter()
+        # In the order in which they came.
+        self._waiting: dict[RoomPlace, None] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held.total()
+
+    def enter(self, place: RoomPlace) -> None:
+        """Take a place, or wait for it; its `go_on` is called when it is taken."""
+        self._waiting[place] = None
+        self._admit()
+
+    def leave(self, place: RoomPlace) -> None:
+        """Give a place back, or wait for it no more."""
+        if place.is_taken:
+            place.is_taken = False
+            self._held[place.tenant] -= place.byte_count
+        else:
+            self._waiting.pop(place, None)
+        self._admit()
+
+    def _admit(self) -> None:
+        for place in tuple(self._waiting):
+            of_tenant = self._held[place.tenant] + place.byte_count
+            if of_tenant > self._bytes_max // _TENANTS_PART:
+                continue
+            if self.held_bytes + place.byte_count > self._bytes_max:
+                continue
+            del self._waiting[place]
+            self._held[place.tenant] = of_tenant
+            place.is_taken = True
+            place.go_on()
