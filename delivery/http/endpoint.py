@@ -68,7 +68,7 @@ class Endpoint:
                 if not error.is_stale:
                     raise
                 return await self._post_again(build, error, limits)
-        connection = await self._connect(until_s=limits.until_s)
+        connection = await self._connect(limits)
         return await self._exchange(connection, build(False), limits), False
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Endpoint:
     ) -> tuple[Reply, bool]:
         may_be_duplicate = first.failure is not Failure.RESET_BEFORE_SENT
         try:
-            connection = await self._connect(until_s=limits.until_s)
+            connection = await self._connect(limits)
             request = build(may_be_duplicate)
             return await self._exchange(connection, request, limits), may_be_duplicate
         except ExchangeError as error:
@@ -95,11 +95,11 @@ class Endpoint:
             self.idle.put(connection, self._waiting)
         return reply
 
-    async def _connect(self, *, until_s: float) -> Connection:
+    async def _connect(self, limits: ReplyLimits) -> Connection:
         loop = asyncio.get_running_loop()
-        connect_until_s = min(until_s, loop.time() + self.connect_timeout_s)
+        connect_until_s = min(limits.until_s, loop.time() + self.connect_timeout_s)
         try:
-            addresses = await self._addresses(connect_until_s)
+            addresses = await self._addresses(connect_until_s, limits.tenant)
             for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
                 share_s = (connect_until_s - loop.time()) / (left + 1)
                 try:
@@ -126,13 +126,13 @@ class Endpoint:
             raise ExchangeError(failure, said_by(error)) from error
         raise AssertionError("the last address connects or raises")
 
-    async def _addresses(self, until_s: float) -> Sequence[Address]:
+    async def _addresses(self, until_s: float, tenant: str) -> Sequence[Address]:
         """Those of the host, each of them judged."""
         if host_class(self.host) == "never":
             raise ExchangeError(Failure.POLICY_BLOCKED)
         if isinstance(self.host, str):
             try:
-                addresses = await self.resolver(self.host, until_s)
+                addresses = await self.resolver(self.host, until_s, tenant)
             except ResolverDownError as error:
                 raise ExchangeError(Failure.RESOLVER_DOWN, str(error)) from error
             except NoSuchHostError as error:

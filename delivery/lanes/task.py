@@ -6,8 +6,8 @@ whatever the others still wait for, and what goes wrong with one is reported of 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -18,8 +18,7 @@ from delivery.lanes.following.terms import TERMS_LOG, number_of, terms_of
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
-from delivery.lanes.strands.beginning import SIDE_BY_SIDE, BeginningTurns
-from delivery.lanes.units import Orders, Span, Strand, StrandEnd, TaskEnd, Unit
+from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, TaskEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, Worker, worker_of
 from delivery.settling import Block
 from shared.event.record import RecordOut
@@ -29,9 +28,14 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.spark.processor_time import processor_time
 from shared.runtime.spark.task_tries import is_another_try
+from shared.runtime.tenant_turns import TenantTurns
 
 log = structlog.get_logger()
 
+# Strands that begin at the same time: each may open connections, and a thousand at once would all
+# be late. A strand that hangs begins nothing, so that a crowd of them does not fill a task. Half of
+# the places at most are one tenant's.
+_SIDE_BY_SIDE = 128
 # With single events a look at the flow, which other workers write too, is half of what each costs.
 _CALM_S = 1.0
 # What follows a log ends with others mostly: their report says of all of them that they are free.
@@ -81,8 +85,8 @@ _kafka_of = cache(_Kafka)
 async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     kafka = _kafka_of(orders.bootstrap_servers)
     # Fewer have no need of a look at it for each request.
-    is_crowd = sum(len(unit.spans) for unit in units) > SIDE_BY_SIDE
-    turns = BeginningTurns(orders.tenants.values()) if is_crowd else None
+    is_crowd = sum(len(unit.spans) for unit in units) > _SIDE_BY_SIDE
+    turns = _turns_of(set(orders.tenants.values())) if is_crowd else None
     begun_s = asyncio.get_running_loop().time()
     until_s = begun_s + orders.follow_s
     runs = [
@@ -141,6 +145,21 @@ async def _tell_done(runs: "Mapping[asyncio.Task[StrandEnd], _StrandRun]", outle
                 await outlet.store([mark for each in done for mark in runs[each].last_marks()])
 
 
+def _turns_of(tenants: Collection[str]) -> TenantTurns:
+    return TenantTurns(_SIDE_BY_SIDE, of_a_tenant=_SIDE_BY_SIDE // min(2, len(tenants)))
+
+
+@asynccontextmanager
+async def _beginning(turns: TenantTurns, tenant: str) -> AsyncIterator[None]:
+    """A place among those side by side: for as long as it takes, if that is not too long."""
+    await turns.take(tenant)
+    with ExitStack() as place:
+        place.callback(turns.give_back, tenant)
+        loop = asyncio.get_running_loop()
+        place.callback(loop.call_later(PATIENCE_S, place.close).cancel)
+        yield
+
+
 @dataclass(slots=True)
 class _StrandRun:
     """One destination's part of a task, of one Kafka partition."""
@@ -149,7 +168,7 @@ class _StrandRun:
     span: Span
     orders: Orders
     outlet: Outlet
-    turns: BeginningTurns | None
+    turns: TenantTurns | None
     # When what follows its log has to end, of the loop's time.
     until_s: float
     came: Came = field(default_factory=asyncio.Queue)
@@ -264,7 +283,7 @@ class _StrandRun:
             outcomes: list[RecordOut] = []
             if rows.records:
                 tenant = self.orders.tenants.get(self.strand.destination, "")
-                async with self.turns.beginning(tenant) if self.turns else nullcontext():
+                async with _beginning(self.turns, tenant) if self.turns else nullcontext():
                     if now_ms() > self.orders.ours_until_ms:
                         return False
                     is_last = shares[-1].reached == self.span.end

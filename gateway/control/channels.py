@@ -71,7 +71,7 @@ async def put_channel(
 ) -> Response:
     caller.check_channels()
     key = config_key("channel", f"{caller.tenant}/{channel}")
-    await _check_address(plane, given)
+    await _check_address(plane, given, caller.tenant)
 
     async def edit(before: Channel | None) -> Channel:
         fields = named(given, name=channel, tenant=caller.tenant)
@@ -125,10 +125,10 @@ async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Respon
     return as_json({"is_taken": told.is_taken, "says": told.says})
 
 
-async def _check_address(plane: ControlPlane, given: JsonObject) -> None:
+async def _check_address(plane: ControlPlane, given: JsonObject, tenant: str) -> None:
     """Refuse an address that Hifi may not send to; that of a mark was judged before."""
     for setting in ("url", "secret_url"):
         if isinstance(url := given.get(setting), str) and is_web_address(url):
             if urlsplit(url).username is not None:
                 raise ConfigError(setting, "nobody signs in there: leave out user and password")
-            await check_target(plane, setting, url)
+            await check_target(plane, tenant, setting, url)

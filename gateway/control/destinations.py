@@ -112,7 +112,7 @@ async def put_destination(
     # Judged beforehand as well, so that no other change waits for a slow resolver.
     before = plane.configuration.destinations.get(destination_id(stream, destination))
     when.check(before)
-    warnings = await _check_targets(plane, await edit(before))
+    warnings = await _check_targets(plane, await edit(before), caller.tenant)
     key = config_key("destination", destination_id(stream, destination))
     before, after = await plane.change(key, edit, by=caller.author, when=when)
     plane.note("destination.written", destination=after.id, tenant=caller.tenant)
@@ -248,16 +248,16 @@ def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) 
     return wanted
 
 
-async def _check_targets(plane: ControlPlane, wanted: Destination) -> list[str]:
+async def _check_targets(plane: ControlPlane, wanted: Destination, tenant: str) -> list[str]:
     """Refuse addresses that Hifi may not send to; say what could not be found out."""
     targets = {"url": wanted.url}
     if isinstance(wanted.auth, OAuth2):
         targets["auth.token_url"] = wanted.auth.token_url
-    warnings = [await check_target(plane, setting, url) for setting, url in targets.items()]
+    warnings = [await check_target(plane, tenant, *target) for target in targets.items()]
     return [warning for warning in warnings if warning]
 
 
-async def check_target(plane: ControlPlane, setting: str, url: str) -> str | None:
+async def check_target(plane: ControlPlane, tenant: str, setting: str, url: str) -> str | None:
     """Refuse an address that Hifi may not go to; a sentence if it is not known now."""
     allows_private = plane.settings.allow_private
     try:
@@ -277,7 +277,7 @@ async def check_target(plane: ControlPlane, setting: str, url: str) -> str | Non
     else:
         try:
             until_s = asyncio.get_running_loop().time() + _RESOLVE_S
-            addresses = list(await plane.resolver(host, until_s))
+            addresses = list(await plane.resolver(host, until_s, tenant))
         except (NoSuchHostError, ResolverDownError):
             return f"{setting}: nobody knows the name {host!r} now; events wait until it is."
     if not may_send(addresses, allows_private=allows_private):

@@ -216,7 +216,7 @@ async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
         )
     for url, setting in servers.items():
         try:
-            await check_target(plane, setting, url)
+            await check_target(plane, wanted.tenant, setting, url)
         except ConfigError as error:
             raise Problem("bad_pipeline", f"{error}.", pointer=pointer_to(setting)) from error
 

@@ -1,13 +1,11 @@
 """Where receipts are and events lie, and whose turn it is to search for them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Collection
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 from typing import Protocol
 from urllib.parse import urlencode, urlsplit
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -24,6 +22,7 @@ from shared.runtime.kafka.lookup.event_search import (
 )
 from shared.runtime.kafka.lookup.made_events import MadeEvents, find_made
 from shared.runtime.kafka.lookup.restores import find_restores
+from shared.runtime.tenant_turns import TenantTurns
 
 # Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so
 # that nobody holds them all.
@@ -103,25 +102,11 @@ class EventPlaces:
             asking.close()
 
 
-class SearchTurns:
+def search_turns(at_once: int = _AT_ONCE, *, wait_s: float = _TURN_S_MAX) -> TenantTurns:
     """Few work at a time, and no tenant holds more than one of the turns."""
+    return TenantTurns(at_once, within_s=wait_s, refusal=_too_much)
 
-    def __init__(self, at_once: int = _AT_ONCE, *, wait_s: float = _TURN_S_MAX) -> None:
-        self._turn = asyncio.Semaphore(at_once)
-        self._wait_s = wait_s
-        # Of the tenants who work or wait to; forgotten with the last of their requests.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def of(self, tenant: str) -> AsyncIterator[None]:
-        own_turn = self._turns.setdefault(tenant, asyncio.Lock())
-        async with AsyncExitStack() as held:
-            try:
-                async with asyncio.timeout(self._wait_s):
-                    await held.enter_async_context(own_turn)
-                    await held.enter_async_context(self._turn)
-            except TimeoutError as error:
-                soon = ((b"retry-after", b"1"),)
-                detail = "There is too much of this at once; ask again."
-                raise Problem("overloaded", detail, headers=soon) from error
-            yield
+def _too_much() -> Problem:
+    soon = ((b"retry-after", b"1"),)
+    return Problem("overloaded", "There is too much of this at once; ask again.", headers=soon)

@@ -21,7 +21,7 @@ from gateway.changes.log import ChangeLog
 from gateway.changes.record import Author
 from gateway.changes.revision import Preconditions, etag_of
 from gateway.control.bounds import Bounded, check_bounds
-from gateway.control.receipt_store import EventPlaces, ReceiptStore, SearchTurns
+from gateway.control.receipt_store import EventPlaces, ReceiptStore, search_turns
 from gateway.control.redrive import DeadLetterStore
 from gateway.control.resends import Resends
 from gateway.control.store import ControlStore, RehearsalStore
@@ -48,6 +48,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.stream_pages import StreamPages
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
+from shared.runtime.tenant_turns import TenantTurns
 
 log = structlog.get_logger()
 
@@ -121,16 +122,16 @@ class ControlPlane:
     is_rehearsal: bool = False
     resolver: Resolver = field(default_factory=Resolver)
     # Each takes connections of its own to Kafka, and memory for a page.
-    search_turns: SearchTurns = field(default_factory=SearchTurns)
-    letters_turns: SearchTurns = field(default_factory=SearchTurns)
-    event_turns: SearchTurns = field(default_factory=SearchTurns)
-    changes_turns: SearchTurns = field(default_factory=SearchTurns)
+    receipts_turns: TenantTurns = field(default_factory=search_turns)
+    letters_turns: TenantTurns = field(default_factory=search_turns)
+    event_turns: TenantTurns = field(default_factory=search_turns)
+    changes_turns: TenantTurns = field(default_factory=search_turns)
     # Who waits for what Spark says holds nothing here.
-    trial_turns: SearchTurns = field(default_factory=partial(SearchTurns, _TRIALS_AT_ONCE))
+    trial_turns: TenantTurns = field(default_factory=partial(search_turns, _TRIALS_AT_ONCE))
     # Who waits for events that are still to come.
     waiting: Watchers = field(default_factory=partial(Watchers, _WAITING_OF_A_TENANT, _WAITING_MAX))
-    redrive_turns: SearchTurns = field(
-        default_factory=partial(SearchTurns, _REDRIVES_AT_ONCE, wait_s=_REDRIVE_WAIT_S)
+    redrive_turns: TenantTurns = field(
+        default_factory=partial(search_turns, _REDRIVES_AT_ONCE, wait_s=_REDRIVE_WAIT_S)
     )
     byte_budget: ByteBudget = field(
         default_factory=partial(ByteBudget, _BODIES_AT_ONCE * _BODY_BYTES_MAX)

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Protocol
 
 from gateway.changes.record import Author, Changes, Deed, Recorded, with_deed, with_records
-from gateway.control.receipt_store import SearchTurns
+from gateway.control.receipt_store import search_turns
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineStates, with_state
@@ -103,7 +103,7 @@ class KafkaControlStore:
         self._copies = copies
         self._feed = feed
         # One change at a time; who has many to make lets others in between.
-        self._turns = SearchTurns(1, wait_s=_TURN_S_MAX)
+        self._turns = search_turns(1, wait_s=_TURN_S_MAX)
         # Followed from when somebody first asks for it: who has no pipelines pays nothing.
         self._states: TopicFeed[PipelineStates] | None = None
         self._states_turn = asyncio.Lock()

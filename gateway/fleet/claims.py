@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from gateway.answers import Answer
-from gateway.control.receipt_store import SearchTurns
+from gateway.control.receipt_store import search_turns
 from gateway.idempotency import KeyBook, RequestRow, Verdict, digest_of
 from gateway.intake.events import Event
 from gateway.problems import Problem
@@ -87,7 +87,7 @@ class Claims:
         self._waiting: dict[bytes, asyncio.Future[Verdict]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._search_s = _SEARCH_DEADLINES * deadline_s
-        self._search_turns = SearchTurns(wait_s=self._search_s)
+        self._search_turns = search_turns(wait_s=self._search_s)
 
     async def begin(
         self, scope: str, content: Sequence[bytes], *, tenant: str

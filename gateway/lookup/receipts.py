@@ -139,7 +139,7 @@ async def show_receipt(
 ) -> Response:
     """Follow the events of a request to each destination."""
     check_request_id(request_id)
-    async with plane.search_turns.of(caller.tenant):
+    async with plane.receipts_turns.of(caller.tenant):
         request = await acked_request(plane.receipts, request_id, since_ms=query.from_ms)
         stream = _stream(request, caller, plane.configuration)
         origins = [origin for origin, _ in _events(request)]

@@ -141,7 +141,7 @@ async def create_replay(
     known = await plane.replays.newest()
     if not asked.dry_run and (there := _same(known, order)) is not None:
         return as_json(_shown(there))
-    async with plane.search_turns.of(caller.tenant):
+    async with plane.receipts_turns.of(caller.tenant):
         spans = await plane.replays.spans(stream, order.from_ms, order.to_ms)
     order = replace(order, spans=spans)
     if asked.dry_run:

@@ -95,7 +95,7 @@ async def resend_event(
     asked = _destinations(stream, order, plane)
     plane.charge_resend(caller.tenant)
     resend_id = uuid.uuid4().hex
-    async with plane.search_turns.of(caller.tenant):
+    async with plane.receipts_turns.of(caller.tenant):
         record = await _find(stream, order, plane)
         places = await _places(record, asked, plane)
         queued = await _send(record, places, resend_id, plane)

@@ -1,6 +1,7 @@
 """One request to the console: who sent it, what it says, and what there is to answer it."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from observe.console.forms import BYTES_MAX, LongForms, form_of
 from observe.console.page_context import PageContext
 from observe.console.page_threads import InThread, PageThreads
 from observe.console.parts.layout import Around, Page, is_shown_by_link, render
-from observe.console.search_turns import ViewersTurns
 from observe.console.viewers import Viewer
 from shared.config.access import DEFAULT_TENANT, ApiKey
 from shared.config.configuration import Stream
@@ -30,12 +30,16 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import SearchResult
 from shared.runtime.kafka.lookup.key_search import KeyedEvents
 from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
+from shared.runtime.setup_error import NoAnswerError
+from shared.runtime.tenant_turns import TenantTurns
 
 # 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
 _LOOK_S = 0.05
 _LOOKS_MAX = 40
 # No year in milliseconds, and no count of ours, has more.
 _DIGITS_MAX = 15
+# As long as three searches may take.
+_SEARCH_WAIT_S = 20.0
 
 
 class EventFinder(Protocol):
@@ -209,6 +213,15 @@ class PageRequest:
 Answer: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
 
 
+def _search_turns() -> TenantTurns:
+    """One search reads Kafka at a time, for seconds: those of a tenant wait for one another."""
+    return TenantTurns(math.inf, within_s=_SEARCH_WAIT_S, refusal=_searching_already)
+
+
+def _searching_already() -> NoAnswerError:
+    return NoAnswerError("Other searches of yours are under way: search again when they are done.")
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What answers are made from. Put together once, in the server."""
@@ -220,7 +233,7 @@ class Sources:
     gateway: str
     schedule: RetrySchedule
     threads: PageThreads
-    searches: ViewersTurns = field(default_factory=ViewersTurns)
+    searches: TenantTurns = field(default_factory=_search_turns)
     long_forms: LongForms = field(default_factory=LongForms)
     # Each holds a thread for as long as Spark takes, and there are few.
     trials: LongForms = field(

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from shared.runtime.setup_error import NoAnswerError
+from shared.runtime.tenant_turns import TenantTurns
 
 T = TypeVar("T")
 
@@ -31,7 +32,9 @@ class PageThreads:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_COUNT_MAX, thread_name_prefix="page")
-        self._turns: dict[str | None, asyncio.Semaphore] = {}
+        self._turns = TenantTurns(
+            _COUNT_MAX, of_a_tenant=_OF_A_TENANT, within_s=_WAIT_S, refusal=_waiting_already
+        )
 
     def of(self, tenant: str | None) -> InThread:
         return partial(self.run, tenant)
@@ -40,18 +43,10 @@ class PageThreads:
         self, tenant: str | None, work: Callable[..., T], *args: object, **more: Any
     ) -> T:
         """What `work` returns; NoAnswerError if too much of the tenant's is under way."""
-        turn = self._turns.setdefault(tenant, asyncio.Semaphore(_OF_A_TENANT))
-        try:
-            async with asyncio.timeout(_WAIT_S):
-                await turn.acquire()
-        except TimeoutError as error:
-            raise NoAnswerError(
-                f"{_OF_A_TENANT} of your pages wait for the gateway already: load this one again"
-                " when they are there."
-            ) from error
+        await self._turns.take(tenant)
         loop = asyncio.get_running_loop()
         working = loop.run_in_executor(self._pool, partial(work, *args, **more))
-        working.add_done_callback(partial(_is_over, turn))
+        working.add_done_callback(partial(self._is_over, tenant))
         # A viewer may leave; the thread is busy until its work is done.
         return await asyncio.shield(working)
 
@@ -59,9 +54,15 @@ class PageThreads:
         """Begin nothing more; what is under way ends by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def _is_over(self, tenant: str | None, working: asyncio.Future[Any]) -> None:
+        self._turns.give_back(tenant)
+        if not working.cancelled():
+            # Or Python complains of an error that nobody is there to see.
+            working.exception()
 
-def _is_over(turn: asyncio.Semaphore, working: asyncio.Future[Any]) -> None:
-    turn.release()
-    if not working.cancelled():
-        # Or Python complains of an error that nobody is there to see.
-        working.exception()
+
+def _waiting_already() -> NoAnswerError:
+    return NoAnswerError(
+        f"{_OF_A_TENANT} of your pages wait for the gateway already: load this one again when they"
+        " are there."
+    )

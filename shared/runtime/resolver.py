@@ -1,8 +1,9 @@
 """Resolves names to addresses with the machine's resolver, whose silence is no answer.
 
 Names are anybody's wish, and those whose servers are dead keep a thread for 10 s and more. So there
-is one look-up at a time for a name, half of the threads are for names that answered when they were
-last asked for, and who gets none learns that nobody was asked, which is no failure of anybody.
+is one look-up at a time for a name, and half of the threads are for names that answered when they
+were last asked for. Of the others a tenant has half at most. Whoever gets no thread learns that
+nobody was asked, which is no failure of anybody.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import TypeAlias
 import idna
 
 from shared.config.addresses import Address, HostError
+from shared.runtime.tenant_turns import TenantTurns
 
 # A resolver that has answered within this time is taken to be up.
 _TRUST_S = 60.0
@@ -74,14 +76,14 @@ class Resolver:
         self._look_up = look_up
         self._threads = ThreadPoolExecutor(_KNOWN_THREADS + UNKNOWN_THREADS, "resolver")
         self._known_turns = asyncio.Semaphore(_KNOWN_THREADS)
-        self._unknown_turns = asyncio.Semaphore(UNKNOWN_THREADS)
+        self._unknown_turns = TenantTurns(UNKNOWN_THREADS, of_a_tenant=UNKNOWN_THREADS // 2)
         self._answered_at_s = _NEVER_S
         # The newest is the last.
         self._answers: dict[str, _Answer] = {}
         self._under_way: dict[str, asyncio.Task[_Answer]] = {}
         self._begun: set[str] = set()
 
-    async def __call__(self, host: str, until_s: float) -> Sequence[Address]:
+    async def __call__(self, host: str, until_s: float, tenant: str = "") -> Sequence[Address]:
         """The addresses of a name; waits for them until then by the loop's clock, and no longer."""
         now_s = asyncio.get_running_loop().time()
         known = self._answers.get(host, _Answer())
@@ -93,7 +95,7 @@ class Resolver:
             if len(self._under_way) >= NAMES_MAX:
                 raise ResolverDownError("too many names are waited for")
             # It goes on when nobody waits for it any more.
-            asked = self._under_way[host] = asyncio.create_task(self._ask(host, known))
+            asked = self._under_way[host] = asyncio.create_task(self._ask(host, known, tenant))
         wait_s = min(until_s - now_s, STALE_AFTER_S) if may_serve else until_s - now_s
         await asyncio.wait([asked], timeout=max(0.0, wait_s))
         answer = asked.result() if asked.done() else self._silence(host, "no answer in time")
@@ -105,10 +107,10 @@ class Resolver:
         if host in self._answers:
             self._answers[host] = replace(self._answers[host], at_s=_NEVER_S)
 
-    async def _ask(self, host: str, known: _Answer) -> _Answer:
+    async def _ask(self, host: str, known: _Answer, tenant: str) -> _Answer:
         loop = asyncio.get_running_loop()
         try:
-            async with self._known_turns if known.addresses else self._unknown_turns:
+            async with self._known_turns if known.addresses else self._unknown_turns.of(tenant):
                 self._begun.add(host)
                 found = await loop.run_in_executor(self._threads, self._look_up, host)
             self._answered_at_s = loop.time()

@@ -37,7 +37,9 @@ class ChannelPoster:
     resolver: Resolver
     allow_private: bool
 
-    async def post(self, url: str, message: Message, keys: Sequence[bytes], *, now_ms: int) -> str:
+    async def post(
+        self, url: str, message: Message, keys: Sequence[bytes], *, tenant: str, now_ms: int
+    ) -> str:
         """What was answered, if it was taken; PostError otherwise."""
         headers = [("content-type", "application/json"), ("user-agent", "hifi-notices")]
         if keys:
@@ -49,7 +51,7 @@ class ChannelPoster:
         headers.append(("webhook-id", message.id))
         try:
             async with asyncio.timeout(_WITHIN_S):
-                status = await self._exchange(url, headers, message.body)
+                status = await self._exchange(url, headers, message.body, tenant)
         except TimeoutError:
             raise PostError(f"no answer in {_WITHIN_S:g} s") from None
         except PermissionError:
@@ -64,12 +66,17 @@ class ChannelPoster:
             raise PostError(f"it answered {status}")
         return f"it answered {status}"
 
-    async def _exchange(self, url: str, headers: list[tuple[str, str]], body: bytes) -> int:
+    async def _exchange(
+        self, url: str, headers: list[tuple[str, str]], body: bytes, tenant: str
+    ) -> int:
         parts = urlsplit(url)
         host = read_host(ascii_host(parts.hostname or ""))
         port = parts.port or _PORTS[parts.scheme]
         until_s = asyncio.get_running_loop().time() + _WITHIN_S
-        addresses = await self.resolver(host, until_s) if isinstance(host, str) else [host]
+        if isinstance(host, str):
+            addresses = await self.resolver(host, until_s, tenant)
+        else:
+            addresses = [host]
         is_allowed = may_send(addresses, allows_private=self.allow_private)
         if host_class(host) == "never" or not is_allowed:
             raise PermissionError

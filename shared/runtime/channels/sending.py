@@ -29,7 +29,9 @@ class ChannelSender:
             else:
                 keys = [signing_key(self._open(channel, it)) for it in channel.signing_secrets]
                 url = channel.url or self._open(channel, channel.secret_url or "")
-                says = await self.poster.post(url, message, keys, now_ms=now_ms)
+                says = await self.poster.post(
+                    url, message, keys, tenant=channel.tenant, now_ms=now_ms
+                )
         except (MailError, PostError) as error:
             return ChannelAnswer(is_taken=False, says=str(error))
         except SecretUnavailableError as error:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from itertools import cycle
 
 import pytest
 
@@ -52,15 +53,22 @@ def names() -> Iterator[Names]:
         made.silence_ends.set()
 
 
-async def ask(resolver: Resolver, host: str, *, within_s: float = IN_TIME_S) -> list[Address]:
+async def ask(
+    resolver: Resolver, host: str, *, tenant: str = "acme", within_s: float = IN_TIME_S
+) -> list[Address]:
     until_s = asyncio.get_running_loop().time() + within_s
-    return list(await resolver(host, until_s))
+    return list(await resolver(host, until_s, tenant))
 
 
-async def silent(resolver: Resolver, known: Names, count: int) -> list[asyncio.Task[list[Address]]]:
+async def silent(
+    resolver: Resolver, known: Names, count: int, *, tenants: str = "ab"
+) -> list[asyncio.Task[list[Address]]]:
     """Ask for so many silent names, until no more of them are being looked up."""
-    waiting = [asyncio.create_task(ask(resolver, f"silent{each}.example")) for each in range(count)]
-    for _ in range(min(count, module.UNKNOWN_THREADS)):
+    waiting = [
+        asyncio.create_task(ask(resolver, f"silent{nth}.example", tenant=tenant))
+        for nth, tenant in zip(range(count), cycle(tenants), strict=False)
+    ]
+    for _ in range(min(count, len(tenants) * module.UNKNOWN_THREADS // 2)):
         assert await asyncio.to_thread(known.asked_silent.acquire, timeout=IN_TIME_S)
     return waiting
 
@@ -81,6 +89,16 @@ def test_names_whose_servers_are_dead_keep_no_thread_from_a_name_that_answers() 
         resolver.forget("shop.example")
         waiting = await silent(resolver, known, 64)
         assert await ask(resolver, "shop.example") == HERE
+        assert not any(each.done() for each in waiting)
+        await leave(waiting, known)
+
+    run(test)
+
+
+def test_dead_names_of_one_tenant_leave_threads_to_new_names_of_another() -> None:
+    async def test(resolver: Resolver, known: Names) -> None:
+        waiting = await silent(resolver, known, 64, tenants="a")
+        assert await ask(resolver, "shop.example", tenant="b") == HERE
         assert not any(each.done() for each in waiting)
         await leave(waiting, known)
 

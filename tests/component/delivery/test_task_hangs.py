@@ -3,7 +3,6 @@
 import threading
 
 from delivery.lanes import task
-from delivery.lanes.strands import beginning
 from delivery.lanes.units import Span
 from shared.event.record import RecordOut
 from shared.event.topics import retry_topic
@@ -93,6 +92,5 @@ def test_a_crowd_that_hangs_leaves_half_of_the_places_to_other_tenants(ground: G
 
 
 def _few_places(ground: Ground, *, count: int, patience_s: float) -> None:
-    for module in (beginning, task):
-        ground.monkeypatch.setattr(module, "SIDE_BY_SIDE", count)
-    ground.monkeypatch.setattr(beginning, "PATIENCE_S", patience_s)
+    ground.monkeypatch.setattr(task, "_SIDE_BY_SIDE", count)
+    ground.monkeypatch.setattr(task, "PATIENCE_S", patience_s)
