@@ -26,6 +26,8 @@ SIGNING_SECRETS_MAX = 2
 _DAY_S = 86_400.0
 # Servers take 8 KiB of headers in all without being asked (Apache, nginx).
 _HEADERS_MAX = 32
+# Each is looked for in each event, in a worker that others share.
+_CONDITIONS_MAX, _FIELDS_MAX = 32, 100
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
 # These say how the request is made, which is for us to say.
@@ -137,9 +139,9 @@ class Destination(ConfigObject):
     # Where in the stream a new destination begins; an int is a time in epoch milliseconds.
     start: Start = "earliest"
     # An event must meet every condition; the others count as delivered, as `filtered`.
-    filter: tuple[ConditionSetting, ...] = ()
+    filter: Annotated[tuple[ConditionSetting, ...], Field(max_length=_CONDITIONS_MAX)] = ()
     # JSON pointers of the members that are sent; empty sends events whole, byte by byte.
-    fields: tuple[MemberPointer, ...] = ()
+    fields: Annotated[tuple[MemberPointer, ...], Field(max_length=_FIELDS_MAX)] = ()
     is_paused: bool = False
     # When all that comes back is 401, 403 and 404, hold the events instead of giving them up.
     hold_on_rejects: bool = False

@@ -209,6 +209,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"filter": []}, "filter: it should be a valid tuple"),
     ({"filter": ({"pointer": "/a"},)}, "filter: a condition has a pointer and one of"),
     ({"fields": ("a",)}, "fields.0: 'a' is not a pointer"),
+    ({"fields": ("/a",) * 101}, "fields: it should have at most 100 items"),
+    (
+        {"filter": (Condition("/a", "exists", True),) * 33},
+        "filter: it should have at most 32 items",
+    ),
     ({"fields": ("",)}, "fields.0: '' is not a pointer to a member"),
     ({"is_paused": 1}, "is_paused: 1 should be a valid boolean"),
     ({"is_disabled": None}, "is_disabled"),
