@@ -19,6 +19,7 @@ from pipelines.judging.growth import (
     within,
     worst,
 )
+from pipelines.judging.patterns import PatternBudget
 from pipelines.judging.trees import Branch
 from pipelines.judging.written import CHECKS, WrittenError, check_like, check_pattern
 from pipelines.members import is_type
@@ -42,10 +43,10 @@ class Scope:
     elements: Mapping[str, Growth] = field(default_factory=dict)
 
 
-def judged(tree: Branch, text: str, scope: Scope) -> Growth:
+def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Growth:
     """What it may make of an event; ExpressionError if it is not taken."""
     try:
-        growth = _Judge(text, scope).growth(tree)
+        growth = _Judge(text, scope, budget).growth(tree)
     except WrittenError as error:
         raise ExpressionError(str(error)) from None
     check_growth(growth)
@@ -65,6 +66,7 @@ def check_growth(growth: Growth) -> None:
 class _Judge:
     text: str
     scope: Scope
+    budget: PatternBudget
 
     def growth(self, node: Branch) -> Growth:
         self._check(node)
@@ -92,7 +94,7 @@ class _Judge:
             case "StringLocate":
                 CHECKS["needle"]("position", node, 0)
             case "RLike":
-                check_pattern(node.children[0], node.children[1], in_list=bool(self._elements))
+                self._check_pattern(node, 1)
             case "Like":
                 check_like(node)
             case _:
@@ -159,9 +161,13 @@ class _Judge:
 
     def _check_written(self, name: str, node: Branch, nth: int, kind: Kind) -> None:
         if kind == "pattern":
-            check_pattern(node.children[0], node.children[nth], in_list=bool(self._elements))
+            self._check_pattern(node, nth)
         else:
             CHECKS[kind](name, node, nth)
+
+    def _check_pattern(self, node: Branch, nth: int) -> None:
+        of, pattern = node.children[0], node.children[nth]
+        check_pattern(of, pattern, self.budget, in_list=bool(self._elements))
 
     def _each_element(self, name: str, node: Branch) -> Growth:
         match node.children:
@@ -171,7 +177,7 @@ class _Judge:
                 wrong = f"{name} takes a list, and a function such as x -> x.price > 1"
                 raise ExpressionError(wrong)
         named = {element.names[0]: whole for element in elements}
-        made = _Judge(self.text, Scope(self.scope.columns, named)).growth(body)
+        made = _Judge(self.text, Scope(self.scope.columns, named), self.budget).growth(body)
         if name == "transform":
             return made
         return whole if name == "filter" else NOTHING

@@ -4,7 +4,6 @@ The engine asks before it runs a pipeline, and `hifi pipelines check` beforehand
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,10 +23,11 @@ from pyspark.sql.types import (
 )
 
 from pipelines.functions.faults import fault_of_a_function
-from pipelines.functions.granted import calls_of, check_granted, reads_of, signature_of
+from pipelines.functions.granted import check_granted, reads_of, signature_of
 from pipelines.functions.installed import NoFunctionError
 from pipelines.judging.expressions import ExpressionError, Scope, check_growth, judged
 from pipelines.judging.growth import Growth, of_member, together
+from pipelines.judging.patterns import PatternBudget
 from pipelines.judging.probes import probes_of
 from pipelines.judging.trees import Branch, TreeError, node_of
 from pipelines.judging.trial import Came, came_of, differences, given_records, given_tables
@@ -98,9 +98,7 @@ def judge(
     """What is wrong with a pipeline that may call these; None if it can be run."""
     try:
         typed(session, pipeline, functions)
-        # An expression ends; of what an operator has installed nobody knows.
-        limit = bounded(session.sparkContext, pipeline.name, try_s_max)
-        with limit if calls_of(pipeline) else nullcontext():
+        with bounded(session.sparkContext, pipeline.name, try_s_max):
             tried(session, pipeline)
     except UnfitError as refused:
         return refused.refusal
@@ -120,14 +118,14 @@ def typed(
     rows = opened(pipeline, session.createDataFrame([], RECORDS))
     look_ups = given_tables(pipeline).look_ups
     scope: dict[str, Growth] = {name: of_member(name) for name in [*members, FACTS]}
-    steps = []
+    steps, budget = [], PatternBudget()
     for nth, step in enumerate(pipeline.steps):
-        scope = _Stage(session, rows, scope, functions).after(step, nth)
+        scope = _Stage(session, rows, scope, budget, functions).after(step, nth)
         rows = after(step, rows, look_ups)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         steps.append(Typed(step, tuple((name, kinds[name]) for name in columns_of(rows))))
     _check_key(pipeline)
-    stage = _Stage(session, rows, scope)
+    stage = _Stage(session, rows, scope, budget)
     for nth, output in enumerate(pipeline.to):
         if output.when is not None:
             stage.condition(output.when, "to", nth, "when")
@@ -231,6 +229,7 @@ class _Stage:
     session: SparkSession
     rows: DataFrame
     scope: dict[str, Growth]
+    budget: PatternBudget
     # Those that it may call.
     functions: Collection[str] = ()
 
@@ -352,7 +351,7 @@ class _Stage:
 
     def _judged(self, text: str, *at: str | int) -> tuple[DataType, Growth]:
         try:
-            growth = judged(self._tree(text), text, Scope(self.scope))
+            growth = judged(self._tree(text), text, Scope(self.scope), self.budget)
             kind = self.rows.select(F.expr(text).alias("it")).schema["it"].dataType
         except (ExpressionError, TreeError, PySparkException) as error:
             raise UnfitError(first_line(error), *at) from None

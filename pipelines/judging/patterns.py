@@ -7,16 +7,18 @@ are tried in one way, and there may be any number of them.
 
 import re
 from dataclasses import dataclass
-from math import prod
+from math import comb, prod
 
 PATTERN_CHARS_MAX = 512
-# A text of TEXT_CHARS_MAX characters shared out among so many, from each place of it: a thousand
-# million steps at the very worst, and a million as people write them.
+# A text is shared out among so many.
 REPEATS_MAX = 2
 # Of `?` and `|`: each of the ways may be tried at each place.
 WAYS_MAX = 1_000
 # How much of a text may be looked at with a pattern that repeats anything.
 TEXT_CHARS_MAX = 1_024
+# What all patterns of a document may take of one event: 2 to 6 s of a core at the very worst, which
+# nobody can cut short, and a thousandth of that as people write them.
+STEPS_MAX = 500_000_000
 # {2,8} is as good as so many question marks; what may come more often is a repeat.
 _FEW = 8
 
@@ -45,6 +47,26 @@ class Ways:
     def is_plain(self) -> bool:
         """Whether it looks at each place of a text once: then the text may be of any length."""
         return self.ways == 1 and not self.has_repeats
+
+    def steps(self, chars: int) -> int:
+        """How many a text of so many characters takes at worst, from each of its places."""
+        return comb(chars + self.repeats, self.repeats + 1) * self.ways
+
+
+@dataclass(slots=True)
+class PatternBudget:
+    """The steps that the patterns of one document may take together."""
+
+    steps: int = 0
+
+    def take(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > STEPS_MAX:
+            raise PatternError(
+                f"with those before it, it may take {self.steps:,} steps on one event, and"
+                f" {STEPS_MAX:,} are the most: have it look at fewer characters, or write repeats"
+                " as *+ or ++"
+            )
 
 
 def judged(pattern: str) -> Ways:

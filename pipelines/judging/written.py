@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from pipelines.judging.allowed import Kind
-from pipelines.judging.patterns import TEXT_CHARS_MAX, PatternError, judged
+from pipelines.judging.patterns import TEXT_CHARS_MAX, PatternBudget, PatternError, judged
 from pipelines.judging.trees import Branch
 from pipelines.members import check_type
 from shared.config.model import ConfigError
@@ -31,7 +31,7 @@ class WrittenError(ValueError):
 Check: TypeAlias = Callable[[str, Branch, int], None]
 
 
-def check_pattern(of: Branch, pattern: Branch, *, in_list: bool) -> None:
+def check_pattern(of: Branch, pattern: Branch, budget: PatternBudget, *, in_list: bool) -> None:
     """Whatever is matched with it, it is done soon."""
     if pattern.text is None:
         raise WrittenError("a pattern is written out, between quotes")
@@ -49,6 +49,10 @@ def check_pattern(of: Branch, pattern: Branch, *, in_list: bool) -> None:
             "say how much of the text a pattern with repeats or choices is to look at, up to"
             f" {TEXT_CHARS_MAX} characters: left(line, 1000) RLIKE '...'"
         )
+    try:
+        budget.take(part.steps(chars))
+    except PatternError as error:
+        raise WrittenError(f"the pattern {pattern.text[:100]!r}: {error}") from None
 
 
 def check_like(node: Branch) -> None:

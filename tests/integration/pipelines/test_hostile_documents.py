@@ -143,6 +143,8 @@ TOO_MUCH = [
     "left(id, 1000) RLIKE '(?=a)b'",
     "left(id, 1000) RLIKE '" + "a" * 600 + "'",
     "left(id, 1000) RLIKE '['",
+    "left(id, 1024) RLIKE 'a*a*(aA|aB|aC|aD|aE)'",
+    " OR ".join(["left(id, 1024) RLIKE '.*a.*'"] * 3),
     "regexp_replace(id, '(x+x+)+y', '')",
     "split(id, '(a*)*')",
     "id LIKE '%a%b%c%d%e%'",
