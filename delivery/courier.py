@@ -180,7 +180,9 @@ def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, 
         return attempt, {}
     ids = [tried.envelope.event_id for tried in batch.tried()]
     try:
-        return attempt, failed_events(attempt.report, ids, is_ours=attempt.is_report)
+        return attempt, failed_events(
+            attempt.report, ids, is_ours=attempt.is_report, is_json=attempt.is_json
+        )
     except UnreadableReportError as error:
         # It took a part of them, and we cannot tell which.
         return Failed(Failure.RESPONSE_UNREADABLE, f"partial report: {error}"), {}

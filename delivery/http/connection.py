@@ -45,6 +45,8 @@ class Reply:
     body: bytes = b""
     # Whether that was all of the body.
     is_whole: bool = True
+    # It came before all of the request had left.
+    is_early: bool = False
 
     @property
     def is_success(self) -> bool:
@@ -54,6 +56,18 @@ class Reply:
     def is_report(self) -> bool:
         """Whether its media type says that it tells of the events of a batch one by one."""
         return self.headers.get("content-type", "").lower().startswith(PARTIAL_TYPE)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether its media type says so."""
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return kind == "application/json" or kind.endswith("+json")
+
+    @property
+    def coding(self) -> str:
+        """How its body is packed; nothing if it is not."""
+        coding = self.headers.get("content-encoding", "").strip().lower()
+        return "" if coding == "identity" else coding
 
     @property
     def may_report(self) -> bool:
@@ -270,5 +284,7 @@ class Connection(asyncio.Protocol):
     def _finish(self, *, is_reusable: bool, is_whole: bool) -> None:
         if self._done is not None and not self._done.done():
             # An answer that overtakes its request leaves the rest of it in the connection.
-            self._is_reusable = self._is_reusable and is_reusable and not self._is_unsent
-            self._done.set_result(Reply(self._status, self._headers, bytes(self._body), is_whole))
+            is_early = self._is_unsent
+            self._is_reusable = self._is_reusable and is_reusable and not is_early
+            body = bytes(self._body)
+            self._done.set_result(Reply(self._status, self._headers, body, is_whole, is_early))

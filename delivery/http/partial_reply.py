@@ -31,12 +31,17 @@ class UnreadableReportError(ValueError):
     """It claims to be a report, and nobody can tell which events it means."""
 
 
-def failed_events(report: bytes, ids: Sequence[str], *, is_ours: bool) -> Mapping[int, int]:
-    """Position in the batch and status of each failed event; `is_ours` if the type says so."""
+def failed_events(
+    report: bytes, ids: Sequence[str], *, is_ours: bool, is_json: bool = False
+) -> Mapping[int, int]:
+    """Position in the batch and status of each failed event.
+
+    `is_ours` if its type says that it is a report, `is_json` if that says at least that it is JSON.
+    """
     try:
         said = json.loads(report)
     except (ValueError, RecursionError) as error:
-        if is_ours:
+        if is_ours or (is_json and report.strip()):
             raise UnreadableReportError(f"no JSON: {error}") from error
         return {}
     entries = said.get("failed") if isinstance(said, dict) else None

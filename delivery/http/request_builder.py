@@ -74,7 +74,11 @@ class RequestBuilder:
             **destination.headers,
             **{name: self._open(each) for name, each in destination.secret_headers.items()},
         }
-        self._has_agent = "user-agent" in {name.lower() for name in headers}
+        names = {name.lower() for name in headers}
+        self._has_agent = "user-agent" in names
+        if "accept-encoding" not in names:
+            # Without it any coding will do (RFC 9110, 12.5.3), and we unpack none.
+            headers["accept-encoding"] = "identity"
         self._head = _head(self._endpoint.target, headers)
 
     async def post(

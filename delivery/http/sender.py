@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from delivery.http.connection import ExchangeError, ReplyLimits
+from delivery.http.connection import ExchangeError, Reply, ReplyLimits
 from delivery.http.partial_reply import report_bytes_max
 from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext
 from shared.config.destination import Destination
@@ -66,28 +66,7 @@ class Sender:
             # A fault of ours that one destination brings out; others share the task.
             log.exception("delivery.exchange_failed", destination=destination.id)
             return Failed(Failure.INTERNAL, type(error).__name__)
-        directive = directive_of(reply.headers.get("webhook-delivery", ""))
-        if reply.may_report:
-            if not reply.is_whole:
-                # It took a part of the batch, and nobody can tell which.
-                return Failed(Failure.RESPONSE_UNREADABLE, "a report that was cut")
-            return Responded(
-                reply.status,
-                report=reply.body,
-                is_report=reply.is_report,
-                is_resent=is_resent,
-                directive=directive,
-            )
-        answered = Responded(
-            reply.status,
-            reply.headers.get("retry-after"),
-            is_resent=is_resent,
-            directive=directive,
-        )
-        if reply.is_success:
-            return answered
-        detail = reply.body[:ANSWER_BYTES_MAX].decode(errors="replace")
-        return replace(answered, detail=detail, headers=told_headers(reply.headers))
+        return _attempt_of(reply, is_resent=is_resent)
 
     async def end_task(self) -> None:
         """Until the next task nobody looks at what waits: what is old goes now."""
@@ -117,3 +96,36 @@ class Sender:
                 self._builders.pop(next(iter(self._builders))).close()
         self._builders[destination.id] = builder
         return builder
+
+
+def _attempt_of(reply: Reply, *, is_resent: bool) -> Attempt:
+    """What an answer amounts to."""
+    directive = directive_of(reply.headers.get("webhook-delivery", ""))
+    if reply.is_success and reply.is_early:
+        # It cannot have taken what it has not seen.
+        return Failed(Failure.RESPONSE_UNREADABLE, f"{reply.status} before all was sent")
+    if reply.may_report:
+        # It took a part of the batch, and nobody can tell which.
+        if not reply.is_whole:
+            return Failed(Failure.RESPONSE_UNREADABLE, "a report that was cut")
+        if reply.coding:
+            told = f"a report in the coding {reply.coding:.40}, which was not asked for"
+            return Failed(Failure.RESPONSE_UNREADABLE, told)
+        return Responded(
+            reply.status,
+            report=reply.body,
+            is_report=reply.is_report,
+            is_json=reply.is_json,
+            is_resent=is_resent,
+            directive=directive,
+        )
+    answered = Responded(
+        reply.status,
+        reply.headers.get("retry-after"),
+        is_resent=is_resent,
+        directive=directive,
+    )
+    if reply.is_success:
+        return answered
+    detail = reply.body[:ANSWER_BYTES_MAX].decode(errors="replace")
+    return replace(answered, detail=detail, headers=told_headers(reply.headers))

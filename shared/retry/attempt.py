@@ -62,8 +62,9 @@ class Responded:
     is_resent: bool = False
     # The body of a 2xx that may name events which failed (delivery/http/partial_reply.py).
     report: bytes = b""
-    # Its media type says that it does.
+    # Its media type says that it does; or that it is JSON.
     is_report: bool = False
+    is_json: bool = False
     directive: WebhookDirective | None = None
     # Of its headers those that people are told of.
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Replies that report on each event: only a whole one counts, and a long one is read."""
 
+import gzip
 import json
 import socket
 import time
@@ -125,3 +126,39 @@ def test_an_empty_report_of_our_type_is_none_and_an_empty_207_is_a_success() -> 
         with scripted_destination(always_with(reply)) as destination:
             outcomes = run(events(3), plan_for(sample(destination)))
         assert len(covered(outcomes, outcome)) == 3
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/problem+json", "text/plain"]
+)
+def test_a_report_that_is_packed_unasked_leaves_all_of_it_in_doubt(content_type: str) -> None:
+    """It was taken for the words of somebody who never heard of reports: all was delivered."""
+    headers = {"content-type": content_type, "content-encoding": "gzip"}
+    reply = Reply(207, headers, gzip.compress(REPORT))
+    with scripted_destination(always_with(reply)) as destination:
+        outcomes = run(events(COUNT), plan_for(sample(destination, batch_count_max=1_000)))
+    assert destination.requests[0].headers["accept-encoding"] == "identity"
+    assert is_all_in_doubt(outcomes)
+
+
+def test_a_2xx_that_comes_before_all_was_sent_is_no_success() -> None:
+    """It cannot have taken what it has not seen; nor does a refusal need to see all."""
+
+    def early(status: bytes) -> Callable[[socket.socket], None]:
+        def behave(connection: socket.socket) -> None:
+            connection.recv(1_000)
+            connection.sendall(b"HTTP/1.1 %b\r\ncontent-length: 2\r\n\r\nok" % status)
+            # Closed at once, the rest of the request would reset what was said.
+            time.sleep(0.5)
+
+        return behave
+
+    # Far more than the kernel takes.
+    big = [replace(one, value=b'"%b"' % (b"x" * 1_000_000)) for one in events(20)]
+    for status, cause in ((b"200 OK", "response_unreadable"), (b"503 No", "status_503")):
+        with raw_server(early(status)) as url:
+            to = replace(destination_at(url), batch_bytes_max=64 * 1_048_576, timeout_s=5.0)
+            outcomes = run(big, plan_for(to, time_box_s=0.5))
+        histories = [opened(row) for row in outcomes if row.topic == retry_topic("30s")]
+        assert {each.cause for each in histories} == {cause}
+        assert len(histories) == 20

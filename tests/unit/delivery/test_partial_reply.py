@@ -81,6 +81,19 @@ def test_a_207_of_somebody_who_never_heard_of_reports_is_a_success(raw: bytes) -
         failed_events(raw, IDS, is_ours=True)
 
 
+@pytest.mark.parametrize(
+    "raw", [b"ok", b'{"failed": [{"id": "b"', b"\x1f\x8b\x08\0", b"[" * 100_000]
+)
+def test_a_207_that_calls_itself_json_and_is_none_is_no_success(raw: bytes) -> None:
+    with pytest.raises(UnreadableReportError, match="no JSON"):
+        failed_events(raw, IDS, is_ours=False, is_json=True)
+
+
+@pytest.mark.parametrize("raw", [b"", b" \n", b"[]", b'{"a":1}'])
+def test_a_207_in_json_without_a_word_of_failures_is_a_success(raw: bytes) -> None:
+    assert failed_events(raw, IDS, is_ours=False, is_json=True) == {}
+
+
 @given(st.binary(max_size=60), st.booleans())
 def test_no_bytes_make_it_fail_otherwise(
     raw: bytes,
