@@ -3,6 +3,7 @@
 What else is wrong outside the code is one sentence and exit 1.
 """
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ LogLevel = Annotated[
 ]
 # What a shell reports of a command that was called wrongly.
 _WRONG_USE = 2
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ServiceSettings(BaseSettings):
@@ -185,3 +187,7 @@ def operator_errors(program: str) -> Iterator[None]:
         yield
     except OperatorError as error:
         sys.exit(f"{program}: {error}")
+    except OSError as error:
+        if error.errno not in _DISK_IS_FULL:
+            raise
+        sys.exit(f"{program}: the disk is full ({error}): make room, and start it again.")

@@ -24,5 +24,7 @@ def home_for_spark(java: Java, *, folder: Path) -> Path:
     program = folder.absolute() / "java" / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     text = _WITHOUT_THE_MODULE.format(java=shlex.quote(str(java.path.absolute())))
-    write_whole(program, text.encode(), mode=0o755)
+    # A disk that is full by now must not keep a service from starting again.
+    if not program.is_file() or program.read_text() != text:
+        write_whole(program, text.encode(), mode=0o755)
     return program.parent.parent

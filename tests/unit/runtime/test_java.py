@@ -1,10 +1,12 @@
 """Which Java runs Kafka and Spark: the first that is new enough, and the wheel's at the last."""
 
+import errno
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from shared.runtime.java import home_for_spark as module
 from shared.runtime.java.home_for_spark import home_for_spark
 from shared.runtime.java.java import Java, find_java, java_version
 from shared.runtime.setup_error import SetupError
@@ -111,3 +113,19 @@ def test_spark_starts_java_without_the_module_that_it_may_lack(tmp_path: Path) -
         [home / "bin" / "java", *words, module, "Main"], capture_output=True, check=True, text=True
     )
     assert said.stdout.splitlines() == [*words, "Main"]
+
+
+def test_a_home_that_is_there_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that starts again while its disk is full ended with a traceback."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    java = Java(java_that_says(NEW, home=tmp_path / "home"), "25.0.2")
+    home = home_for_spark(java, folder=tmp_path)
+    monkeypatch.setattr(module, "write_whole", full)
+    assert home_for_spark(java, folder=tmp_path) == home
+    with pytest.raises(OSError, match="No space left"):
+        home_for_spark(Java(tmp_path / "another", "21"), folder=tmp_path)

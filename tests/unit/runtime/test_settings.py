@@ -1,10 +1,12 @@
 """Settings come from the environment; the first wrong one ends the process with a sentence."""
 
+import errno
+
 import pytest
 
 from gateway.settings import Settings
 from observe.settings import ConsoleSettings
-from shared.runtime.settings import ServiceSettings, read_settings
+from shared.runtime.settings import ServiceSettings, operator_errors, read_settings
 
 
 def refusal(capsys: pytest.CaptureFixture[str]) -> str:
@@ -57,3 +59,13 @@ def test_what_a_command_is_given_counts_more_than_the_environment(
 ) -> None:
     monkeypatch.setenv("HIFI_GATEWAY_PORT", "1234")
     assert read_settings(Settings, program="hifi replay", port=5678).port == 5678
+
+
+def test_a_full_disk_is_told_in_a_sentence_and_other_errors_as_they_are() -> None:
+    with (
+        pytest.raises(SystemExit, match=r"^hifi retrier: the disk is full .*make room"),
+        operator_errors("hifi retrier"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError), operator_errors("hifi retrier"):
+        raise FileNotFoundError(errno.ENOENT, "No such file")
