@@ -12,12 +12,15 @@ from pipelines.judging.allowed import CHOOSING, FUNCTIONS, JUDGING, LONGER, OPER
 from pipelines.judging.growth import (
     GROWTH_MAX,
     NOTHING,
+    WRITTEN_MAX,
     Growth,
     either,
+    of_written,
     times,
     together,
     within,
     worst,
+    written,
 )
 from pipelines.judging.patterns import PatternBudget
 from pipelines.judging.trees import Branch
@@ -60,6 +63,10 @@ def check_growth(growth: Growth) -> None:
             f"it may make {most:.0f} times as many bytes as there are in the event, and"
             f" {GROWTH_MAX:.0f} times are the most"
         )
+    if (count := written(growth)) > WRITTEN_MAX:
+        raise ExpressionError(
+            f"what is written in it makes {count:,.0f} bytes, and {WRITTEN_MAX:,} are the most"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,12 @@ class _Judge:
     budget: PatternBudget
 
     def growth(self, node: Branch) -> Growth:
+        """Of each part as well: what is made of it may be small, and it has been there."""
+        growth = self._growth(node)
+        check_growth(growth)
+        return growth
+
+    def _growth(self, node: Branch) -> Growth:
         self._check(node)
         match node.kind:
             case "Literal":
@@ -115,9 +128,11 @@ class _Judge:
             raise ExpressionError("bytes cannot be written out: write a text")
         if node.type in _TIMES and _MOMENTS.search(self.text):
             raise ExpressionError("a time is written out: it cannot be now, today or the like")
+        text = (node.text or "").encode(errors="surrogatepass")
+        if not self._elements:
+            return of_written(max(_VALUE_BYTES, len(text)))
         # Once for each element of a list, which has two bytes at least.
-        chars = len(node.text or "") / 2
-        return together(times(of, chars) for of in self._elements.values()) if chars else NOTHING
+        return together(times(of, len(text) / 2) for of in self._elements.values())
 
     def _name(self, node: Branch) -> Growth:
         first, *names = node.names
@@ -157,6 +172,7 @@ class _Judge:
         if name in _LAMBDAS:
             return self._each_element(name, node)
         growth = self._of(node, carries=rule.carries, chooses=name in CHOOSING)
+        growth = growth if node.children else of_written(_VALUE_BYTES)
         return times(growth, _longer(name, node))
 
     def _check_written(self, name: str, node: Branch, nth: int, kind: Kind) -> None:
@@ -183,6 +199,8 @@ class _Judge:
         return whole if name == "filter" else NOTHING
 
 
+# As much as any value takes.
+_VALUE_BYTES = 16
 # These make something of nothing.
 _WITHOUT = frozenset({"array", "concat"})
 

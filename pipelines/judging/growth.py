@@ -9,15 +9,24 @@ Growth: TypeAlias = Mapping[tuple[str, ...], float]
 NOTHING: Growth = {}
 # More than any sensible step, and little enough to have in memory.
 GROWTH_MAX = 32.0
+# What is written out has bytes of its own, however small the event is: so many in one expression.
+WRITTEN_MAX = 65_536
+# No member has this name.
+_WRITTEN = ("",)
 
 
 def of_member(*path: str) -> Growth:
     return {path: 1.0}
 
 
+def of_written(byte_count: int) -> Growth:
+    """Of what stands in the expression itself."""
+    return {_WRITTEN: float(byte_count)}
+
+
 def within(whole: Growth, names: list[str]) -> Growth:
     """Of a member of what has this growth."""
-    if not names or list(whole.values()) != [1.0]:
+    if not names or list(whole.values()) != [1.0] or _WRITTEN in whole:
         return whole
     ((path, times),) = whole.items()
     return {(*path, *names): times}
@@ -51,6 +60,12 @@ def worst(growth: Growth) -> float:
         (
             sum(count for path, count in growth.items() if leaf[: len(path)] == path)
             for leaf in growth
+            if leaf != _WRITTEN
         ),
         default=0.0,
     )
+
+
+def written(growth: Growth) -> float:
+    """How many bytes there are of it whatever the event is."""
+    return growth.get(_WRITTEN, 0.0)

@@ -120,6 +120,15 @@ TOO_MUCH = [
     "repeat(id, 1000000000)",
     "repeat(id, n)",
     "repeat(repeat(repeat(id, 1000), 1000), 1000)",
+    # What is asked of it is small; it has been there nevertheless.
+    "length(" + "hex(" * 40 + "id" + ")" * 40 + ") > 0",
+    "size(flatten(array_repeat(array_repeat(id, 1000), 1000))) > 0",
+    "length(repeat(id, 100)) = 5",
+    # And of what is written out, whatever the event is.
+    "repeat(repeat(repeat('x', 1000), 1000), 1000)",
+    "length(repeat(repeat('x', 1000), 1000))",
+    "array_repeat(array_repeat(array_repeat(1, 1000), 1000), 1000)",
+    "array_repeat(array_repeat(array_repeat(array(), 1000), 1000), 1000)",
     "lpad(id, 1000000000, 'x')",
     "rpad(id, n, 'x')",
     "space(2000000000)",
