@@ -36,7 +36,7 @@ from pipelines.windows.aggregates import (
 )
 from pipelines.windows.kept import Partial
 from shared.config.pipeline import Pipeline, ToDead, ToStream
-from shared.config.steps.computed import Computed, computed
+from shared.config.steps.computed import LISTING, Computed, computed
 from shared.config.steps.window import WindowOf
 from shared.event.topics import stream_topic
 from shared.proof.receipt import PASSED
@@ -45,9 +45,8 @@ from shared.proof.receipt import PASSED
 AHEAD_MS_MAX = 300_000
 # As long as the values may be that a window is counted by, and each that it keeps.
 BY_BYTES_MAX = VALUE_BYTES_MAX = 1_024
-# What keeps values of events, and of these, what keeps any number of them.
+# What keeps values of events.
 _KEEPING = frozenset({"min", "max", "first", "last", "collect_set", "top"})
-_LISTING = frozenset({"collect_set", "top", "call"})
 # Beside the rows of what is listed, the row of all else.
 _ALL_ELSE = -1
 _REGISTER_BITS = REGISTERS.bit_length() - 1
@@ -103,7 +102,7 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
     rows = rows.withColumns(
         {f"{OURS}nth": F.lit(_ALL_ELSE), f"{OURS}text": F.lit(None).cast("string")}
     )
-    if listed := [nth for nth, of in enumerate(computes) if of.aggregate in _LISTING]:
+    if listed := [nth for nth, of in enumerate(computes) if of.aggregate in LISTING]:
         rows = _listed(rows, {nth: _one_text(nth, computes[nth], kinds) for nth in listed})
     if window.gap_ms:
         times = F.session_window(as_timestamp(ours("t")), f"{window.gap_ms} milliseconds")
@@ -182,7 +181,7 @@ def partials_of(pipeline: Pipeline, found: Sequence[Mapping[str, Any]]) -> Itera
         start, end, by = row["start"], row["end"], row["by"] or "{}"
         parts = [
             _list(of, lists.get((start, end, by, nth), {}))
-            if of.aggregate in _LISTING
+            if of.aggregate in LISTING
             else _read(of, row[f"p{nth}"])
             for nth, of in enumerate(computes)
         ]

@@ -14,6 +14,9 @@ AGGREGATE_NAMES = (
     *("approx_count_distinct", "collect_set", "top", "call"),
 )
 
+# Of these it is more than a number or a value: which values there were.
+LISTING = frozenset({"collect_set", "top", "call"})
+
 
 class Computed(NamedTuple):
     """An aggregate of an expression, or of the events; of `top`, how many values at most.

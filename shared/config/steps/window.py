@@ -3,13 +3,15 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from shared.config.model import CONFIG
+from shared.config.model import CONFIG, ConfigError
+from shared.config.steps.computed import LISTING, computed
 from shared.config.steps.expression import Columns, Expression
 from shared.config.values import check
 from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -86,6 +88,8 @@ class WindowOf:
             raise ValueError(f"compute: a row has one {twice!r}: name it otherwise")
         if len(self.compute) > COMPUTES_MAX:
             raise ValueError(f"compute: {COMPUTES_MAX} are the most")
+        if self.session is not None:
+            _check_no_lists(self.compute)
         return self
 
     @property
@@ -132,6 +136,21 @@ def _check_times(window: WindowOf) -> None:
         if window.size_ms > OVERLAPS_MAX * window.every_ms:
             raise ValueError(f"size: an event falls into {OVERLAPS_MAX} windows at most")
     _check_most("late", window.late_ms, LATE_MS_MAX)
+
+
+def _check_no_lists(compute: Mapping[str, str]) -> None:
+    """Spark would make sessions of each listed value by itself, and their lists would be lost."""
+    for name, text in compute.items():
+        try:
+            aggregate = computed(text).aggregate
+        except ConfigError:
+            # Whoever judges the document says where and why.
+            continue
+        if aggregate in LISTING:
+            raise ValueError(
+                f"compute: {name} is {aggregate}, which a session cannot keep: use `every`, or"
+                " approx_count_distinct"
+            )
 
 
 def _check_most(setting: str, time_ms: int, most_ms: int) -> None:

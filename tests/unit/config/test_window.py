@@ -101,6 +101,15 @@ REFUSED: list[tuple[list[dict[str, Any]], dict[str, Any], str, str]] = [
         "steps.0.window",
         "written when it is over",
     ),
+    *(
+        (
+            [{"window": {"session": "1 minute", "compute": COMPUTE | {"seen": text}}}],
+            {},
+            "steps.0.window",
+            "a session cannot keep",
+        )
+        for text in ("collect_set(a)", "top(a, 3)", "call(fraud.spread)")
+    ),
     ([{"dedupe": {"key": "id", "within": "8 days"}}], {}, "steps.0.dedupe", "7 days are the most"),
     ([DEDUPE, {"window": HOURLY}], {}, "steps.1.window", "chain two by a stream"),
     ([{"window": HOURLY}, {"where": "true"}], {}, "steps.1", "what a window writes are rows"),
