@@ -129,6 +129,14 @@ class BatchProducer:
         found: set[int] = await self._client.wait_for_topic(topic)
         return found
 
+    async def is_missing(self, topic: str, *, within_s: float) -> bool:
+        """Whether a broker says in time that there is no such topic."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                has_answered = await self.ask_leaders()
+                return has_answered and self.cluster.partitions_for_topic(topic) is None
+        return False
+
     async def ask_leaders(self) -> bool:
         """Ask who leads what; whether somebody has answered."""
         return bool(await self._client.force_metadata_update())

@@ -37,9 +37,15 @@ _SWEEP_S = 0.05
 _PROBE_S = 2.0
 _PROBE_AGE_S_MAX = 6.0
 
+# How long a broker may take to say that there is no such topic.
+_ASK_S = 0.5
 # After so many full batches the next Kafka partition has its turn: all are read at one pace.
 _TURN_BATCHES = 2
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
+
+
+class _NoTopicError(NotStoredError):
+    """A broker says that there is no such topic."""
 
 
 class Publisher(Protocol):
@@ -138,10 +144,8 @@ class KafkaPublisher:
         try:
             open_topic = self._topics.get(topic) or await self._open(producer, topic)
         except NotStoredError as error:
-            everything = range(len(events))
-            # A right that is missing can be given: the topic is there.
-            is_unknown = not isinstance(error.__cause__, TopicAuthorizationFailedError)
-            reason = str(error)
+            everything, reason = range(len(events)), str(error)
+            is_unknown = isinstance(error, _NoTopicError)
             return [Report(Fate.NOT_STORED, everything, reason=reason, is_topic_unknown=is_unknown)]
         told: asyncio.Future[Sequence[Report]] = asyncio.get_running_loop().create_future()
 
@@ -175,7 +179,9 @@ class KafkaPublisher:
             log.warning("kafka.refused", error=missing_right(self.bootstrap_servers, error))
             raise NotStoredError("Kafka does not let the gateway write there") from error
         except (KafkaError, TimeoutError) as error:
-            raise NotStoredError(f"Kafka knows no topic {topic}") from error
+            if await producer.is_missing(topic, within_s=_ASK_S):
+                raise _NoTopicError(f"Kafka knows no topic {topic}") from error
+            raise NotStoredError(f"Kafka does not say where topic {topic} is") from error
         # Another request may have been faster while we waited.
         return self._topics.setdefault(topic, self._new_topic(producer, topic, len(partitions)))
 
