@@ -1,7 +1,11 @@
 """With a spool an event is on disk until a real gateway has it, whatever keeps that from it."""
 
+import errno
 import os
+import threading
 from pathlib import Path
+
+import pytest
 
 from hifi_client import Fate, FullError, Sender, Sent
 from tests.support.client_gateways import KEY, WAIT_S, stored
@@ -47,6 +51,40 @@ def test_what_hifi_refuses_of_a_spool_is_kept_for_a_person(
     kept = (tmp_path / "refused.ndjson").read_text()
     assert '"code":"schema_violation"' in kept
     assert '"event":{"id":"b","price":"x"}' in kept
+
+
+def test_what_is_refused_while_the_disk_is_full_holds_up_nothing_once_it_is_not(
+    publisher: FakePublisher,
+    gateway: RunningGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full, asked = threading.Event(), threading.Event()
+    full.set()
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if (
+            full.is_set()
+            and Path(f"/proc/self/fd/{descriptor}").readlink().name == "refused.ndjson"
+        ):
+            asked.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with Sender(gateway.url, "orders", spool=tmp_path, linger_s=0) as hifi:
+        refused = hifi.send({"id": "b", "price": "x"})
+        assert asked.wait(WAIT_S)
+        wait_until(lambda: "No space left" in hifi.problem, what="the problem is said")
+        assert (tmp_path / "refused.ndjson").read_bytes() == b""
+        full.clear()
+        assert refused.wait(WAIT_S).fate is Fate.REJECTED
+        assert hifi.send({"id": "c"}).wait(WAIT_S).fate is Fate.ACCEPTED
+        assert hifi.flush(WAIT_S)
+    assert (tmp_path / "refused.ndjson").read_text().count("\n") == 1
+    assert stored(publisher) == ["c"]
+    assert not list(tmp_path.glob("*.spool"))
 
 
 def test_a_full_spool_stops_the_sender_until_the_gateway_is_back(

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 from hifi_client.errors import SpoolFullError
@@ -109,9 +110,23 @@ class SpooledPosts(Posts):
             if refused:
                 lines = batch.lines
                 named = [(lines[nth], verdict.code, verdict.reason) for nth, verdict in refused]
-                self._spool.set_aside(named)
+                if not self._set_aside(named):
+                    return
         except Exception:
             # It stays in the spool, and the next process tries again.
             log.exception("A batch of %d events was not sent.", batch.count)
             return
         self._spool.done(frame.place)
+
+    def _set_aside(self, refused: Sequence[tuple[bytes, str, str]]) -> bool:
+        """Keep what was refused, once the disk takes it; False if this process ends before."""
+        while not self.poster.pace.is_ended:
+            try:
+                self._spool.set_aside(refused)
+            except SpoolFullError as error:
+                if self.poster.pace.note(str(error)):
+                    log.warning("%s", error)
+                self._spool.wait_for_room(_LOOK_S)
+            else:
+                return True
+        return False

@@ -5,6 +5,7 @@ process was killed is sent again by the next one, with the same ids.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -14,6 +15,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -50,7 +52,7 @@ class Spool:
                 folder / _POSITION_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
             self._next = self._open_segments()
-            self._refused = (folder / _REFUSED).open("ab")
+            self._refused = (folder / _REFUSED).open("ab", buffering=0)
         except BaseException:
             self._lock.close()
             raise
@@ -123,16 +125,25 @@ class Spool:
             self._changed.notify_all()
 
     def set_aside(self, refused: Sequence[tuple[bytes, str, str]]) -> None:
-        """Keep events that Hifi does not take, each with code and reason, for a person."""
+        """Keep events that Hifi does not take, each with code and reason, for a person.
+
+        SpoolFullError if the disk does not take them; then nothing of them is there.
+        """
         lines = [
             b'{"code":%b,"reason":%b,"event":%b}\n'
             % (json.dumps(code).encode(), json.dumps(reason).encode(), line)
             for line, code, reason in refused
         ]
+        data, file = b"".join(lines), self._refused
         with self._changed:
-            self._aside_bytes += self._refused.write(b"".join(lines))
-            self._refused.flush()
-            os.fsync(self._refused.fileno())
+            end = file.tell()
+            try:
+                _write_synced(file, data)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    file.truncate(end)
+                raise SpoolFullError(f"{self._folder} cannot be written ({error}).") from error
+            self._aside_bytes += len(data)
 
     def end(self) -> None:
         """Nobody takes anything any more; what is under way can still be done."""
@@ -286,6 +297,12 @@ def _own(folder: Path) -> BinaryIO:
     lock.write(str(os.getpid()).encode())
     lock.flush()
     return lock
+
+
+def _write_synced(file: FileIO, data: bytes) -> None:
+    if file.write(data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
