@@ -143,9 +143,11 @@ class Connection:
             if answer.headers.get("connection", "keep-alive").lower() != "keep-alive":
                 self.close()
             return answer
-        response = http.client.HTTPResponse(_Begun(connected, begun), method="POST")  # type: ignore[arg-type]
+        reading = _Begun(connected, begun)
+        response = http.client.HTTPResponse(reading, method="POST")  # type: ignore[arg-type]
         try:
             response.begin()
+            reading.has_head = True
             said = response.read(ANSWER_BYTES_MAX)
             if response.length:
                 raise http.client.IncompleteRead(said, response.length)
@@ -192,6 +194,7 @@ class _Begun(io.RawIOBase):
 
     def __init__(self, connected: socket.socket, begun: bytes) -> None:
         self._connected, self._begun = connected, begun
+        self._is_empty, self.has_head = not begun, False
 
     def makefile(self, _: str) -> io.BufferedReader:
         return io.BufferedReader(self)
@@ -201,7 +204,12 @@ class _Begun(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._begun:
-            return self._connected.recv_into(buffer)
+            count = self._connected.recv_into(buffer)
+            if not count and not self._is_empty and not self.has_head:
+                # The standard library takes this for the end of the head, and what it lacks for
+                # a body of no length.
+                raise http.client.IncompleteRead(b"")
+            return count
         taken, self._begun = self._begun[: len(buffer)], self._begun[len(buffer) :]
         buffer[: len(taken)] = taken
         return len(taken)
