@@ -310,6 +310,7 @@ class Dispatcher:
 
 def _ended(request: _Request, sent: Sent) -> Ended:
     pending = request.pending
+    is_one = pending.batch.event_count == 1
     return Ended(
         sent.attempt,
         sent.verdict,
@@ -318,7 +319,8 @@ def _ended(request: _Request, sent: Sent) -> Ended:
         sent.waited_ms,
         request.is_probe,
         is_half=pending.is_half,
-        is_last_suspect=pending.is_suspect and pending.batch.event_count == 1,
+        is_last_suspect=pending.is_suspect and is_one,
+        is_redriven=is_one and any(each.redrive_count for each in pending.batch.histories),
     )
 
 

@@ -175,6 +175,8 @@ class Ended:
     is_half: bool = False
     # The last of it, all others of which were taken.
     is_last_suspect: bool = False
+    # It was refused for good before, and somebody has had it sent again.
+    is_redriven: bool = False
 
 
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:
@@ -342,8 +344,10 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         isinstance(ended.attempt, Responded) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
-    # That the last suspect is refused, once the others were taken, was to be expected.
-    is_alone = ended.is_half and ended.event_count == 1 and not ended.is_last_suspect
+    # That the last suspect is refused, once the others were taken, was to be expected; and so it
+    # was of what was refused before.
+    is_news = not (ended.is_last_suspect or ended.is_redriven)
+    is_alone = ended.is_half and ended.event_count == 1 and is_news
     minutes = rejects.counted(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)
     if ended.verdict.outcome is Outcome.OK:
         return replace(

@@ -8,7 +8,7 @@ import asyncio
 import math
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -201,3 +201,15 @@ def test_once_nothing_is_refused_batches_are_whole_again() -> None:
     lane.round(events())
     assert server.sizes[-10:] == [TO.batch_count_max] * 10
     assert len(server.sizes) - seen <= 60
+
+
+def test_what_was_redriven_and_is_refused_once_more_keeps_nothing_waiting() -> None:
+    """Dead letters that were sent again were taken for a changed schema: probes went one by one."""
+    count = 500
+    again = [Tried(an_envelope(n), replace(a_history(), redrive_count=1)) for n in range(count)]
+    server = Refuser(set(range(count)))
+    lane = Lane(server)
+    rows = lane.round([*again, *[Tried(an_envelope(count + n), a_history()) for n in range(count)]])
+    assert sum(row.topic == DEAD for row in rows) == count
+    assert len(covered(rows, ReceiptOutcome.DELIVERED)) == count
+    assert lane.clock.now_s <= 1.1 * len(server.sizes) / TO.parallel_max + 20

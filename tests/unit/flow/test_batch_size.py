@@ -86,12 +86,13 @@ def test_whatever_is_answered_it_is_one_at_least_and_what_is_set_at_most(
         assert 0 < per_request(state, MAX) <= MAX
 
 
-def test_that_the_last_suspect_is_refused_says_nothing_of_the_others() -> None:
+@pytest.mark.parametrize("known", [{"is_last_suspect": True}, {"is_redriven": True}])
+def test_that_it_refuses_what_it_was_to_refuse_says_nothing_of_the_others(
+    known: dict[str, bool],
+) -> None:
     limits = SendLimits(Destination("orders", "shop", "https://shop.example/in"), RetrySchedule())
     bad = Responded(422)
-    ended = Ended(
-        bad, classify(bad), 1, 5.0, 5.0, is_probe=False, is_half=True, is_last_suspect=True
-    )
+    ended = Ended(bad, classify(bad), 1, 5.0, 5.0, is_probe=False, is_half=True, **known)
     flow = Flow()
     for _ in range(HALVES_IN_ROW):
         flow = after_attempt(flow, limits, ended, now_ms=1_000, roll=0.0)
