@@ -50,6 +50,7 @@ _COSTS = 450
 _GROUP_CHARS_MAX = 300
 # Of nothing: a row of all events together has to be called something.
 _ALL = "all"
+_NULL, _EMPTY = "%-", "%"
 
 Key: TypeAlias = tuple[int, str]
 
@@ -321,15 +322,18 @@ class KeptWindows:
 
 def group_of(by: str, names: Sequence[str]) -> str:
     """What rows of it are called by: its values, one after the other."""
-    values: dict[str, Any] = json.loads(by)
-    texts = [_plain(values[name]) if name in values else "" for name in names]
-    group = "/".join(texts) or _ALL
+    # As they were written: of decimals with many digits two may be one float.
+    values: dict[str, Any] = json.loads(by, parse_float=str)
+    group = "/".join(_plain(values.get(name)) for name in names) if names else _ALL
     if len(group.encode()) <= _GROUP_CHARS_MAX:
         return group
     return f"{group[:60]}~{hashlib.sha256(by.encode(errors='replace')).hexdigest()[:32]}"
 
 
 def _plain(value: Any) -> str:
+    if value is None or value == "":
+        # As no text is written.
+        return _NULL if value is None else _EMPTY
     text = value if isinstance(value, str) else json.dumps(value)
     # What stands between, and what nobody can print, is written as in an address.
     return "".join(

@@ -208,8 +208,21 @@ def test_a_row_is_called_by_its_values_and_no_two_are_called_the_same() -> None:
     assert group_of("{}", []) == "all"
     assert group_of('{"k":"DE","n":5}', ["k", "n"]) == "DE/5"
     assert group_of('{"k":"a/b"}', ["k"]) == "a%2Fb"
-    assert group_of('{"n":5}', ["k", "n"]) == "/5"
+    assert group_of('{"n":5}', ["k", "n"]) == "%-/5"
     assert group_of('{"k":"\\u0000\\u00e4"}', ["k"]) == "%00ä"
+    # Each of these was called "all", and of two there was one row.
+    alike = [
+        "{}",
+        '{"k":""}',
+        '{"k":"all"}',
+        '{"k":"%"}',
+        '{"k":"%-"}',
+        '{"k":"\\u0000"}',
+        '{"k":"/"}',
+    ]
+    assert len({group_of(by, ["k"]) for by in alike}) == len(alike)
+    many = [f'{{"k":0.1000000000000000000{n}}}' for n in range(1, 4)]
+    assert len({group_of(by, ["k"]) for by in many}) == len(many)
     long, longer = (group_of(json.dumps({"k": "x" * n}), ["k"]) for n in (400, 401))
     assert long != longer
     assert len(long) < 100
