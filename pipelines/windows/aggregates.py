@@ -33,6 +33,8 @@ _SPARSE_MAX = 256
 _ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
 # A sum of a stream's longest numbers, for as long as there will be streams.
 _EXACT = Context(prec=76)
+# What a sum is for good once it had more digits than Spark keeps, whatever is added to it.
+OVERFLOW = "Infinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,8 @@ def _sum(one: Part, other: Part) -> Part:
 
 
 def _number(part: Part) -> str:
-    if isinstance(part, float) and not math.isfinite(part):
-        return "null"
-    return str(part)
+    is_one = part != OVERFLOW and (isinstance(part, str) or math.isfinite(part))
+    return str(part) if is_one else "null"
 
 
 def _mean(part: Part) -> str:
@@ -178,9 +179,11 @@ _FIRST = Aggregate(min, lambda part: str(part[-1]))
 AGGREGATES: Mapping[str, Aggregate] = {
     "count": Aggregate(int.__add__, str),
     "count_if": Aggregate(int.__add__, str),
-    "sum": Aggregate(_sum, _number),
+    "sum": Aggregate(_sum, _number, lambda part: bool(part == OVERFLOW)),
     "avg": Aggregate(
-        lambda one, other: [merged("sum", one[0], other[0]), one[1] + other[1]], _mean
+        lambda one, other: [merged("sum", one[0], other[0]), one[1] + other[1]],
+        _mean,
+        lambda part: bool(part[0] == OVERFLOW),
     ),
     "min": Aggregate(lambda one, other: min(one, other, key=_value), str),
     "max": Aggregate(lambda one, other: max(one, other, key=_value), str),

@@ -26,6 +26,7 @@ from pipelines.plan import (
 )
 from pipelines.tables.look_ups import LookUp
 from pipelines.windows.aggregates import (
+    OVERFLOW,
     RANKS,
     REGISTERS,
     Part,
@@ -237,7 +238,9 @@ def _sum(value: Column, kind: DataType) -> Column:
     if isinstance(kind, DoubleType | FloatType):
         return F.sum(value.cast("double"))
     exact = value if isinstance(kind, DecimalType) else value.cast(_DIGITS)
-    return F.sum(exact).cast("string")
+    # Null is a sum of nothing, or one of more digits than there are.
+    overflow = F.when(F.count(value) > 0, F.lit(OVERFLOW))
+    return F.coalesce(F.sum(exact).cast("string"), overflow)
 
 
 def _text(value: Column, kind: DataType) -> Column:

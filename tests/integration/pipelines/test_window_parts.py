@@ -104,3 +104,17 @@ def test_a_set_of_a_great_many_values_is_cut_and_says_so(locked_spark: SparkSess
     value = json.loads(row.value)
     assert (len(value["it"]), value["it_cut"], value["n"]) == (1_000, True, 3_000)
     assert len(row.value) < 65_536
+
+
+def test_a_sum_with_more_digits_than_there_are_says_that_it_is_none(
+    locked_spark: SparkSession,
+) -> None:
+    text = "CAST(t AS DECIMAL(38,0))"
+    pipeline = counting(s=f"sum({text})", a=f"avg({text})", n="count(*)", few="sum(n)")
+    events = [{"k": k, "t": "9" * 38, "n": 1} for k in "aab"]
+    rows = [json.loads(row.value) for row in came_of(locked_spark, pipeline, records(events))]
+    many, one = sorted(rows, key=lambda row: str(row["k"]))
+    assert (many["s"], many["a"], many["n"], many["few"]) == (None, None, 2, 2)
+    assert (many["s_cut"], many["a_cut"]) == (True, True)
+    assert one["s"] == int("9" * 38)
+    assert "s_cut" not in one

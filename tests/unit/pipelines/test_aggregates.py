@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pipelines.windows import aggregates
 from pipelines.windows.aggregates import (
     AGGREGATES,
+    OVERFLOW,
     RANKS,
     REGISTERS,
     SET_MAX,
@@ -72,6 +73,16 @@ def test_decimals_stay_exact_and_what_json_has_no_word_for_is_null() -> None:
     assert come_to("sum", [1e308, 1e308]) is None
     assert come_to("min", ["12.50", "9"]) == 9
     assert come_to("max", ['"b"', '"ä"']) == "ä"
+
+
+def test_a_sum_that_was_too_long_for_spark_is_no_number_whatever_comes_after_it() -> None:
+    """The part was left out, and the rest written as if it were all."""
+    whole = reduce(partial(merged, "sum"), ["5", OVERFLOW, "-7", OVERFLOW])
+    assert (AGGREGATES["sum"].finish(whole), AGGREGATES["sum"].is_cut(whole)) == ("null", True)
+    mean = reduce(partial(merged, "avg"), [["5", 1], [OVERFLOW, 2]])
+    assert (AGGREGATES["avg"].finish(mean), AGGREGATES["avg"].is_cut(mean)) == ("null", True)
+    assert not AGGREGATES["sum"].is_cut("5")
+    assert not AGGREGATES["avg"].is_cut(["5", 1])
 
 
 def test_a_set_that_is_too_large_is_cut_the_same_way_in_any_order() -> None:
