@@ -44,9 +44,9 @@ class Databases:
 
     @property
     def kind(self) -> SinkKind:
-        return SinkKind(_GATHERING, lambda pipeline, _: self.made(pipeline), self.ended)
+        return SinkKind(_GATHERING, self.made, self.ended)
 
-    def made(self, pipeline: Pipeline) -> DatabaseSink:
+    def made(self, pipeline: Pipeline, topic_id: str) -> DatabaseSink:
         """SinkAwayError while its server is left alone."""
         table, topic = _table(pipeline), stream_topic(pipeline.source.stream)
         servers = _servers(pipeline)
@@ -69,6 +69,7 @@ class Databases:
             self.allows_private,
             None if self.files is None else self.files / pipeline.tenant,
             {at.partition: end for at, end in self.ends.items() if at.topic == topic},
+            topic_id,
         )
 
     def ended(self, pipeline: Pipeline, error: Exception | None) -> None:

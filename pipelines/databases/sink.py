@@ -53,6 +53,8 @@ class DatabaseSink:
     files: Path | None
     # Where the log of each Kafka partition ends: no position can be farther than that.
     ends: Mapping[int, int]
+    # Of the stream's topic: made anew it has another one.
+    topic_id: str
 
     @property
     def tasks(self) -> int:
@@ -159,7 +161,8 @@ class DatabaseWriter:
             self.close()
             self._open = place, opened(sink, place)
         _, table = self._open
-        at = PositionOf(sink.name, self._topic, partition)
+        # Of a stream that was made anew, or another Hifi's of the same name, it says nothing.
+        at = PositionOf(sink.name, f"{self._topic}@{sink.topic_id}", partition)
         log_end = sink.ends.get(partition)
         return TablePosition(table, sink.table.key, at, begin, end, log_end=log_end)
 

@@ -52,8 +52,8 @@ class TablePosition:
         if stand.next_offset > max(end, log_end or 0):
             raise SettingError(
                 f"{POSITIONS} has {place.pipeline} at {stand.next_offset} of {place.topic}:"
-                f"{place.partition}, where nobody has been yet: if the stream was made anew, or"
-                " the table is another Hifi's, delete that row of it, or take another table"
+                f"{place.partition}, where nobody has been yet: if the log was cut there, delete"
+                " that row of it, or take another table"
             )
         self.next_offset = stand.next_offset
         self.written = 0

@@ -59,6 +59,7 @@ def state_of(hifi: RunningHifi, name: str) -> dict[str, str]:
 
 def positions(postgres: PostgresProcess, database: str, stream: str) -> dict[int, int]:
     query = (
-        f"SELECT partition, next_offset FROM hifi_positions WHERE topic = '{stream_topic(stream)}'"
+        "SELECT partition, next_offset FROM hifi_positions"
+        f" WHERE topic LIKE '{stream_topic(stream)}@%'"
     )
     return {int(str(at)): int(str(end)) for at, end in postgres.rows(query, database)}
