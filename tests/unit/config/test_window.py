@@ -7,7 +7,7 @@ import pytest
 from shared.config.model import ConfigError
 from shared.config.pipeline import Pipeline, ToDead, ToStream
 from shared.config.steps.computed import AGGREGATE_NAMES, Computed, computed, reducers_of
-from shared.config.steps.window import duration_ms, moment_ms, shape_of
+from shared.config.steps.window import WindowStep, duration_ms, moment_ms, shape_of
 
 COMPUTE = {"n": "count(*)"}
 HOURLY = {"every": "1 hour", "compute": COMPUTE}
@@ -188,3 +188,10 @@ def test_what_is_no_aggregate_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         computed(text)
     assert said in caught.value.wrong
+
+
+def test_what_is_no_aggregate_is_judged_with_the_document_also_of_a_session() -> None:
+    window = {"session": "1 minute", "compute": COMPUTE | {"seen": "nothing(a)"}}
+    (step,) = document({"window": window}).steps
+    assert isinstance(step, WindowStep)
+    assert step.window.compute["seen"] == "nothing(a)"

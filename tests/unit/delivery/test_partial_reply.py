@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.http.partial_reply import UnreadableReportError, failed_events
+from delivery.http.partial_reply import UnreadableReportError, failed_events, report_bytes_max
 
 IDS = ["a", "b", "c", "a"]
 
@@ -115,3 +115,12 @@ def test_a_report_on_many_events_of_one_id_takes_no_longer_than_another(
     failed = failed_events(report, ids, is_ours=True)
     assert time.process_time() - begun_s < 1.0
     assert len(failed) == (1 if entry.get("index") == 9_999 else 10_000)
+
+
+def test_a_report_is_as_long_as_its_batch_allows_and_no_longer_than_four_megabytes() -> None:
+    assert [report_bytes_max(count) for count in (0, 1, 500, 10_000)] == [
+        0,
+        2_048,
+        1_024_000,
+        4 * 1_048_576,
+    ]
