@@ -185,7 +185,7 @@ def test_a_form_is_as_long_as_what_the_gateway_takes(
     change(console, Destination("orders", "lake", "https://lake.example/"))
     asked = client.get("/destinations/settings?stream=orders&destination=lake").text
     fields, before = fields_of(asked), settings_of(asked)
-    long = [f"/{'member-' * 4}{number}" for number in range(1_000)]
+    long = [f"/{'member-' * 40}{number}" for number in range(100)]
     wanted = fields | {"settings": json.dumps(before | {"fields": long})}
     after = client.post("/destinations/settings", data=wanted, follow_redirects=True)
     assert after.url.path == "/streams/orders/lake"

@@ -132,7 +132,7 @@ def test_pipelines_that_are_slow_or_get_poison_stop_no_other(hifi: RunningHifi) 
     well = document("fine", "crowd", to=[{"stream": "crowd-fine"}])
     put(hifi.kafka, well)
     wait_for_state(hifi.kafka, well, "running", within_s=START_S)
-    dear = " + ".join(f"length(repeat(id, {900 + n}))" for n in range(20))
+    dear = " + ".join(f"length(repeat(id, {12 + n}))" for n in range(20))
     bad = [
         document("poisoned", "crowd", schema="id MAP<STRING, INT>", to=[{"stream": "crowd-bad"}]),
         document(

@@ -94,6 +94,10 @@ def request_note() -> Safe:
     return tag("p", says, class_="quiet")
 
 
+# What goes along unless the destination's settings say otherwise.
+_UNLESS_SET = (("user-agent", "hifi"), ("accept-encoding", "identity"))
+
+
 def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
     """Those that are known of it, in the order in which they are sent; secrets are masked."""
     yield "host", urlsplit(to.url).netloc.rpartition("@")[2]
@@ -110,8 +114,8 @@ def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
     if len(own) > HEADERS_MAX:
         yield "...", f"{plural(len(own) - HEADERS_MAX, 'header')} more of its settings"
     yield "content-type", _BODIES[to.body_format][0]
-    if not any(name.lower() == "user-agent" for name, _ in own):
-        yield "user-agent", "hifi"
+    named = {name.lower() for name, _ in own}
+    yield from ((name, value) for name, value in _UNLESS_SET if name not in named)
     yield "webhook-id", sent.batch_id
     yield "webhook-timestamp", str(sent.started_at_ms // 1000)
     yield "hifi-stream", to.stream
