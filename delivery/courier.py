@@ -24,7 +24,7 @@ _PATIENCE_STEPS = 5
 
 
 def nobodys(_: Destination) -> str:
-    """Whose a destination is where it does not matter."""
+    """Name no tenant, where it does not matter whose a destination is."""
     return ""
 
 

@@ -327,7 +327,7 @@ class Permits:
 def _lock(file: _File) -> bool:
     """Whether the file is ours alone; not if a process has stood still while it was that one's.
 
-    Others of the loop would wait as well. What is known then stays in this process, as advice.
+    Everything else on the loop would wait as well; what this process learns stays in it then.
     """
     now_s = time.monotonic()
     if now_s < file.passed_by_until_s:

@@ -1,7 +1,7 @@
 """Bounds the memory that long reports take in a worker.
 
-What a report may need is set aside before more of it is read than of other replies. A report
-that finds no room is read on when there is some; a tenant has a quarter of it at most.
+The room for a long report is set aside before more of it is read than of other replies. A report
+that finds no room waits to be read; one tenant has a quarter of the room at most.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ _TENANTS_PART = 4
 
 @dataclass(slots=True, eq=False)
 class RoomPlace:
-    """What one report needs, and what to do when it has it."""
+    """How many bytes one report needs, and what to call when it has them."""
 
     tenant: str
     byte_count: int

@@ -99,7 +99,7 @@ class Sender:
 
 
 def _attempt_of(reply: Reply, *, is_resent: bool) -> Attempt:
-    """What an answer amounts to."""
+    """Turn an answer into the attempt that it ends."""
     directive = directive_of(reply.headers.get("webhook-delivery", ""))
     if reply.is_success and reply.is_early:
         # It cannot have taken what it has not seen.

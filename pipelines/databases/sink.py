@@ -53,7 +53,7 @@ class DatabaseSink:
     files: Path | None
     # Where the log of each Kafka partition ends: no position can be farther than that.
     ends: Mapping[int, int]
-    # Of the stream's topic: made anew it has another one.
+    # The id of the stream's topic; a stream that was deleted and made again has a new one.
     topic_id: str
 
     @property
@@ -161,7 +161,7 @@ class DatabaseWriter:
             self.close()
             self._open = place, opened(sink, place)
         _, table = self._open
-        # Of a stream that was made anew, or another Hifi's of the same name, it says nothing.
+        # A stream that was made again, or another Hifi's of the same name, has its own position.
         at = PositionOf(sink.name, f"{self._topic}@{sink.topic_id}", partition)
         log_end = sink.ends.get(partition)
         return TablePosition(table, sink.table.key, at, begin, end, log_end=log_end)

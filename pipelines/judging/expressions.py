@@ -76,7 +76,7 @@ class _Judge:
     budget: PatternBudget
 
     def growth(self, node: Branch) -> Growth:
-        """Of each part as well: what is made of it may be small, and it has been there."""
+        """Check each part as well: it is in memory even if little is made of it."""
         growth = self._growth(node)
         check_growth(growth)
         return growth

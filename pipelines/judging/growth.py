@@ -9,7 +9,7 @@ Growth: TypeAlias = Mapping[tuple[str, ...], float]
 NOTHING: Growth = {}
 # More than any sensible step, and little enough to have in memory.
 GROWTH_MAX = 32.0
-# What is written out has bytes of its own, however small the event is: so many in one expression.
+# The most bytes that the literals of one expression may make; they do not depend on the event.
 WRITTEN_MAX = 65_536
 # No member has this name.
 _WRITTEN = ("",)
@@ -20,7 +20,7 @@ def of_member(*path: str) -> Growth:
 
 
 def of_written(byte_count: int) -> Growth:
-    """Of what stands in the expression itself."""
+    """The growth of a literal."""
     return {_WRITTEN: float(byte_count)}
 
 
@@ -67,5 +67,5 @@ def worst(growth: Growth) -> float:
 
 
 def written(growth: Growth) -> float:
-    """How many bytes there are of it whatever the event is."""
+    """How many bytes its literals make, whatever the event is."""
     return growth.get(_WRITTEN, 0.0)

@@ -16,8 +16,8 @@ REPEATS_MAX = 2
 WAYS_MAX = 1_000
 # How much of a text may be looked at with a pattern that repeats anything.
 TEXT_CHARS_MAX = 1_024
-# What all patterns of a document may take of one event: 2 to 6 s of a core at the very worst, which
-# nobody can cut short, and a thousandth of that as people write them.
+# The most steps that all patterns of a document may take on one event: 2 to 6 s of a core at worst,
+# which nobody can cut short. The patterns that people write take a thousandth of that.
 STEPS_MAX = 500_000_000
 # {2,8} is as good as so many question marks; what may come more often is a repeat.
 _FEW = 8

@@ -33,7 +33,7 @@ _SPARSE_MAX = 256
 _ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
 # A sum of a stream's longest numbers, for as long as there will be streams.
 _EXACT = Context(prec=76)
-# What a sum is for good once it had more digits than Spark keeps, whatever is added to it.
+# A sum that had more digits than Spark keeps stays this, whatever is added to it.
 OVERFLOW = "Infinity"
 
 

@@ -46,7 +46,7 @@ from shared.proof.receipt import PASSED
 AHEAD_MS_MAX = 300_000
 # As long as the values may be that a window is counted by, and each that it keeps.
 BY_BYTES_MAX = VALUE_BYTES_MAX = 1_024
-# What keeps values of events.
+# Aggregates that keep values of events.
 _KEEPING = frozenset({"min", "max", "first", "last", "collect_set", "top"})
 # Beside the rows of what is listed, the row of all else.
 _ALL_ELSE = -1
@@ -238,7 +238,7 @@ def _sum(value: Column, kind: DataType) -> Column:
     if isinstance(kind, DoubleType | FloatType):
         return F.sum(value.cast("double"))
     exact = value if isinstance(kind, DecimalType) else value.cast(_DIGITS)
-    # Null is a sum of nothing, or one of more digits than there are.
+    # Spark's sum is null if there was nothing to add, or if it has too many digits.
     overflow = F.when(F.count(value) > 0, F.lit(OVERFLOW))
     return F.coalesce(F.sum(exact).cast("string"), overflow)
 

@@ -2,8 +2,8 @@
 
 Names are anybody's wish, and those whose servers are dead keep a thread for 10 s and more. So there
 is one look-up at a time for a name, and half of the threads are for names that answered when they
-were last asked for. Of the others a tenant has half at most. Whoever gets no thread learns that
-nobody was asked, which is no failure of anybody.
+were last asked for. One tenant has half of the other threads at most. A look-up that gets no thread
+says that nobody was asked, which is no failure of anybody.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Gives tenants their turns at what is scarce, so that many of one leave some to the others."""
+"""Shares something scarce among tenants, so that one who wants much leaves room for the others."""
 
 import asyncio
 from collections import Counter, deque
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 
 class TenantTurns:
-    """So many turns at once, of one tenant so many at most; the tenant that has fewest is next."""
+    """A number of turns, of which one tenant has a part; the tenant that holds fewest is next."""
 
     def __init__(
         self,
@@ -17,7 +17,7 @@ class TenantTurns:
         within_s: float | None = None,
         refusal: Callable[[], Exception] = TimeoutError,
     ) -> None:
-        """Whoever gets no turn `within_s` is refused."""
+        """Refuse a tenant that gets no turn `within_s`."""
         self._free = at_once
         self._of_a_tenant = of_a_tenant
         self._within_s = within_s

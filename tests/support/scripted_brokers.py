@@ -3,8 +3,9 @@
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from aiokafka import TopicPartition
@@ -148,9 +149,16 @@ class Scene:
             return (await publishing).fate
 
 
-def play_scene(
-    monkeypatch: pytest.MonkeyPatch, test: Callable[[Scene], Coroutine[Any, Any, None]]
-) -> None:
+SceneTest: TypeAlias = Callable[[Scene], Coroutine[Any, Any, None]]
+PlayScene: TypeAlias = Callable[[SceneTest], None]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> PlayScene:
+    return partial(play_scene, monkeypatch)
+
+
+def play_scene(monkeypatch: pytest.MonkeyPatch, test: SceneTest) -> None:
     """Run a test in a loop, with a publisher that is stopped at its end."""
 
     async def play() -> None:

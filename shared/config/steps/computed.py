@@ -14,7 +14,7 @@ AGGREGATE_NAMES = (
     *("approx_count_distinct", "collect_set", "top", "call"),
 )
 
-# Of these it is more than a number or a value: which values there were.
+# Aggregates that keep a list of values, rather than one number or value.
 LISTING = frozenset({"collect_set", "top", "call"})
 
 

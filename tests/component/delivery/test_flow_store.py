@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from shared.flow.flow import SendLimits
 from shared.flow.flow_record import open_flow_record
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
+from tests.support.stack_fixtures import wait_until
 
 SHOP = Destination("orders", "shop", "https://shop.example/in")
 LIMITS = SendLimits(SHOP, RetrySchedule())
@@ -34,6 +36,15 @@ def hold_on(folder: Path, told: Path) -> None:
         time.sleep(600)
 
 
+def holder(folder: Path) -> SpawnProcess:
+    """A worker that holds the file for as long as it lives."""
+    told = folder / "told"
+    worker = FRESH.Process(target=hold_on, args=(folder / "flows", told))
+    worker.start()
+    wait_until(told.exists, what="the worker holds the file", timeout_s=60)
+    return worker
+
+
 def test_no_worker_overwrites_what_another_has_learned(tmp_path: Path) -> None:
     workers = [FRESH.Process(target=count_up, args=(tmp_path, 300)) for _ in range(3)]
     for worker in workers:
@@ -51,13 +62,7 @@ def test_no_worker_overwrites_what_another_has_learned(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_stands_still_holds_up_no_other_for_long(tmp_path: Path) -> None:
-    told, store = tmp_path / "told", FlowStore(tmp_path / "flows")
-    worker = FRESH.Process(target=hold_on, args=(tmp_path / "flows", told))
-    worker.start()
-    until_s = time.monotonic() + 60
-    while not told.exists():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    worker, store = holder(tmp_path), FlowStore(tmp_path / "flows")
     begun_s = time.monotonic()
     for _ in range(100):
         with store.hold(LIMITS, now_ms=NOW_MS) as held:
@@ -71,13 +76,7 @@ def test_a_worker_that_stands_still_holds_up_no_other_for_long(tmp_path: Path) -
 
 
 def test_a_worker_that_is_killed_lets_go(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    worker = FRESH.Process(target=hold_on, args=(tmp_path / "flows", told))
-    worker.start()
-    until_s = time.monotonic() + 60
-    while not told.exists():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    worker = holder(tmp_path)
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGKILL)
     count_up(tmp_path / "flows", 1)

@@ -44,21 +44,8 @@ def test_a_job_in_a_hurry_waits_a_moment_for_an_answer_and_parks_what_has_none(
 
 def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
     """Strands begin one beside the other; who waits for an answer begins nothing."""
-    is_marked = threading.Event()
-
-    def until_the_other_is_marked(_: int, __: object) -> Reply:
-        return Reply(200 if is_marked.wait(PATIENCE_S) else 400)
-
-    def note(row: RecordOut) -> None:
-        if is_mark(row) and speaks_of(row, "z"):
-            is_marked.set()
-
-    ground.outlet.refusal = note
     _few_places(ground, count=2, patience_s=0.1)
-    ground.kafka.write(events(2))
-    for name in "abcd":
-        ground.destination(name, until_the_other_is_marked)
-    ground.destination("z")
+    _hang_until_z_is_marked(ground, "abcd")
     ends = ground.run(**dict.fromkeys("abcdz", Span(0, 2)))
     assert {name: (end.at, end.error) for name, end in ends.items()} == dict.fromkeys(
         "abcdz", (2, "")
@@ -68,6 +55,17 @@ def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
 
 def test_a_crowd_that_hangs_leaves_half_of_the_places_to_other_tenants(ground: Ground) -> None:
     """Its strands would have all of them, round after round, before anybody else has one."""
+    # No strand of the crowd makes room for another.
+    _few_places(ground, count=4, patience_s=2 * PATIENCE_S)
+    _hang_until_z_is_marked(ground, "abcdefgh")
+    ground.tenants |= dict.fromkeys("abcdefgh", "crowd") | {"z": "neighbour"}
+    ends = ground.run(**dict.fromkeys("abcdefghz", Span(0, 2)))
+    assert {end.at for end in ends.values()} == {2}
+    assert [len(ground.to[name].accepted) for name in "abcdefgh"] == [1] * 8
+
+
+def _hang_until_z_is_marked(ground: Ground, crowd: str) -> None:
+    """Two events for each; those of the crowd are answered once `z` has its mark."""
     is_marked = threading.Event()
 
     def until_the_other_is_marked(_: int, __: object) -> Reply:
@@ -78,17 +76,10 @@ def test_a_crowd_that_hangs_leaves_half_of_the_places_to_other_tenants(ground: G
             is_marked.set()
 
     ground.outlet.refusal = note
-    # None of the crowd makes room for anybody.
-    _few_places(ground, count=4, patience_s=2 * PATIENCE_S)
     ground.kafka.write(events(2))
-    for name in "abcdefgh":
+    for name in crowd:
         ground.destination(name, until_the_other_is_marked)
-        ground.tenants[name] = "crowd"
     ground.destination("z")
-    ground.tenants["z"] = "neighbour"
-    ends = ground.run(**dict.fromkeys("abcdefghz", Span(0, 2)))
-    assert {end.at for end in ends.values()} == {2}
-    assert [len(ground.to[name].accepted) for name in "abcdefgh"] == [1] * 8
 
 
 def _few_places(ground: Ground, *, count: int, patience_s: float) -> None:

@@ -1,9 +1,5 @@
 """When a batch is stored, not stored or not known, and what is never sent again."""
 
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any
-
 import pytest
 from aiokafka.errors import (
     KafkaConnectionError,
@@ -19,14 +15,9 @@ from aiokafka.errors import (
 
 from gateway.publish.report import Fate
 from shared.event.record import KafkaPartition
-from tests.support.scripted_brokers import Scene, play_scene
+from tests.support.scripted_brokers import PlayScene, Scene, play
 
-Test = Callable[[Scene], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], None]:
-    return partial(play_scene, monkeypatch)
+__all__ = ["play"]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +35,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], None]:
     ids=lambda each: type(each).__name__,
 )
 def test_a_refusal_is_certain_only_if_no_attempt_before_it_may_have_stored_the_batch(
-    play: Callable[[Test], None], first: KafkaError, fate: Fate
+    play: PlayScene, first: KafkaError, fate: Fate
 ) -> None:
     async def test(s: Scene) -> None:
         s.publisher.queue_deadline_s = 5
@@ -62,7 +53,7 @@ def test_a_refusal_is_certain_only_if_no_attempt_before_it_may_have_stored_the_b
 
 
 def test_a_leader_that_resigned_may_have_stored_a_batch_and_the_next_one_has_other_numbers(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         s.publisher.ack_deadline_s = 0.2
@@ -83,7 +74,7 @@ def test_a_leader_that_resigned_may_have_stored_a_batch_and_the_next_one_has_oth
 
 
 def test_nothing_is_written_again_of_what_somebody_was_told_is_unknown(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         s.publisher.ack_deadline_s = 0.2
@@ -105,7 +96,7 @@ def test_nothing_is_written_again_of_what_somebody_was_told_is_unknown(
 
 
 def test_what_waits_behind_a_busy_broker_is_certainly_not_stored_when_its_time_is_over(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         s.cluster.leaders["others"] = [0]
@@ -133,7 +124,7 @@ def test_what_waits_behind_a_busy_broker_is_certainly_not_stored_when_its_time_i
 
 
 def test_a_partition_that_has_used_up_its_epochs_has_a_new_id_and_others_need_not_wait(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         theirs = s.publish("theirs")

@@ -1,10 +1,7 @@
 """What trouble with one Kafka partition may cost the others: nothing. On scripted brokers."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
 from time import monotonic
-from typing import Any
 
 import pytest
 from aiokafka.errors import (
@@ -22,17 +19,12 @@ from aiokafka.errors import (
 from gateway.publish import batch_producer, publisher
 from gateway.publish.report import Fate
 from shared.event.record import KafkaPartition
-from tests.support.scripted_brokers import Scene, play_scene
+from tests.support.scripted_brokers import PlayScene, Scene, play
 
-Test = Callable[[Scene], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], None]:
-    return partial(play_scene, monkeypatch)
+__all__ = ["play"]
 
 
-def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: Callable[[Test], None]) -> None:
+def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: PlayScene) -> None:
     async def test(s: Scene) -> None:
         s.publisher.ack_deadline_s = 0.5
         theirs = s.publish("theirs")
@@ -52,7 +44,7 @@ def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: Callable[[Te
 
 
 def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         s.cluster.leaders["theirs"] = [-1]
@@ -72,7 +64,7 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
 
 
 def test_what_a_broker_that_does_not_answer_would_have_is_withdrawn(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         s.client.is_reachable = False
@@ -87,7 +79,7 @@ def test_what_a_broker_that_does_not_answer_would_have_is_withdrawn(
 
 
 def test_events_without_a_key_go_where_there_is_a_leader(
-    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+    play: PlayScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.publish.open_topic._MOVING_S", 0.01)
 
@@ -112,7 +104,7 @@ def test_events_without_a_key_go_where_there_is_a_leader(
 
 
 def test_after_an_error_its_partition_has_a_new_epoch_and_others_keep_theirs(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         for topic in ("ours", "theirs"):
@@ -140,7 +132,7 @@ def test_after_an_error_its_partition_has_a_new_epoch_and_others_keep_theirs(
 
 
 def test_numbers_of_a_batch_that_is_refused_are_not_used_again(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         refused = s.publish("ours")
@@ -166,7 +158,7 @@ def test_numbers_of_a_batch_that_is_refused_are_not_used_again(
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_batch_is_sent_again_as_it_was(play: Callable[[Test], None], error: KafkaError) -> None:
+def test_a_batch_is_sent_again_as_it_was(play: PlayScene, error: KafkaError) -> None:
     async def test(s: Scene) -> None:
         s.publisher.queue_deadline_s = 5
         ours = s.publish("ours")
@@ -181,7 +173,7 @@ def test_a_batch_is_sent_again_as_it_was(play: Callable[[Test], None], error: Ka
 
 
 def test_an_answer_that_cannot_be_read_makes_its_batch_unknown(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         ours = s.publish("ours")
@@ -208,7 +200,7 @@ async def gather_behind_one(s: Scene, first: str, others: list[str]) -> None:
 
 
 def test_what_goes_to_one_broker_travels_together_one_request_at_a_time(
-    play: Callable[[Test], None],
+    play: PlayScene,
 ) -> None:
     async def test(s: Scene) -> None:
         s.cluster.leaders |= {"theirs": [0], "others": [0]}
@@ -224,7 +216,7 @@ def test_what_goes_to_one_broker_travels_together_one_request_at_a_time(
 
 
 def test_what_gathers_for_a_broker_is_cut_into_requests_that_it_takes(
-    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+    play: PlayScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_producer, "_REQUEST_BYTES_MAX", 150)
 
@@ -238,7 +230,7 @@ def test_what_gathers_for_a_broker_is_cut_into_requests_that_it_takes(
 
 
 def test_a_topic_that_is_gone_is_forgotten_when_nobody_waits_for_it(
-    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+    play: PlayScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publisher, "_PROBE_S", 0.01)
 
@@ -254,7 +246,7 @@ def test_a_topic_that_is_gone_is_forgotten_when_nobody_waits_for_it(
     play(test)
 
 
-def test_numbers_go_on_at_0_where_kafkas_do(play: Callable[[Test], None]) -> None:
+def test_numbers_go_on_at_0_where_kafkas_do(play: PlayScene) -> None:
     async def test(s: Scene) -> None:
         for first in (0, 2**31 - 2, 1):
             publishing = s.publish("ours", count=3)
@@ -271,7 +263,7 @@ def test_numbers_go_on_at_0_where_kafkas_do(play: Callable[[Test], None]) -> Non
 
 
 def test_what_can_wait_is_done_while_kafka_has_a_batch_or_in_a_moment(
-    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+    play: PlayScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(s: Scene) -> None:
         done: list[str] = []
@@ -293,10 +285,10 @@ def test_what_can_wait_is_done_while_kafka_has_a_batch_or_in_a_moment(
 
 @pytest.mark.parametrize("has_answered", [True, False])
 def test_a_topic_is_unknown_only_if_a_broker_says_so(
-    play: Callable[[Test], None],
+    play: PlayScene,
     has_answered: bool,  # noqa: FBT001 - a parameter of the table
 ) -> None:
-    """What waits for it on a disk would be set aside, although Kafka was only slow."""
+    """The spool sets events aside whose topic is unknown; a slow Kafka must not cause that."""
 
     async def test(s: Scene) -> None:
         def ask() -> "asyncio.Future[bool]":

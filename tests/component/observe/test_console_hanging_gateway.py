@@ -3,8 +3,7 @@
 import asyncio
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
@@ -16,6 +15,7 @@ from observe.console import page_threads
 from shared.config.configuration import Configuration, Stream
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.support.console_fixtures import overview, running_console
+from tests.support.stack_fixtures import wait_until
 
 # As many pages of a tenant wait for the gateway at a time; asyncio has six threads on two cores.
 OF_A_TENANT = 8
@@ -45,13 +45,6 @@ def silent_gateway(port: int) -> Iterator[list[bytes]]:
             listening.shutdown(socket.SHUT_RDWR)
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
 
 
 def test_pages_that_hang_hold_up_no_alert_and_no_other_tenant(
@@ -84,7 +77,7 @@ def test_pages_that_hang_hold_up_no_alert_and_no_other_tenant(
             return browsers.submit(page)
 
         waiting = [load("acme") for _ in range(OF_A_TENANT)]
-        wait_until(lambda: held("acme") == OF_A_TENANT)
+        wait_until(lambda: held("acme") == OF_A_TENANT, what="as many as may are waiting")
         refused = load("acme").result(PATIENCE_S)
         assert refused.status_code == 503
         assert "8 of your pages wait for the gateway already" in refused.text
@@ -93,7 +86,7 @@ def test_pages_that_hang_hold_up_no_alert_and_no_other_tenant(
         telling = asyncio.run_coroutine_threadsafe(asyncio.to_thread(str, "told"), running.loop)
         assert telling.result(PATIENCE_S) == "told"
         waiting.append(load("globex"))
-        wait_until(lambda: held("globex") == 1)
+        wait_until(lambda: held("globex") == 1, what="the neighbour's page is waiting")
         assert not any(page.done() for page in waiting)
         silence.close()
         assert {page.result(PATIENCE_S).status_code for page in waiting} == {503}

@@ -120,7 +120,7 @@ TOO_MUCH = [
     "repeat(id, 1000000000)",
     "repeat(id, n)",
     "repeat(repeat(repeat(id, 1000), 1000), 1000)",
-    # What is asked of it is small; it has been there nevertheless.
+    # The result is small; what it was made from was not.
     "length(" + "hex(" * 40 + "id" + ")" * 40 + ") > 0",
     "size(flatten(array_repeat(array_repeat(id, 1000), 1000))) > 0",
     "length(repeat(id, 100)) = 5",

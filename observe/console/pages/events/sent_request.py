@@ -94,7 +94,7 @@ def request_note() -> Safe:
     return tag("p", says, class_="quiet")
 
 
-# What goes along unless the destination's settings say otherwise.
+# Headers that are sent unless the destination's settings name them.
 _UNLESS_SET = (("user-agent", "hifi"), ("accept-encoding", "identity"))
 
 
