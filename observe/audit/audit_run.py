@@ -86,7 +86,6 @@ class Audit:
     # The losses that `_missing` lists.
     _listed: dict[BooksKey, tuple[LostSpan, ...]] = field(default_factory=dict)
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
-    _doubted: frozenset[Key] = frozenset()
     # Minutes that nothing names any more, with the events they had then.
     _nameless: dict[Key, int] = field(default_factory=dict)
 
@@ -104,7 +103,7 @@ class Audit:
         """
         now_ms = self.now_ms()
         books = self.memory.books
-        stating = Stating(self.memory, self.signer, self.rules, self.publish, self._doubted)
+        stating = Stating(self.memory, self.signer, self.rules, self.publish)
         lanes = [
             RETRIER,
             *(destination_id for ids in destinations.values() for destination_id in ids),
@@ -132,14 +131,13 @@ class Audit:
         self._list_missing(news, await naming.of_places(self._to_list(news)), logged)
         shown = self._show(findings, now_ms)
         changed = tuple(minute for minute in shown if self._shown.get(minute.key) != minute)
-        self._doubted = await stating.state(findings, named, world)
-        left |= self._doubted
+        left |= await stating.state(findings, named, world)
         self._shown = {minute.key: minute for minute in shown}
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
                 self.memory.read[kind, topic, partition] = end
         self._note_unreadable(evidence.unreadable, now_ms)
-        self._doubted |= books.close(findings, world, self.rules, held=left)
+        books.close(findings, world, self.rules, held=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
         for minute in sorted(shown, key=lambda books: -(books.minute_ms or 0)):
@@ -258,7 +256,7 @@ class Audit:
         event_count = 0
         for key in to_state:
             count = self.memory.books.acked(*key)
-            if self._nameless.get(key) == count:
+            if self._nameless.get(key) == count and not self._is_uncompared(key):
                 continue
             if now and event_count + count > _STATED_EVENTS_MAX:
                 left.add(key)
@@ -266,6 +264,10 @@ class Audit:
             event_count += count
             now.append(key)
         return now, frozenset(left)
+
+    def _is_uncompared(self, key: Key) -> bool:
+        ledger = self.memory.books.ledgers[key[0]]
+        return bool(ledger.only_in_rows(ledger.look(key[1])))
 
     def _to_list(self, news: Iterable[AuditFinding]) -> dict[KafkaPartition, Offsets]:
         """Where those are of what was newly lost that are listed."""

@@ -236,14 +236,13 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         rules: Rules,
         *,
         held: AbstractSet[tuple[str, int]] = frozenset(),
-    ) -> frozenset[tuple[str, int]]:
+    ) -> None:
         """Forget the offsets of minutes of which nothing is open any more, and keep their counts.
 
         Where something is open for one destination, it is forgotten for those that it is settled
-        for; but not before the minute was laid beside the log: these are given back. Minutes that
-        are `held` wait for their statement.
+        for; but not before the minute was laid beside the log. Minutes that are `held` wait for
+        their statement.
         """
-        doubted: set[tuple[str, int]] = set()
         old_ms = world.now_ms - CLOSED_KEPT_MS
         for (topic, minute_ms), judged in by_minute(each.books for each in findings).items():
             ended = [books for books in judged if is_ended(books, old_ms)]
@@ -255,14 +254,12 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
                 self._close(topic, minute_ms, all_books, world)
                 continue
             if self.ledgers[topic].only_in_rows(self.ledgers[topic].look(minute_ms)):
-                doubted.add((topic, minute_ms))
                 continue
             for books in ended:
                 if books.state is MinuteState.COMPLETE:
                     self._settle(topic, minute_ms, books)
         self._sweep(world, rules, held)
         self.forget_old(world)
-        return frozenset(doubted)
 
     def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
         """Close what nobody wants any more who has not all of it, and pack what is old."""

@@ -45,8 +45,6 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     # that only the log names.
     unplaced: int = 0
     in_log: dict[int, Offsets] = {}
-    # Rows have come of events that the log had told of before.
-    has_late_rows: bool = False
 
     @property
     def gone(self) -> list[tuple[int, int, int]]:
@@ -203,7 +201,6 @@ class Ledger(Struct, forbid_unknown_fields=True):
             here = minute.acked.get(claim.partition, Offsets())
             others = told.minus(here)
             minute.misplaced += [(claim.partition, low, high) for low, high in others]
-            minute.has_late_rows = minute.has_late_rows or others != told
             self.from_log[claim.partition] = from_log.minus(told.minus(others))
             fresh = fresh.minus(others)
         for first, end in fresh:
@@ -236,7 +233,6 @@ class Ledger(Struct, forbid_unknown_fields=True):
         """So many of a minute's events were looked at, and none of it has to be any more."""
         minute = self.unpack(minute_ms)
         minute.compared += count
-        minute.has_late_rows = False
         for partition, offsets in self.only_in_rows(minute).items():
             self.uncompared[partition] = self.uncompared[partition].minus(offsets)
 

@@ -199,12 +199,11 @@ class Stating:
     _signer: Signer
     _rules: Rules
     _publish: Publish
-    # Minutes that were not stated in the last run, as nobody had looked at the log.
-    _doubted: frozenset[Key] = frozenset()
 
     def to_name(self, world: World) -> Iterator[tuple[str, int]]:
         """The minutes whose ids must be read, by topic: they are over, and have new events.
 
+        After a loss of memory all have: as many events as were stated may still be other ones.
         What comes to a minute that was stated and forgotten is in no statement: the one there is
         stands, as another would be about a part of its events.
         """
@@ -215,12 +214,7 @@ class Stating:
                 # Fewer than were stated: Kafka has deleted a part of what named them meanwhile.
                 if (
                     world.is_over(topic, minute_ms, minute, self._rules)
-                    and (
-                        stated is None
-                        or stated.acked < acked
-                        or minute.has_late_rows
-                        or (topic, minute_ms) in self._doubted
-                    )
+                    and (stated is None or stated.acked < acked or ledger.only_in_rows(minute))
                     and not self._memory.is_forgotten(topic, minute_ms)
                 ):
                     yield topic, minute_ms
@@ -264,11 +258,11 @@ class Stating:
                 if books.acked
             }
             said = digest_of(acked, stated.compared, stated.root, counts)
-            if stated.said == said:
-                continue
             if ledger.only_in_rows(minute):
+                # It was packed until now.
                 doubted.add((topic, minute_ms))
-            if stated.acked > acked or (topic, minute_ms) in doubted:
+                continue
+            if stated.said == said or stated.acked > acked:
                 continue
             stated.revision, stated.said = stated.revision + 1, said
             statement = Statement(

@@ -90,7 +90,13 @@ def final(hifi: ModelHifi) -> None:
 
 @pytest.mark.parametrize("is_wrong", [False, True], ids=["as it is", "with G1"])
 @pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 100))]
+    "seed",
+    [
+        *range(4),
+        # Rows that come late are as many as what they belie, and then all memory is lost.
+        66,
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 100) if seed != 66),
+    ],
 )
 def test_every_statement_agrees_with_a_recount_of_the_log(
     seed: int,
