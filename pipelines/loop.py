@@ -269,7 +269,7 @@ class PipelineLoop:
             try:
                 spark = await self.spark.get()
                 may = granted(pipeline.tenant, self.config.configuration)
-                refusal = await self.runner.in_thread(judge, spark, pipeline, may)
+                refusal = await self.runner.tried(judge, spark, pipeline, may)
             except Exception as error:  # noqa: BLE001 - it says nothing of the document
                 log.warning("pipeline.not_judged", pipeline=pipeline.name, error=short(error))
                 await asyncio.sleep(_AGAIN_S)

@@ -27,6 +27,7 @@ from pipelines.parts.columns import (
     time_ms,
     timestamp,
 )
+from pipelines.parts.decimals import expression, takes_hours
 from pipelines.parts.enriched import TABLE, enriched, names_row
 from pipelines.parts.for_sinks import SINK_COLUMNS, for_a_sink, made_id
 from pipelines.parts.whole_events import DEAD, FILTERED, GONE, whole_events
@@ -172,23 +173,23 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
     """The events after one more step."""
     match step:
         case Where():
-            rows = with_fate(rows, ~F.coalesce(F.expr(step.where), F.lit(False)), FILTERED)
+            rows = with_fate(rows, ~F.coalesce(expression(step.where), F.lit(False)), FILTERED)
         case Select():
-            made = [alive(F.expr(text)).alias(name) for name, text in step.select.items()]
+            made = [alive(expression(text)).alias(name) for name, text in step.select.items()]
             rows = rows.select(*_kept(rows), *made)
         case Explode():
             ((name, text),) = step.explode.items()
-            rows = _exploded(rows, name, F.expr(text))
+            rows = _exploded(rows, name, expression(text))
         case Enrich():
             rows = enriched(rows, step.enrich, look_ups[step.enrich.table])
         case Call():
             rows = with_answers(rows, step.call, given_of(rows), alive, into=f"{OURS}answers")
         case Key():
-            key = F.expr(step.key).cast("string").cast("binary")
+            key = expression(step.key).cast("string").cast("binary")
             rows = rows.withColumn(f"{OURS}out_key", alive(key))
         case Dedupe():
             # Whether it was seen before, who keeps that finds out.
-            seen = F.substring(F.sha2(F.expr(step.dedupe.key).cast("string"), 256), 1, 32)
+            seen = F.substring(F.sha2(expression(step.dedupe.key).cast("string"), 256), 1, 32)
             rows = rows.withColumn(f"{OURS}seen", alive(seen))
         case WindowStep():
             pass
@@ -208,7 +209,8 @@ def given_of(rows: DataFrame) -> dict[str, Column]:
 def _read(rows: DataFrame, members: StructType) -> DataFrame:
     """With the members of the event; one that cannot be read as such has its fate."""
     shape = StructType([*members.fields, StructField(_CORRUPT, StringType())])
-    read = F.from_json(alive(ours("value").cast("string")), shape, _READING)
+    text = ours("value").cast("string")
+    read = F.from_json(alive(F.when(~takes_hours(text, members), text)), shape, _READING)
     kept = [name for name in rows.columns if name != f"{OURS}fate"]
     rows = rows.withColumn(f"{OURS}event", read)
     is_broken = ours("event").isNull() | ours("event").getField(_CORRUPT).isNotNull()
@@ -236,7 +238,7 @@ def _written(pipeline: Pipeline, rows: DataFrame, targets: _Targets) -> DataFram
         made = F.to_json(F.struct(*(column(name) for name in columns_of(rows))))
         value = alive(made).cast("binary")
     wants = [
-        F.lit(True) if output.when is None else F.coalesce(F.expr(output.when), F.lit(False))
+        F.lit(True) if output.when is None else F.coalesce(expression(output.when), F.lit(False))
         for output in pipeline.to
     ]
     is_one = pipeline.takes_first or len(pipeline.to) == 1

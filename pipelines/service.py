@@ -37,7 +37,11 @@ def run_pipelines(settings: PipelinesSettings) -> None:
     with lane_process("pipelines", settings, metrics) as health:
         # What is wrong with the name of a cluster is said at the start.
         session = settings.session(
-            "pipelines", worker_daemon="pipelines.worker_daemon", has_rows_in_jvm=True, **OPTIONS
+            "pipelines",
+            worker_daemon="pipelines.worker_daemon",
+            has_rows_in_jvm=True,
+            executor_mb=settings.executor_mb,
+            **OPTIONS,
         )
         asyncio.run(_run(SparkOnDemand(session, metrics.spark_is_up), settings, metrics, health))
 
@@ -98,6 +102,7 @@ def _trials(spark: SparkOnDemand, loop: PipelineLoop, servers: str) -> Trials:
         tables=loop.tables.of,
         is_ours=loop.is_ours,
         answer=lambda key, row: loop.writers.of(key).store([row], {}),
+        turns=loop.runner.turns,
     )
 
 

@@ -23,7 +23,9 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
     # Where this machine's copies of tables are: the same folder for all processes of the machine.
     tables_folder: Path = Path("data/tables")
     metrics_port: Port = defaults.PIPELINES_METRICS_PORT
-    heap_mb: int = Field(default=768, ge=512)
+    # Spark's driver plans here; tenants' expressions are worked on in an executor beside it.
+    heap_mb: int = Field(default=512, ge=512)
+    executor_mb: int = Field(default=768, ge=512)
     # A task has a processor to itself for as long as it runs; more than there are let those that
     # are short begin beside those that are long.
     slots: int = Field(default=16, ge=4)

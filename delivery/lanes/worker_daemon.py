@@ -1,6 +1,6 @@
 """Starts delivery's Spark workers."""
 
-from shared.runtime.spark.worker_daemon import run_daemon
+from shared.runtime.spark.worker_daemon import LANES_BYTES_MAX, run_daemon
 
 if __name__ == "__main__":
-    run_daemon("delivery.lanes.task", service="delivery")
+    run_daemon("delivery.lanes.task", service="delivery", data_bytes_max=LANES_BYTES_MAX)

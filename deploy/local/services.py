@@ -97,7 +97,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_PIPELINES_TABLES_FOLDER": str(settings.folder / "tables"),
             "HIFI_PIPELINES_JARS_CACHE": str(settings.cache),
             "HIFI_PIPELINES_METRICS_PORT": str(settings.pipelines_metrics_port),
-            "HIFI_PIPELINES_HEAP_MB": str(settings.spark_heap_mb),
+            "HIFI_PIPELINES_EXECUTOR_MB": str(settings.spark_heap_mb),
             "HIFI_PIPELINES_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
             "HIFI_PIPELINES_SQLITE_FOLDER": str(settings.folder / "databases"),
         },

@@ -16,7 +16,8 @@ import structlog
 
 from pipelines.archive.kind import store_for
 from pipelines.jobs.sink import SinkAwayError
-from pipelines.lanes.book import PipelineBook, PipelineLane
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.lane import PipelineLane
 from pipelines.settings import PipelinesSettings
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline

@@ -25,7 +25,7 @@ from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError, read_rows, write_ro
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
 from pipelines.lanes.shares import PipelineShare
-from pipelines.parts.blame import fault_of_an_event
+from pipelines.parts.blame import check_executor, fault_of_an_event
 from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.parts.columns import ours
 from pipelines.parts.kept_records import ArchiveAwayError, records_in_archives
@@ -141,6 +141,7 @@ def _bounded(
     except (PySparkException, Py4JJavaError) as error:
         if _TOO_MUCH in str(error):
             raise TooMuchAtOnceError("what came of it is more than can be brought back") from error
+        check_executor(str(error))
         if (why := fault_of_an_event(str(error))) is not None:
             raise JobFailedError(why) from error
         raise

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -22,6 +23,8 @@ from pipelines.jobs.sink import SinkAwayError, SinkKind
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.metrics import PipelineMetrics
+from pipelines.parts.alone import ExecutorTurns
+from pipelines.parts.blame import ExecutorEndedError
 from pipelines.parts.kept_records import ArchiveAwayError, kept_record
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
@@ -68,6 +71,7 @@ class JobRunner:
     # Gets the pipeline, and why what it writes to does not take anything; empty: it does.
     told: Callable[[str, str], None] = lambda _, __: None
     keepers: KeptLanes = field(default_factory=KeptLanes)
+    turns: ExecutorTurns = field(default_factory=ExecutorTurns)
 
     def __post_init__(self) -> None:
         self._plans: KeptPlans | None = None
@@ -93,11 +97,36 @@ class JobRunner:
             spark = await self.spark.get()
             if self._plans is None or self._plans.spark is not spark:
                 self._plans = KeptPlans(spark)
-            found = await self.in_thread(run_job, self._plans, self.settings, ready)
+            found = await self._worked_on(job, self._plans, ready)
             made = dict(zip(ready, found, strict=True))
             await self._store_made(job, made, began_s, began_ms)
         except Exception as error:  # noqa: BLE001 - it is told, and tried again
             await self._went_wrong(job, work, error, began_ms)
+
+    async def _worked_on(
+        self, job: Planned, plans: KeptPlans, ready: Sequence[Task]
+    ) -> Sequence[Made]:
+        """One that may have ended an executor works alone: if it ends again it is to blame."""
+        if not self.book.is_suspect(job):
+            async with self.turns.among_others():
+                return await self.in_thread(run_job, plans, self.settings, ready)
+        async with self.turns.alone():
+            try:
+                return await self.in_thread(run_job, plans, self.settings, ready)
+            except ExecutorEndedError as error:
+                self.book.offended(job, time.monotonic())
+                for task in ready:
+                    self.told(task.pipeline.title, f"{error}, with nothing else at work in it")
+                raise JobFailedError(str(error)) from error
+
+    async def tried(self, work: Callable[..., T], *given: Any) -> T:
+        """Again, and alone, if it ends its executor among others: it may not be its own doing."""
+        try:
+            async with self.turns.among_others():
+                return await self.in_thread(partial(work, is_alone=False), *given)
+        except ExecutorEndedError:
+            async with self.turns.alone():
+                return await self.in_thread(work, *given)
 
     async def _went_wrong(
         self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int
@@ -118,6 +147,10 @@ class JobRunner:
             await self._cut(_part(job, others), others, error, began_ms)
         elif isinstance(error, TooMuchAtOnceError):
             await self._too_much(_part(job, others), others, error, began_ms)
+        elif isinstance(error, ExecutorEndedError):
+            self.book.suspect(_part(job, others))
+            for task in others:
+                self._died(task, error, 0)
         else:
             self._held_up(job, others, error)
 
@@ -221,8 +254,10 @@ class JobRunner:
             ended_at_ms=max(began_ms, now_ms()),
         )
 
-    def _done(self, job: Planned, made: Mapping[Task, Made], took_s: float) -> None:
-        self.book.done(_part(job, made), took_s, time.monotonic())
+    def _done(
+        self, job: Planned, made: Mapping[Task, Made], took_s: float, *, is_well: bool = True
+    ) -> None:
+        self.book.done(_part(job, made), took_s, time.monotonic(), is_well=is_well)
         for task, what in made.items():
             name = task.pipeline.name
             self.told(task.pipeline.title, "")
@@ -278,7 +313,7 @@ class JobRunner:
             rows = self._receipts(task.share, made, began_ms)
             rows += [letter] if letter else []
             if await self._store(job, {task: Told(_ends(task.share), rows)}):
-                self._done(job, {task: made}, 0.0)
+                self._done(job, {task: made}, 0.0, is_well=False)
         except Exception as away:  # noqa: BLE001 - as above
             self._held_up(job, work, away)
 

@@ -19,7 +19,7 @@ from pipelines.documents import Documents
 from pipelines.jobs.kept_lanes import KeptLane
 from pipelines.jobs.kept_store import read_head
 from pipelines.jobs.runner import JobRunner
-from pipelines.lanes.book import PipelineLane
+from pipelines.lanes.lane import PipelineLane
 from pipelines.writer import UNWRITTEN
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline

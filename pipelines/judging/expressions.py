@@ -33,6 +33,10 @@ _MOMENTS = re.compile(r"now|today|tomorrow|yesterday|epoch|\\", re.IGNORECASE)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
+# A text that is made a decimal is looked at first, and so it stands there several times.
+_DECIMALS_DEEP_MAX = 3
+
+
 class ExpressionError(ValueError):
     """The expression is not taken; the text says why."""
 
@@ -48,12 +52,22 @@ class Scope:
 
 def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Growth:
     """What it may make of an event; ExpressionError if it is not taken."""
+    if _decimals_deep(tree) > _DECIMALS_DEEP_MAX:
+        wrong = f"more than {_DECIMALS_DEEP_MAX} times a DECIMAL is made within what one is made of"
+        raise ExpressionError(wrong)
     try:
         growth = _Judge(text, scope, budget).growth(tree)
     except WrittenError as error:
         raise ExpressionError(str(error)) from None
     check_growth(growth)
     return growth
+
+
+def _decimals_deep(node: Branch) -> int:
+    """How often a decimal is made within another."""
+    makes_one = node.kind == "Cast" and node.type.startswith("decimal")
+    makes_one = makes_one or [name.lower() for name in node.names] == ["decimal"]
+    return makes_one + max(map(_decimals_deep, node.children), default=0)
 
 
 def check_growth(growth: Growth) -> None:

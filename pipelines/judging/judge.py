@@ -29,11 +29,11 @@ from pipelines.judging.expressions import ExpressionError, Scope, check_growth, 
 from pipelines.judging.growth import Growth, of_member, together
 from pipelines.judging.patterns import PatternBudget
 from pipelines.judging.probes import probes_of
-from pipelines.judging.trees import Branch, TreeError, node_of
+from pipelines.judging.trees import Branch, TreeError, check_nesting, node_of
 from pipelines.judging.trial import Came, came_of, differences, given_records, given_tables
 from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
-from pipelines.parts.blame import is_fault_of_others
+from pipelines.parts.blame import check_executor, has_ended_its_executor, is_fault_of_others
 from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.plan import RECORDS, after, columns_of, opened
 from pipelines.windows.partials import events_of, parts_of
@@ -58,8 +58,6 @@ from shared.runtime.setup_error import OperatorError
 
 # The bytes of an event, to functions.
 _VALUE = "value"
-# So many brackets within brackets, and Spark's parser has no stack left.
-_BRACKETS_MAX = 64
 
 
 class Refusal(NamedTuple):
@@ -94,12 +92,17 @@ def judge(
     pipeline: Pipeline,
     functions: Collection[str] = (),
     try_s_max: float = 120,
+    *,
+    is_alone: bool = True,
 ) -> Refusal | None:
-    """What is wrong with a pipeline that may call these; None if it can be run."""
+    """What is wrong with a pipeline that may call these; None if it can be run.
+
+    ExecutorEndedError if its executor has ended, and others are at work there, too.
+    """
     try:
         typed(session, pipeline, functions)
         with bounded(session.sparkContext, pipeline.name, try_s_max):
-            tried(session, pipeline)
+            tried(session, pipeline, is_alone=is_alone)
     except UnfitError as refused:
         return refused.refusal
     except TookTooLongError as error:
@@ -167,7 +170,7 @@ def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
     }
 
 
-def tried(session: SparkSession, pipeline: Pipeline) -> None:
+def tried(session: SparkSession, pipeline: Pipeline, *, is_alone: bool = True) -> None:
     """Run the document's tests, and what else may come; UnfitError if that goes wrong.
 
     NotTriedError if it is Spark or the machine that does: that says nothing of the document.
@@ -184,6 +187,11 @@ def tried(session: SparkSession, pipeline: Pipeline) -> None:
             found = came_of(session, pipeline, [record for group in run for record in group])
             came += [found] if pipeline.kept_shape else _by_group(found, len(run))
     except (PySparkException, Py4JJavaError) as error:
+        if not is_alone:
+            check_executor(str(error))
+        elif has_ended_its_executor(str(error)):
+            wrong = "with its tests and odd events it ends the process that works on them"
+            raise UnfitError(wrong, "steps") from None
         if is_fault_of_others(str(error)):
             raise NotTriedError(f"Spark could not try it: {first_line(error)}.") from error
         raise _failed(
@@ -358,8 +366,7 @@ class _Stage:
         return kind, growth
 
     def _tree(self, text: str) -> Branch:
-        if _nesting(text) > _BRACKETS_MAX:
-            raise ExpressionError(f"it has more than {_BRACKETS_MAX} brackets within each other")
+        check_nesting(text)
         parser = self.session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - no other way
         try:
             return node_of(parser.parseExpression(text))
@@ -386,12 +393,3 @@ def _said(error: Exception) -> str:
 
 def _named(kind: DataType) -> str:
     return kind.simpleString()[:200]
-
-
-def _nesting(text: str) -> int:
-    """How deep brackets stand within brackets, wherever they are."""
-    deepest = depth = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    return deepest

@@ -35,7 +35,7 @@ OPTIONS: Mapping[str, str] = {
 _OF_PLANS = frozenset(
     """
     ! and or not = == <=> < <= > >= + - * / % when
-    map map_from_entries posexplode_outer timestamp_millis try_element_at try_validate_utf8
+    map map_from_entries posexplode_outer timestamp_millis try_element_at try_validate_utf8 typeof
     & collect_list collect_set count count_if explode histogram_numeric max min session_window sum
     """.split()  # noqa: SIM905 - a list of such words would be read by nobody
 )

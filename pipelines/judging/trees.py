@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 DEPTH_MAX = 64
+# So many brackets within brackets, and Spark's parser has no stack left.
+_BRACKETS_MAX = 64
 NODES_MAX = 1_000
 _WHOLE = frozenset({"integer", "long", "short", "byte"})
 # No name can have it in it: between the parts of one.
@@ -33,6 +35,16 @@ class Branch:
     # Whether a call has more than a name and arguments, such as DISTINCT.
     is_more_than_a_call: bool = False
     children: tuple["Branch", ...] = ()
+
+
+def check_nesting(text: str) -> None:
+    """TreeError if brackets stand too deep within brackets, wherever they are."""
+    deepest = depth = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    if deepest > _BRACKETS_MAX:
+        raise TreeError(f"it has more than {_BRACKETS_MAX} brackets within each other")
 
 
 def node_of(expression: Any) -> Branch:

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 import structlog
@@ -20,6 +20,7 @@ from pipelines.functions.granted import granted
 from pipelines.judging.judge import judge
 from pipelines.judging.trial import Came, came_of, given_records
 from pipelines.members import first_line
+from pipelines.parts.alone import ExecutorTurns
 from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.parts.whole_events import FILTERED
 from pipelines.shards import Partitionings, partitionings
@@ -66,6 +67,7 @@ class Trials:
     # Both get what the slot of a trial is found by.
     is_ours: Callable[[str], bool]
     answer: Callable[[str, RecordOut], Awaitable[None]]
+    turns: ExecutorTurns = field(default_factory=ExecutorTurns)
 
     def __post_init__(self) -> None:
         self._turn = asyncio.Semaphore(_AT_ONCE)
@@ -111,15 +113,16 @@ class Trials:
             pages = StreamPages(self.bootstrap_servers)
             page = await pages.newest(topic, count=asked.newest, wanted=lambda _: True)
             records = [*reversed(page.records)]
-        return await asyncio.to_thread(
-            tried_on,
-            await self.spark(),
-            pipeline,
-            records,
-            streams=partitionings(pipeline, configuration),
-            tables=tables,
-            functions=granted(asked.tenant, configuration),
-        )
+        async with self.turns.among_others():
+            return await asyncio.to_thread(
+                tried_on,
+                await self.spark(),
+                pipeline,
+                records,
+                streams=partitionings(pipeline, configuration),
+                tables=tables,
+                functions=granted(asked.tenant, configuration),
+            )
 
 
 def tried_on(

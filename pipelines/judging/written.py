@@ -4,10 +4,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from pyspark.sql.types import DataType
+
 from pipelines.judging.allowed import Kind
 from pipelines.judging.patterns import TEXT_CHARS_MAX, PatternBudget, PatternError, judged
 from pipelines.judging.trees import Branch
 from pipelines.members import check_type
+from pipelines.parts.decimals import has_decimals
 from shared.config.model import ConfigError
 
 COUNT_MAX = 1_000
@@ -127,6 +130,8 @@ def _type(name: str, node: Branch, nth: int) -> None:
         check_type(text)
     except ConfigError as error:
         raise WrittenError(f"{name}: {error.wrong}") from None
+    if has_decimals(DataType.fromDDL(text)):
+        raise WrittenError(f"{name} makes no DECIMAL: read a STRING, and CAST that")
 
 
 def _wrong(name: str, nth: int, what: str) -> WrittenError:

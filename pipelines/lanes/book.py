@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from pipelines.lanes.earlier import EarlierEvents
 from pipelines.lanes.gathering import Gathering
+from pipelines.lanes.lane import PipelineLane
 from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
@@ -23,47 +23,11 @@ SHARED_EVENTS_MAX = 2_000
 SHARES_MAX = 8
 # One is planned while another runs; what comes meanwhile shares the next.
 SHARED_JOBS_MAX = 2
+# What cannot be worked on is looked for in halves, and in so many parts where each time that it is
+# met costs an executor.
+_PARTS, _PARTS_OF_OFFENDERS = 2, 8
 # What Kafka holds up is tried again after 0, 1, 3, 7, 15 and then every 30 s.
 _WAIT_S_MAX = 30.0
-
-
-@dataclass(slots=True)
-class PipelineLane:
-    """A pipeline's way through its stream."""
-
-    id: str
-    tenant: str
-    # It may go away and come back, and a job of before must not speak for it then.
-    life: int
-    # What a job of its own has of each Kafka partition, by how long the last one took.
-    events_max: int
-    # Of one that writes to a sink: ranges that are not done yet are done again as they were.
-    gathering: Gathering | None = None
-    # What it keeps of events is put together for it alone: others' rows must not wait for that. A
-    # job has so many of each Kafka partition at the most; 0: it keeps nothing.
-    keeps: int = 0
-    reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
-    # Until it has shown that it is well: what a new one cannot do must hold up nobody.
-    is_apart: bool = True
-    # Something that it was given could not be worked on: it is cut until that is one event.
-    cut_to: dict[KafkaPartition, int] = field(default_factory=dict)
-    is_under_way: bool = False
-    last_s: float = -inf
-    went_on_s: float = -inf
-    not_before_s: float = -inf
-    # Since when there is something that a sink has not got.
-    news_since_s: float = inf
-    deaths: int = 0
-    # How far all must have been read for it to have something to write without an event.
-    closes_at_ms: int | None = None
-    # How far it may read: as far as what it is to replace has.
-    limits: Position | None = None
-    # What Kafka has no more of what it is to read.
-    earlier: EarlierEvents = field(default_factory=EarlierEvents)
-
-    @property
-    def position(self) -> Position:
-        return {where: reach.at for where, reach in self.reaches.items()}
 
 
 @dataclass(slots=True)
@@ -226,6 +190,7 @@ class PipelineBook:
     def _goes_alone(self, lane: PipelineLane) -> bool:
         most = max(self._ready(lane).values())
         is_apart = lane.keeps or lane.is_apart or lane.cut_to or lane.earlier.borders
+        is_apart = is_apart or lane.is_suspect
         return bool(is_apart) or most > SHARED_EVENTS_MAX
 
     def _alone(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
@@ -314,8 +279,8 @@ class PipelineBook:
     def _still_ours(self, job: Planned) -> list[tuple[PipelineLane, PipelineShare]]:
         return [(self.lanes[it.lane_id], it) for it in job.shares if self.is_ours(it)]
 
-    def done(self, job: Planned, took_s: float, now_s: float) -> None:
-        """All that it had to write is stored."""
+    def done(self, job: Planned, took_s: float, now_s: float, *, is_well: bool = True) -> None:
+        """All that it had to write is stored; not `is_well`: as the one event was given up."""
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
             if lane.gathering is not None:
@@ -324,10 +289,14 @@ class PipelineBook:
             for where, (_, end) in share.ranges.items():
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
                 lane.earlier.reached(where, end)
+                if is_well and end < lane.guilty_to.get(where, end):
+                    continue
+                lane.guilty_to.pop(where, None)
                 cut = 2 * lane.cut_to.pop(where, SHARED_EVENTS_MAX)
                 if cut < SHARED_EVENTS_MAX:
                     lane.cut_to[where] = cut
             lane.deaths, lane.not_before_s, lane.went_on_s = 0, -inf, now_s
+            lane.trust(now_s, is_well=is_well)
             if lane.gathering is not None:
                 lane.not_before_s = lane.last_s + lane.gathering.rests_s(share.count)
             lane.is_apart = is_slow or (lane.is_apart and not is_quick)
@@ -342,9 +311,25 @@ class PipelineBook:
             lane.is_apart = True
             if job.is_of_one:
                 # What others of a sink's ranges have come to is not known: they stay as they are.
-                parts = 1 if share.is_fixed and len(share.ranges) > 1 else 2
+                parts = _PARTS_OF_OFFENDERS if lane.guilty_to else _PARTS
+                parts = 1 if share.is_fixed and len(share.ranges) > 1 else parts
                 for where, (begin, end) in share.ranges.items():
                     lane.cut_to[where] = max(1, (end - begin) // parts)
+
+    def is_suspect(self, job: Planned) -> bool:
+        return any(lane.is_suspect for lane, _ in self._still_ours(job))
+
+    def suspect(self, job: Planned) -> None:
+        """One of the pipelines at work has ended the executor: each is tried alone."""
+        for lane, _ in self._still_ours(job):
+            lane.is_apart = lane.is_suspect = True
+
+    def offended(self, job: Planned, now_s: float) -> None:
+        """It has ended an executor, alone, and may do so again; but others go on first."""
+        for lane, share in self._still_ours(job):
+            lane.offences += 1
+            lane.not_before_s = now_s + lane.rests_s
+            lane.guilty_to |= {where: end for where, (_, end) in share.ranges.items()}
 
     def too_much(self, job: Planned) -> None:
         """Fewer events have to be worked on at once; none of them is at fault."""

@@ -7,6 +7,13 @@ import re
 
 from pipelines.functions.faults import fault_of_a_function
 
+
+class ExecutorEndedError(Exception):
+    """An executor has ended, or has had no memory left: any of its jobs may be why."""
+
+
+_ENDED = re.compile(r"\bExecutorLostFailure\b")
+_NO_MEMORY = re.compile(r"\bjava\.lang\.OutOfMemoryError\b")
 _OF_AN_EVENT = re.compile(
     r"\bSpark(Arithmetic|ArrayIndexOutOfBounds|ClassCast|DateTime|IllegalArgument|NoSuchElement"
     r"|NumberFormat|Runtime|UnsupportedOperation)Exception\b"
@@ -19,6 +26,18 @@ _OF_OTHERS = re.compile(
     r"|\bTableNotReadyError\b"
     r"|\bcancelled\b|SparkContext was shut down"
 )
+
+
+def check_executor(says: str) -> None:
+    """ExecutorEndedError if a job has failed as its executor did, by the words of its error."""
+    if has_ended_its_executor(says):
+        raise ExecutorEndedError("the process that works on its events has ended")
+    if fault_of_a_function(says) is None and _NO_MEMORY.search(says):
+        raise ExecutorEndedError("the process that works on its events has no memory left")
+
+
+def has_ended_its_executor(says: str) -> bool:
+    return fault_of_a_function(says) is None and _ENDED.search(says) is not None
 
 
 def fault_of_an_event(says: str) -> str | None:

@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.members import members_of
 from pipelines.parts.columns import OURS, alive, column, ours
+from pipelines.parts.decimals import expression, takes_hours
 from pipelines.tables.look_ups import FOUND, LookUp
 from shared.config.pipeline import LookedUp
 from shared.event.table_row import ROW_KEY_BYTES_MAX
@@ -20,14 +21,15 @@ _READING_ROWS = {"mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
 
 def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
     """With the row that a table has for the event, as it is when the event is worked on."""
-    key = alive(F.expr(asked.key).cast("string"))
+    key = alive(expression(asked.key).cast("string"))
     look = arrow_column(look_up, FOUND)
     rows = rows.withColumn(f"{OURS}found", look(key, ours("partition")))
     row, at = (ours("found").getField(name) for name in ("row", "at"))
     # Of several tables, in the order of the steps.
     used = [ours("used")] if f"{OURS}used" in rows.columns else []
     told = F.concat_ws(",", *used, F.concat(F.lit(f"{asked.table}@"), at.cast("string")))
-    read = F.from_json(row, members_of(asked.schema), _READING_ROWS)
+    members = members_of(asked.schema)
+    read = F.from_json(F.when(~takes_hours(row, members), row), members, _READING_ROWS)
     made = {asked.into: read, f"{OURS}used": told}
     if asked.missing == "dead":
         made[f"{OURS}fate"] = F.coalesce(ours("fate"), F.when(row.isNull(), NO_ROW))

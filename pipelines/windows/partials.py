@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType
 from pipelines.functions.reducing import with_states
 from pipelines.parts.columns import OURS, alive, column, ours
 from pipelines.parts.columns import timestamp as as_timestamp
+from pipelines.parts.decimals import expression
 from pipelines.parts.whole_events import DEAD, FILTERED, LATE
 from pipelines.plan import (
     TOO_LARGE,
@@ -66,7 +67,7 @@ def events_of(
         rows = after(step, rows, look_ups)
     at_ms = ours("event_time_ms")
     if window.time is not None:
-        at_ms = F.coalesce(F.unix_millis(F.expr(window.time)), at_ms)
+        at_ms = F.coalesce(F.unix_millis(expression(window.time)), at_ms)
     at_ms = F.least(at_ms, ours("stored_ms") + AHEAD_MS_MAX)
     by = F.to_json(F.struct(*map(column, window.by))) if window.by else F.lit("{}")
     rows = rows.withColumns({f"{OURS}t": at_ms, f"{OURS}by": by})
@@ -76,7 +77,7 @@ def events_of(
     computes = _computes(pipeline)
     kinds = _kinds(rows, computes)
     for text in dict.fromkeys(of.of for of in computes if of.aggregate in _KEEPING):
-        size = F.octet_length(_text(alive(F.expr(text)), kinds[text]))
+        size = F.octet_length(_text(alive(expression(text)), kinds[text]))
         rows = with_fate(rows, F.coalesce(size, F.lit(0)) > VALUE_BYTES_MAX, TOO_LARGE)
     for nth, of in enumerate(computes):
         if of.function:
@@ -201,13 +202,15 @@ def _computes(pipeline: Pipeline) -> list[Computed]:
 def _kinds(rows: DataFrame, computes: Sequence[Computed]) -> dict[str, DataType]:
     """Of which type is what they are of."""
     texts = list(dict.fromkeys(of.expression for of in computes if of.expression))
-    made = rows.select(*(F.expr(text).alias(f"{nth}") for nth, text in enumerate(texts)))
+    made = rows.select(*(expression(text).alias(f"{nth}") for nth, text in enumerate(texts)))
     return {text: field.dataType for text, field in zip(texts, made.schema.fields, strict=True)}
 
 
 def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
     # In a row of something that is listed, there is nothing else.
-    value = F.when(ours("nth") == _ALL_ELSE, F.expr(of.expression) if of.expression else F.lit(1))
+    value = F.when(
+        ours("nth") == _ALL_ELSE, expression(of.expression) if of.expression else F.lit(1)
+    )
     kind = kinds.get(of.expression, DoubleType())
     text = _text(value, kind)
     with_value = F.struct(value.alias("value"), text.alias("text"))
@@ -256,7 +259,7 @@ def _text(value: Column, kind: DataType) -> Column:
 
 def _one_text(nth: int, of: Computed, kinds: Mapping[str, DataType]) -> Column:
     """What an event adds to a list."""
-    return ours(f"state:{nth}") if of.function else _text(F.expr(of.of), kinds[of.of])
+    return ours(f"state:{nth}") if of.function else _text(expression(of.of), kinds[of.of])
 
 
 def _rank(value: Column) -> Column:

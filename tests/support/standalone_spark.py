@@ -17,6 +17,12 @@ from tests.support.stack_fixtures import fetch, wait_until
 SPARK_HOME = Path(pyspark.__file__).parent
 SLOTS = 12
 _HERE = "--host", "127.0.0.1"
+# Without it no secrets are given to executors.
+_LOCK = """
+spark.authenticate            true
+spark.authenticate.secret     a secret of all daemons and drivers
+spark.network.crypto.enabled  true
+"""
 
 
 @dataclass
@@ -29,11 +35,17 @@ class Standalone:
     slots: int = SLOTS
     workers: list[Child] = field(default_factory=list)
 
+    @property
+    def conf(self) -> Path:
+        """What drivers have to be told as SPARK_CONF_DIR."""
+        return self.folder / "conf"
+
     def start_worker(self) -> Child:
         name = f"worker{len(self.workers)}"
         place = ("--work-dir", f"{self.folder / name}", "--webui-port", "0")
         size = ("--cores", f"{self.slots}", "--memory", "6g")
-        worker = started("worker", self.folder / f"{name}.log", *size, *place, self.address)
+        log = self.folder / f"{name}.log"
+        worker = started("worker", log, self.conf, *size, *place, self.address)
         self.workers.append(worker)
         return worker
 
@@ -58,9 +70,12 @@ class Standalone:
 
 @contextmanager
 def standalone(folder: Path, *, workers: int = 1, slots: int = SLOTS) -> Iterator[Standalone]:
+    conf = folder / "conf"
+    conf.mkdir(exist_ok=True)
+    (conf / "spark-defaults.conf").write_text(_LOCK)
     port, page = pick_free(2)
     ports = ("--port", f"{port}", "--webui-port", f"{page}")
-    master = started("master", folder / "master.log", *ports)
+    master = started("master", folder / "master.log", conf, *ports)
     spark = Standalone(folder, f"http://127.0.0.1:{page}", f"spark://127.0.0.1:{port}", slots)
     try:
         wait_until(lambda: bool(fetch(f"{spark.page}/json/")), what="there is a master")
@@ -73,13 +88,14 @@ def standalone(folder: Path, *, workers: int = 1, slots: int = SLOTS) -> Iterato
             daemon.kill()
 
 
-def started(name: str, log: Path, *arguments: str) -> Child:
+def started(name: str, log: Path, conf: Path, *arguments: str) -> Child:
     """One of Spark's own daemons, as its pages say that it is started."""
     what = f"org.apache.spark.deploy.{name}.{name.capitalize()}"
     environ = {
         # A worker has nothing of what the driver has in its environment.
         **{each: value for each, value in os.environ.items() if not each.startswith("HIFI_")},
         "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_CONF_DIR": str(conf),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

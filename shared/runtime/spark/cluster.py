@@ -19,12 +19,18 @@ from typing import Annotated, Self
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 
 from shared.runtime.setup_error import SetupError
 
 # An executor is a JVM, on a machine that may have to fetch an image first.
 _EXECUTOR_WITHIN_S = 120.0
+# By what each of them is there.
+_LOCKS: Mapping[str, tuple[str, ...]] = {
+    "spark.authenticate": ("spark.authenticate",),
+    "spark.network.crypto.enabled": ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled"),
+}
+_SECRETS = ("HIFI_SECRET_KEYS", "HIFI_KAFKA_PASSWORD")
 _MASTER = re.compile(r"local|yarn|k8s://.+|spark://[^:/,]+:\d+(,[^:/,]+:\d+)*")
 
 
@@ -68,6 +74,22 @@ class SparkCluster:
     def secrets(self) -> Mapping[str, str]:
         """Options that stand in no command line."""
         return {f"spark.executorEnv.{name}": value for name, value in self.told_java.items()}
+
+    def check_lock(self, conf: SparkConf) -> None:
+        """SetupError if secrets would go to whoever says that it is an executor."""
+        has_secrets = self.files or self.told_java or any(map(self.told.get, _SECRETS))
+        missing = [
+            name
+            for name, ways in _LOCKS.items()
+            if not any((conf.get(way) or "").lower() == "true" for way in ways)
+        ]
+        if has_secrets and missing:
+            raise SetupError(
+                f"HIFI_SPARK_MASTER is {self.master}, whose executors get secrets of Hifi, and"
+                " whoever reaches this process could get them: set"
+                f" {' and '.join(missing)} to true in spark-defaults.conf, in the folder that"
+                " SPARK_CONF_DIR names (docs/cluster.md)."
+            )
 
     def equip(self, context: SparkContext, folder: Path) -> None:
         """Give executors settings and files; SetupError if none comes that can work with them."""

@@ -61,15 +61,25 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
         return self.folder.absolute()
 
     def session(
-        self, service: str, *, worker_daemon: str, has_rows_in_jvm: bool = False, **more: str
+        self,
+        service: str,
+        *,
+        worker_daemon: str,
+        has_rows_in_jvm: bool = False,
+        executor_mb: int = 0,
+        **more: str,
     ) -> SparkSettings:
-        """The Spark session of this process; `more` are options that it alone has."""
+        """The Spark session of this process; `more` are options that it alone has.
+
+        On a cluster tasks are apart anyway; here they are with `executor_mb`.
+        """
         return SparkSettings(
             name=f"hifi-{service}",
             folder=self.home,
             cache=self.jars_cache,
             slots=self.slots,
             heap_mb=self.heap_mb,
+            executor_mb=0 if self.cluster else executor_mb,
             worker_daemon=worker_daemon,
             makes_class_archive=self.makes_class_archive,
             has_rows_in_jvm=has_rows_in_jvm,

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +28,8 @@ from shared.runtime.java.small_heap import YOUNG_MB, small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.cluster import SparkCluster
+from shared.runtime.spark.memory_watch import memory_watched
+from shared.runtime.spark.own_executor import own_cluster
 
 ArrowColumn: TypeAlias = Callable[[Any, Any], Any]
 ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -52,9 +54,12 @@ class SparkSettings:
     # the processor, so there may be more of them than cores.
     slots: int = 32
     heap_mb: int = 1024
+    # Tasks run in a JVM of their own with a heap of so much; 0: in the driver's.
+    executor_mb: int = 0
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
-    # The JVM itself works on each event, not Python: then its optimizing compiler pays.
+    # The JVM with the tasks works on each event itself, not Python: then its optimizing compiler
+    # pays.
     has_rows_in_jvm: bool = False
     # Who runs the tasks; None: this machine.
     cluster: SparkCluster | None = None
@@ -76,6 +81,7 @@ _KEPT_MB = 80
 _YOUNG_OF_ROWS_MB = 256
 # The quick compiler alone, and the collector without threads of its own.
 _QUICK_COMPILER, _SERIAL_COLLECTOR = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
+_ENDS = "-XX:+ExitOnOutOfMemoryError"
 
 
 @contextmanager
@@ -97,21 +103,36 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     jvm_options = archive.options(may_make=settings.makes_class_archive)
     options = _options(settings, jars, jvm_options)
     with _java_home(home_for_spark(java, folder=settings.folder)):
-        if settings.cluster is not None and settings.cluster.secrets:
-            # All that the JVM is started with anybody on this machine may read.
-            starting = pyspark.SparkConf().setAll([*options.items()])
-            pyspark.SparkContext._ensure_initialized(conf=starting)  # noqa: SLF001 - as said
-            options |= settings.cluster.secrets
+        # All that the JVM is started with anybody on this machine may read.
+        starting = pyspark.SparkConf().setAll([*options.items()])
+        pyspark.SparkContext._ensure_initialized(conf=starting)  # noqa: SLF001 - as said
+        options |= _told_later(settings)
         session = SparkSession.builder.appName(settings.name).config(map=options).getOrCreate()
     try:
         session.sparkContext.setLogLevel("WARN")
         _keep_no_history(session)
         if settings.cluster is not None:
             settings.cluster.equip(session.sparkContext, settings.folder)
-        yield session
+        with memory_watched(_driver_pid(session)) if settings.executor_mb else nullcontext():
+            yield session
     finally:
         if _stop(session):
             archive.publish()
+
+
+def _told_later(settings: SparkSettings) -> Mapping[str, str]:
+    """What the session is told when its JVM is there."""
+    if settings.cluster is not None:
+        settings.cluster.check_lock(pyspark.SparkConf())
+        return settings.cluster.secrets
+    if not settings.executor_mb:
+        return {}
+    return own_cluster(
+        pyspark.SparkContext._gateway,  # noqa: SLF001 - nothing else reaches it
+        folder=settings.folder,
+        slots=settings.slots,
+        heap_mb=settings.executor_mb,
+    )
 
 
 @contextmanager
@@ -149,6 +170,12 @@ def require_running(session: SparkSession) -> None:
         raise SparkEndedError("Spark's session has ended: its own words stand above.")
 
 
+def _driver_pid(session: SparkSession) -> int:
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - it has started the JVM
+    pid: int = gateway.proc.pid  # type: ignore[union-attr]
+    return pid
+
+
 def _stop(session: SparkSession) -> bool:
     """Stop the session and its JVM; True when the JVM ended in order (and wrote its archive)."""
     gateway = session.sparkContext._gateway  # noqa: SLF001 - pyspark lets go of the JVM otherwise
@@ -171,22 +198,18 @@ def _options(
 ) -> dict[str, Any]:
     """Every option that we set, with its reason."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
-    is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
-    young_mb = _YOUNG_OF_ROWS_MB if settings.has_rows_in_jvm else YOUNG_MB
-    small_options = [
-        _SERIAL_COLLECTOR,
-        *small_heap(settings.heap_mb, kept_mb=_KEPT_MB, young_mb=young_mb),
-    ]
-    if not settings.has_rows_in_jvm:
-        small_options.append(_QUICK_COMPILER)
+    logged = f"-Dlog4j2.configurationFile=file:{log_options}"
+    has_rows = settings.has_rows_in_jvm and not settings.executor_mb
     where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)
     return {
         **where,
         "spark.driver.memory": f"{settings.heap_mb}m",
         "spark.driver.extraJavaOptions": " ".join(
             [
-                f"-Dlog4j2.configurationFile=file:{log_options}",
-                *(small_options if is_small_machine else ()),
+                logged,
+                # Half a driver is worse than none: whoever watches it starts another.
+                _ENDS,
+                *_small(settings.heap_mb, has_rows=has_rows),
                 *jvm_options,
             ]
         ),
@@ -217,8 +240,29 @@ def _options(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
+        **(_of_own_executor(settings, logged) if settings.executor_mb else {}),
         **settings.more,
     }
+
+
+def _of_own_executor(settings: SparkSettings, logged: str) -> Mapping[str, str]:
+    small = _small(settings.executor_mb, has_rows=settings.has_rows_in_jvm)
+    return {
+        "spark.executor.memory": f"{settings.executor_mb}m",
+        "spark.executor.extraJavaOptions": " ".join([logged, _ENDS, *small]),
+    }
+
+
+def _small(heap_mb: int, *, has_rows: bool) -> Sequence[str]:
+    """Options for a JVM that shares few cores with others."""
+    if len(os.sched_getaffinity(0)) > _SMALL_MACHINE_CORES:
+        return ()
+    young_mb = _YOUNG_OF_ROWS_MB if has_rows else YOUNG_MB
+    return [
+        _SERIAL_COLLECTOR,
+        *small_heap(heap_mb, kept_mb=_KEPT_MB, young_mb=young_mb),
+        *(() if has_rows else (_QUICK_COMPILER,)),
+    ]
 
 
 def _here(settings: SparkSettings) -> Mapping[str, str]:
@@ -236,7 +280,8 @@ def _batch_bytes_max(settings: SparkSettings) -> int:
     Arrow lies beside the heap, in direct memory, of which a JVM has as much. Spark's default of 64
     MiB times 32 slots would be twice that: large events on many lanes could end it.
     """
-    return settings.heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
+    heap_mb = settings.executor_mb or settings.heap_mb
+    return heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
 
 
 def arrow_column(function: ArrowColumn, kind: str) -> Callable[..., Column]:

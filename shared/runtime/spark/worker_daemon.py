@@ -19,12 +19,19 @@ from shared.runtime.logs import configure_logs
 
 # Connections to hundreds of destinations; systems give 1,024 unasked, and more to who asks.
 _DESCRIPTORS = 4_096
+# What a worker of lanes may have of memory: many times what all of their bounds come to.
+LANES_BYTES_MAX = 2 * 1024**3
 # Serves one task; other than 0 when its worker may have no more of them.
 _Worker: TypeAlias = Callable[[socket.socket, bool], int]
 
 
-def run_daemon(*preloaded: str, service: str) -> None:
-    """Load the modules, then wait for Spark to ask for workers."""
+def run_daemon(*preloaded: str, service: str, data_bytes_max: int | None = None) -> None:
+    """Load the modules, then wait for Spark to ask for workers.
+
+    One that wants more memory has a MemoryError, which fails its task and nobody else's.
+    """
+    if data_bytes_max is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (data_bytes_max, data_bytes_max))
     # Spark puts itself on the path as archives, beside the package that is installed. A new worker
     # has Python forget what it knows of its paths, and reading the archives' lists anew takes it
     # 95 ms of processor time.

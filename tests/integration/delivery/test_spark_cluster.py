@@ -91,6 +91,7 @@ def delivering(servers: str, spark: Standalone, folder: Path, **more: str) -> It
     environ = {
         **os.environ,
         "HIFI_SPARK_MASTER": spark.address,
+        "SPARK_CONF_DIR": str(spark.conf),
         "HIFI_DELIVERY_BOOTSTRAP_SERVERS": servers,
         "HIFI_DELIVERY_FOLDER": str(folder),
         "HIFI_DELIVERY_METRICS_PORT": str(port),

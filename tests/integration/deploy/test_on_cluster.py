@@ -28,7 +28,11 @@ def test_executors_get_what_they_need_and_nobody_else_does(
     settings = replace(stack_settings(tmp_path / "data", jars_cache), secure=True)
     ids, minute_ms = tmp_path / "ids.txt", minute_of(now_ms()) - 2 * MINUTE_MS
     with standalone(tmp_path / "spark", slots=3 * SLOTS) as spark:
-        cluster = {"HIFI_SPARK_MASTER": spark.address, "HIFI_DELIVERY_SLOTS": str(SLOTS)}
+        cluster = {
+            "HIFI_SPARK_MASTER": spark.address,
+            "SPARK_CONF_DIR": str(spark.conf),
+            "HIFI_DELIVERY_SLOTS": str(SLOTS),
+        }
         stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS, **cluster}, say=print)
         stack.start(lambda _: None)
         try:

@@ -9,11 +9,16 @@ from pyspark.errors import PythonException
 
 from shared.runtime.spark.session import SparkSettings, running_spark
 from shared.runtime.spark.task_jobs import TaskJobs
+from shared.runtime.spark.worker_daemon import LANES_BYTES_MAX
+
+_MANY = 1_000_000
 
 
 def told(tasks: Iterable[bytes | int]) -> Iterator[tuple[int, str, int]]:
     """Which process of which environment has had so many bytes to do."""
     for task in tasks:
+        if isinstance(task, int) and task > _MANY:
+            bytearray(task)
         if isinstance(task, int):
             raise TypeError(f"there is no task {task}")
         yield os.getpid(), os.environ.get("HIFI_WORKER", ""), len(task)
@@ -80,3 +85,11 @@ def test_spark_keeps_nothing_of_jobs_that_are_done(jobs: TaskJobs[tuple[int, str
     jobs.run([b"x"], pool="p")
     kept = jobs.context._jsc.sc().statusStore().jobsList(None)
     assert kept.isEmpty()
+
+
+def test_a_task_that_wants_all_memory_fails_and_takes_none_from_others(
+    jobs: TaskJobs[tuple[int, str, int]],
+) -> None:
+    with pytest.raises(PythonException, match="MemoryError"):
+        jobs.run([2 * LANES_BYTES_MAX], pool="p")
+    assert [size for _, _, size in jobs.run([b"xyz"], pool="p")] == [3]

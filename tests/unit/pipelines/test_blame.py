@@ -3,7 +3,13 @@
 import pytest
 
 from pipelines.functions.faults import fault_of_a_function
-from pipelines.parts.blame import fault_of_an_event, is_fault_of_others
+from pipelines.parts.blame import (
+    ExecutorEndedError,
+    check_executor,
+    fault_of_an_event,
+    has_ended_its_executor,
+    is_fault_of_others,
+)
 
 FRAME = "\tat org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory.hasNext(X.scala:1)"
 
@@ -56,3 +62,19 @@ def test_what_a_function_throws_is_the_events_whatever_it_says() -> None:
 def test_a_worker_that_ended_is_of_a_function() -> None:
     says = "SparkException: Python worker exited unexpectedly (crashed)\njava.io.EOFException"
     assert fault_of_an_event(says) == "the process of a function has ended"
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", "has ended"),
+        (f"java.lang.OutOfMemoryError: Java heap space\n{FRAME}", "has no memory left"),
+    ],
+)
+def test_an_executor_that_ended_or_has_no_memory_may_be_anybodys_doing(says: str, why: str) -> None:
+    with pytest.raises(ExecutorEndedError, match=why):
+        check_executor(says)
+    assert has_ended_its_executor(says) == (why == "has ended")
+    check_executor(f"org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO]\n{FRAME}")
+    # Whatever a function says.
+    check_executor(f"pipelines.functions.calls.FunctionFailedError: a.b: ValueError: {says}")

@@ -17,6 +17,7 @@ from pipelines.jobs.runner import JobRunner
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.shares import Planned
 from pipelines.metrics import PipelineMetrics
+from pipelines.parts.blame import ExecutorEndedError
 from pipelines.settings import PipelinesSettings
 from pipelines.writer import Reaches
 from shared.config.pipeline import Pipeline
@@ -110,12 +111,20 @@ class Ground:
         return cls(book, writers, runner, log, lost)
 
     def run(self) -> Planned:
-        (job,) = self.book.plan(0.0)
+        (job,) = self.run_all()
+        return job
+
+    def run_all(self) -> list[Planned]:
+        jobs = self.book.plan(0.0)
+        for job in jobs:
+            self._run(job)
+        return jobs
+
+    def _run(self, job: Planned) -> None:
         names = [share.lane_id.rpartition(":")[2] for share in job.shares]
         work = [Task(document(name), it) for name, it in zip(names, job.shares, strict=True)]
         asyncio.run(self.runner.run(job, work))
         self.book.over(job)
-        return job
 
     def reach(self, name: str) -> Reach:
         return self.book.lanes[document(name).lane_id].reaches[WHERE]
@@ -299,3 +308,41 @@ def test_an_event_out_of_an_archive_that_cannot_be_worked_on_rests(
     assert (letter.topic, letter.value) == (DEAD, b"{}")
     assert b"DIVIDE_BY_ZERO" in dict(letter.headers)["last-detail"]
     assert ground.reach("a") == Reach(13, 13)
+
+
+def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("bad", "good", end=1)
+    ran: list[list[str]] = []
+
+    def job(_: object, __: object, tasks: Sequence[Task]) -> list[Made]:
+        ran.append([task.pipeline.name for task in tasks])
+        if ran[-1] != ["good"]:
+            raise ExecutorEndedError("it has ended")
+        return [Made(1) for _ in tasks]
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    assert ground.writers.said == [("bad", [], told("bad", 0, 1)), ("good", [], told("good", 0, 1))]
+    ground.run_all()
+    assert ran == [["bad", "good"], ["bad"], ["good"]]
+    assert ground.reach("good") == Reach(1, 1)
+    (rows,) = [rows for name, rows, reach in ground.writers.said if reach == told("bad", 1, 1)]
+    assert {row.topic for row in rows} == {RECEIPTS, DEAD}
+    lanes = [ground.book.lanes[document(name).lane_id] for name in ("bad", "good")]
+    assert [lane.offences for lane in lanes] == [1, 0]
+    assert lanes[0].not_before_s > 0 > lanes[1].not_before_s
+
+
+def test_what_is_judged_is_judged_again_alone_if_it_ends_an_executor() -> None:
+    ground, ran = Ground.of(end=0), list[bool]()
+
+    def judged(name: str, *, is_alone: bool = True) -> str:
+        ran.append(is_alone)
+        if not is_alone:
+            raise ExecutorEndedError("it has ended")
+        return f"{name} is refused"
+
+    assert asyncio.run(ground.runner.tried(judged, "it")) == "it is refused"
+    assert ran == [False, True]

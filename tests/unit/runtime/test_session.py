@@ -32,3 +32,22 @@ def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizi
     assert ("-XX:+UseSerialGC" in options) is (cores == 2)
     # What it reads lives for a moment, and a collection takes as long in a small young part.
     assert ("-XX:NewSize=256m" in options) is has_rows_in_jvm
+
+
+def test_an_executor_of_its_own_has_the_events_and_the_driver_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(2)))
+    settings = SparkSettings(
+        "test", "a.daemon", Path("scratch"), heap_mb=512, executor_mb=768, has_rows_in_jvm=True
+    )
+    options = _options(settings, [], [])
+    driver = options["spark.driver.extraJavaOptions"].split()
+    executor = options["spark.executor.extraJavaOptions"].split()
+    assert options["spark.executor.memory"] == "768m"
+    for options in (driver, executor):
+        assert "-XX:+ExitOnOutOfMemoryError" in options
+    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(driver)
+    assert "-XX:TieredStopAtLevel=1" not in executor
+    assert "-XX:NewSize=256m" in executor
+    assert "-XX:NewSize=256m" not in driver

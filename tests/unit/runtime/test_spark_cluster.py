@@ -170,5 +170,38 @@ def test_executors_that_cannot_work_with_us_are_told_of_at_the_start(
         HERE.equip(cast("Any", Context(answer)), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("conf", "missing"),
+    [
+        ({}, "spark.authenticate and spark.network.crypto.enabled"),
+        ({"spark.authenticate": "true"}, "set spark.network.crypto.enabled"),
+        ({"spark.authenticate": "TRUE", "spark.network.crypto.enabled": "true"}, ""),
+        ({"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"told": {"HIFI_SECRET_KEYS": "a key"}},
+        {"told": {"HIFI_KAFKA_PASSWORD": "hunter2"}},
+        {"files": {"HIFI_KAFKA_CERT_FILE": Path("key.pem")}},
+        {"told_java": {"HIFI_KAFKA_JAAS": "hunter2"}},
+    ],
+)
+def test_nobody_gets_secrets_who_only_says_that_it_is_an_executor(
+    conf: dict[str, str], missing: str, given: dict[str, Any]
+) -> None:
+    cluster = SparkCluster("spark://one:7077", "ten", "python", **given)
+    if missing:
+        with pytest.raises(SetupError, match=missing):
+            cluster.check_lock(cast("Any", conf))
+    else:
+        cluster.check_lock(cast("Any", conf))
+    # Nothing is secret of a Kafka without a lock.
+    SparkCluster(
+        "spark://one:7077", "ten", "python", {"HIFI_SECRET_KEYS": "", "HIFI_KAFKA_USER": "a"}
+    ).check_lock(cast("Any", {}))
+
+
 def _secret(text: str) -> Any:
     return SimpleNamespace(get_secret_value=lambda: text)

@@ -1,0 +1,70 @@
+"""Holds what is known of one pipeline's way through its stream. Pure."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from pipelines.lanes.earlier import EarlierEvents
+from pipelines.lanes.gathering import Gathering
+from shared.event.record import KafkaPartition, Position
+from shared.runtime.kafka.leases.fenced_positions import Reach
+
+# One that ends executors again is tried after 2, 4, 8 and then every so many seconds.
+_OFFENDER_S_MAX = 60.0
+
+
+@dataclass(slots=True)
+class PipelineLane:
+    """A pipeline's way through its stream."""
+
+    id: str
+    tenant: str
+    # It may go away and come back, and a job of before must not speak for it then.
+    life: int
+    # What a job of its own has of each Kafka partition, by how long the last one took.
+    events_max: int
+    # Of one that writes to a sink: ranges that are not done yet are done again as they were.
+    gathering: Gathering | None = None
+    # What it keeps of events is put together for it alone: others' rows must not wait for that. A
+    # job has so many of each Kafka partition at the most; 0: it keeps nothing.
+    keeps: int = 0
+    reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
+    # Until it has shown that it is well: what a new one cannot do must hold up nobody.
+    is_apart: bool = True
+    # Something that it was given could not be worked on: it is cut until that is one event.
+    cut_to: dict[KafkaPartition, int] = field(default_factory=dict)
+    # It may have ended an executor, and has the next one for itself until it is well.
+    is_suspect: bool = False
+    # How often it has ended one alone, less the times that it has not since; and up to where what
+    # it did so with goes.
+    offences: int = 0
+    guilty_to: dict[KafkaPartition, int] = field(default_factory=dict)
+    is_under_way: bool = False
+    last_s: float = -inf
+    went_on_s: float = -inf
+    not_before_s: float = -inf
+    # Since when there is something that a sink has not got.
+    news_since_s: float = inf
+    deaths: int = 0
+    # How far all must have been read for it to have something to write without an event.
+    closes_at_ms: int | None = None
+    # How far it may read: as far as what it is to replace has.
+    limits: Position | None = None
+    # What Kafka has no more of what it is to read.
+    earlier: EarlierEvents = field(default_factory=EarlierEvents)
+
+    @property
+    def rests_s(self) -> float:
+        """How long others go on before one that has ended its executor works again."""
+        return min(2.0 ** min(self.offences, 8), _OFFENDER_S_MAX) if self.offences else 0.0
+
+    @property
+    def position(self) -> Position:
+        return {where: reach.at for where, reach in self.reaches.items()}
+
+    def trust(self, now_s: float, *, is_well: bool) -> None:
+        """Suspect it less after a job that ended no executor, unless one has for its last event."""
+        if self.is_suspect and not is_well:
+            self.not_before_s = now_s + self.rests_s
+        elif not self.guilty_to:
+            self.offences = max(0, self.offences - 1)
+            self.is_suspect = self.offences > 0

@@ -1,0 +1,77 @@
+"""Lets one job have the executor for itself: what ends that then is its own doing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+# So long others are held back for one that is to be alone, until those under way have ended.
+_HELD_BACK_S = 10.0
+
+
+class NotAloneError(Exception):
+    """Others were at work all the time; it is tried again later."""
+
+
+class ExecutorTurns:
+    """Of the jobs of one process: between two that are alone all others have a turn."""
+
+    def __init__(self) -> None:
+        self._at_work = 0
+        self._none_is_at_work = asyncio.Event()
+        self._none_is_at_work.set()
+        self._is_one_alone = False
+        self._one = asyncio.Lock()
+        self._held_back: list[asyncio.Future[None]] = []
+
+    @asynccontextmanager
+    async def among_others(self) -> AsyncIterator[None]:
+        if self._is_one_alone:
+            turn = asyncio.get_running_loop().create_future()
+            self._held_back.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    self._end()
+                raise
+        else:
+            self._begin()
+        try:
+            yield
+        finally:
+            self._end()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """NotAloneError if it cannot be."""
+        async with self._one:
+            self._is_one_alone = True
+            try:
+                await self._until_none_is_at_work()
+                yield
+            finally:
+                self._let_others_go_on()
+
+    async def _until_none_is_at_work(self) -> None:
+        try:
+            async with asyncio.timeout(_HELD_BACK_S):
+                await self._none_is_at_work.wait()
+        except TimeoutError:
+            raise NotAloneError("other jobs do not end, and it has to run alone") from None
+
+    def _let_others_go_on(self) -> None:
+        self._is_one_alone = False
+        for turn in self._held_back:
+            if not turn.done():
+                self._begin()
+                turn.set_result(None)
+        self._held_back.clear()
+
+    def _begin(self) -> None:
+        self._at_work += 1
+        self._none_is_at_work.clear()
+
+    def _end(self) -> None:
+        self._at_work -= 1
+        if not self._at_work:
+            self._none_is_at_work.set()

@@ -1,0 +1,91 @@
+"""Ends an executor that does hardly anything but look for memory.
+
+A JVM whose heap is nearly full collects garbage again and again before it says that there is none
+left: half a minute, or several on a busy machine, in which all who share it wait.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+
+import structlog
+
+log = structlog.get_logger()
+
+# So much of the processor time that it has had in so many looks, a second apart, went into that.
+_SHARE_MAX, _LOOKS = 0.7, 3
+# Less than this says nothing.
+_BUSY_S_MIN = 1.0
+_LOOK_S = 1.0
+# The threads in which the JVM's collectors work, by how their names begin.
+_COLLECTORS = ("VM Thread", "GC Thread", "G1 ")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class _Executor:
+    pid: int
+    collectors: list[Path]
+    # How long all of its threads, and these, have run.
+    seen: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LOOKS + 1))
+
+    @classmethod
+    def of(cls, pid: int) -> "_Executor":
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return cls(pid, [it for it in threads if _named(it).startswith(_COLLECTORS)])
+
+    def has_no_memory(self) -> bool:
+        collecting_s = sum(map(_ran_s, self.collectors))
+        self.seen.append((_ran_s(Path(f"/proc/{self.pid}")), collecting_s))
+        ran_s, collected_s = (
+            now - before for now, before in zip(self.seen[-1], self.seen[0], strict=True)
+        )
+        is_told = len(self.seen) > _LOOKS and ran_s >= _BUSY_S_MIN
+        return is_told and collected_s > _SHARE_MAX * ran_s
+
+
+@contextmanager
+def memory_watched(driver_pid: int) -> Iterator[None]:
+    """The executors that this driver has started, for as long as the block lasts."""
+    is_over = Event()
+    thread = Thread(target=_watch, args=(driver_pid, is_over), name="memory-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _watch(driver_pid: int, is_over: Event) -> None:
+    known: dict[int, _Executor] = {}
+    while not is_over.wait(_LOOK_S):
+        with suppress(OSError):
+            known = {it: known.get(it) or _Executor.of(it) for it in _children(driver_pid)}
+        for executor in known.values():
+            # It may have ended meanwhile.
+            with suppress(OSError):
+                if executor.has_no_memory():
+                    os.kill(executor.pid, signal.SIGKILL)
+                    log.warning("executor.without_memory", pid=executor.pid)
+                    executor.seen.clear()
+
+
+def _children(pid: int) -> Iterator[int]:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            yield from map(int, (thread / "children").read_text().split())
+
+
+def _named(thread: Path) -> str:
+    return (thread / "comm").read_text()
+
+
+def _ran_s(process: Path) -> float:
+    user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / _TICKS_PER_S

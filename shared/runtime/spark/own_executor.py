@@ -1,0 +1,71 @@
+"""Runs a session's tasks in an executor of its own, beside the driver on this machine.
+
+What an expression of a tenant does to the memory of the executor, the driver outlives: Spark starts
+another one. It is Spark's own standalone cluster, whose master and worker live in the driver's JVM,
+as in its `local-cluster`; that one keeps its files beside Spark's jars, where not all may write.
+"""
+
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_HERE = "127.0.0.1"
+# Of a worker: what it has besides the heaps of its executors is no concern of a master.
+_MORE_MB = 1_024
+
+
+def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict[str, str]:
+    """Start a cluster for one executor, which ends with this JVM; gives the options of its session.
+
+    Whoever calls itself an executor has to prove it.
+    """
+    work = folder / "executors"
+    # What those before have logged; nobody else has this folder.
+    shutil.rmtree(work, ignore_errors=True)
+    secret = {
+        "spark.authenticate": "true",
+        # Not in the command line of the driver, nor in that of the executor.
+        "spark.authenticate.secret": secrets.token_hex(32),
+    }
+    jvm = gateway.jvm
+    conf = jvm.org.apache.spark.SparkConf(False)
+    for name, value in {**_CLUSTER, **secret}.items():
+        conf.set(name, value)
+    deploy = jvm.org.apache.spark.deploy
+    master = deploy.master.Master.startRpcEnvAndEndpoint(_HERE, 0, 0, conf)
+    url = f"spark://{_HERE}:{master.productElement(0).address().port()}"
+    urls = gateway.new_array(jvm.java.lang.String, 1)
+    urls[0] = url
+    none = jvm.scala.Option.empty()
+    deploy.worker.Worker.startRpcEnvAndEndpoint(
+        _HERE, 0, 0, slots, heap_mb + _MORE_MB, urls, str(work.absolute()), none, conf, none
+    )
+    return {
+        "spark.master": url,
+        "spark.executor.cores": str(slots),
+        **_SESSION,
+        **secret,
+    }
+
+
+_CLUSTER: Mapping[str, str] = {
+    "spark.master.rest.enabled": "false",
+    # Their pages cannot be left out.
+    "spark.ui.killEnabled": "false",
+    # Both are one process, which may stand still as a whole.
+    "spark.worker.timeout": "86400",
+    # However often one ends, there is another.
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.executor.logs.rolling.strategy": "size",
+    "spark.executor.logs.rolling.maxSize": str(1024 * 1024),
+    "spark.executor.logs.rolling.maxRetainedFiles": "2",
+}
+_SESSION: Mapping[str, str] = {
+    # A task that has not ended so long after it was cut off ends its executor, which has no more
+    # places then than it has of such tasks.
+    "spark.task.reaper.killTimeout": "120s",
+    # Who was at work when an executor ended is asked for by whoever plans the jobs.
+    "spark.task.maxFailures": "1",
+}

@@ -1,0 +1,114 @@
+"""Tasks run in an executor beside the driver: what becomes of it, the driver outlives."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pipelines.judging.sandbox import OPTIONS
+from pipelines.parts.blame import ExecutorEndedError, check_executor
+from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
+from tests.support.stack_fixtures import wait_until
+
+pytestmark = pytest.mark.integration
+
+# An array that Java has no room for, whatever its heap; and one that this heap has no room for.
+TOO_LONG, TOO_MUCH = "repeat(repeat(id, 40000), 40000)", "split(repeat(id, 90000000), '')"
+# Millions of small things: it would look for memory for half a minute.
+TOO_MANY = "transform(sequence(1, 6000000), n -> named_struct('a', n, 'b', array(n, n)))"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[SparkSession]:
+    del no_spark
+    settings = SparkSettings(
+        name="test",
+        worker_daemon="pipelines.worker_daemon",
+        folder=tmp_path_factory.mktemp("spark"),
+        slots=4,
+        heap_mb=512,
+        executor_mb=512,
+        has_rows_in_jvm=True,
+        more=OPTIONS,
+    )
+    with running_spark(settings) as session:
+        yield session
+        last = executor_of(session)
+    # None is left when the session has ended.
+    wait_until(lambda: not Path(f"/proc/{last}").exists(), what="the executor has ended")
+
+
+def executor_of(spark: SparkSession) -> int:
+    """Whose workers run Python tasks."""
+
+    def seen(_: Any) -> Iterator[pa.RecordBatch]:
+        # The worker is a copy of a daemon that the executor has started.
+        (status,) = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2:]
+        yield pa.RecordBatch.from_pydict({"pid": pa.array([int(status.split()[1])], pa.int64())})
+
+    (row,) = map_arrow(spark.range(1).repartition(1), seen, "pid BIGINT").collect()
+    pid: int = row["pid"]
+    return pid
+
+
+def driver_of(spark: SparkSession) -> int:
+    jvm: Any = spark.sparkContext._jvm
+    pid: int = jvm.java.lang.ProcessHandle.current().pid()
+    return pid
+
+
+def wait_for_another(spark: SparkSession, than: int) -> int:
+    give_up_s = time.monotonic() + 60
+    while True:
+        try:
+            if (pid := executor_of(spark)) != than:
+                return pid
+        except Py4JJavaError as error:
+            with pytest.raises(ExecutorEndedError):
+                check_executor(str(error))
+        assert time.monotonic() < give_up_s, "there is no other executor"
+        time.sleep(0.1)
+
+
+def test_tasks_run_beside_the_driver_by_a_secret_that_no_command_line_has(
+    spark: SparkSession,
+) -> None:
+    pid = executor_of(spark)
+    assert pid != driver_of(spark)
+    command = Path(f"/proc/{pid}/cmdline").read_text()
+    assert "CoarseGrainedExecutorBackend" in command
+    secret = spark.sparkContext.getConf().get("spark.authenticate.secret")
+    assert secret is not None
+    assert len(secret) == 64
+    for process in (pid, driver_of(spark), os.getpid()):
+        assert secret not in Path(f"/proc/{process}/cmdline").read_text()
+
+
+@pytest.mark.parametrize("expression", [TOO_LONG, TOO_MUCH, TOO_MANY])
+def test_what_takes_all_memory_ends_the_executor_and_the_next_job_is_well(
+    spark: SparkSession, expression: str
+) -> None:
+    driver, pid = driver_of(spark), executor_of(spark)
+    rows = spark.range(4).select(F.col("id").cast("string").alias("id"))
+    with pytest.raises(Py4JJavaError) as failed:
+        rows.select(F.max(F.octet_length(F.to_json(F.struct(F.expr(expression)))))).collect()
+    with pytest.raises(ExecutorEndedError):
+        check_executor(str(failed.value))
+    assert wait_for_another(spark, pid)
+    assert driver_of(spark) == driver
+
+
+def test_an_executor_that_is_killed_is_followed_by_another(spark: SparkSession) -> None:
+    driver, pid = driver_of(spark), executor_of(spark)
+    os.kill(pid, signal.SIGKILL)
+    other = wait_for_another(spark, pid)
+    assert other not in {pid, driver}
+    assert driver_of(spark) == driver

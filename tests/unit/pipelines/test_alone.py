@@ -1,0 +1,87 @@
+"""One job has the executor for itself when it must, and others have as much of it."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from pipelines.parts import alone
+from pipelines.parts.alone import ExecutorTurns, NotAloneError
+
+
+async def work(
+    turn: AbstractAsyncContextManager[None], name: str, told: list[str], lasts_s: float
+) -> None:
+    async with turn:
+        told.append(f"{name} begins")
+        await asyncio.sleep(lasts_s)
+        told.append(f"{name} ends")
+
+
+def test_who_is_alone_waits_for_those_at_work_and_holds_back_others() -> None:
+    async def run() -> list[str]:
+        turns, told = ExecutorTurns(), list[str]()
+        async with asyncio.TaskGroup() as group:
+            for nth in range(2):
+                group.create_task(work(turns.among_others(), f"early {nth}", told, 0.02))
+            await asyncio.sleep(0)
+            group.create_task(work(turns.alone(), "suspect", told, 0.02))
+            await asyncio.sleep(0.01)
+            group.create_task(work(turns.among_others(), "late", told, 0.0))
+        return told
+
+    told = asyncio.run(run())
+    assert sorted(told[:4]) == ["early 0 begins", "early 0 ends", "early 1 begins", "early 1 ends"]
+    assert told[4:] == ["suspect begins", "suspect ends", "late begins", "late ends"]
+
+
+def test_who_is_cancelled_while_it_waits_holds_up_nobody() -> None:
+    async def run() -> list[str]:
+        turns, told = ExecutorTurns(), list[str]()
+        for is_given in (False, True):
+            async with turns.alone():
+                waiting = asyncio.create_task(work(turns.among_others(), "gone", told, 0.0))
+                await asyncio.sleep(0)
+                if not is_given:
+                    waiting.cancel()
+                    await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        await work(turns.alone(), "suspect", told, 0.0)
+        return told
+
+    assert asyncio.run(run()) == ["suspect begins", "suspect ends"]
+
+
+def test_others_go_on_between_two_that_are_alone() -> None:
+    async def run() -> list[str]:
+        turns, told = ExecutorTurns(), list[str]()
+        async with asyncio.TaskGroup() as group:
+            for nth in range(2):
+                group.create_task(work(turns.alone(), f"suspect {nth}", told, 0.02))
+            await asyncio.sleep(0.01)
+            group.create_task(work(turns.among_others(), "other", told, 0.0))
+        return told
+
+    told = asyncio.run(run())
+    assert told == [
+        *("suspect 0 begins", "suspect 0 ends"),
+        *("other begins", "other ends"),
+        *("suspect 1 begins", "suspect 1 ends"),
+    ]
+
+
+def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "_HELD_BACK_S", 0.01)
+
+    async def run() -> list[str]:
+        turns, told = ExecutorTurns(), list[str]()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(turns.among_others(), "endless", told, 0.1))
+            await asyncio.sleep(0)
+            with pytest.raises(NotAloneError):
+                await work(turns.alone(), "suspect", told, 0.0)
+            await work(turns.among_others(), "other", told, 0.0)
+        return told
+
+    assert asyncio.run(run()) == ["endless begins", "other begins", "other ends", "endless ends"]

@@ -1,0 +1,73 @@
+"""Who may have ended an executor is tried alone, and what does so again is found in a few tries."""
+
+from tests.unit.pipelines.test_pipeline_book import (
+    PLACES,
+    book_of,
+    end_well,
+    have,
+    sink_book,
+    who,
+)
+
+
+def test_who_was_at_work_when_an_executor_ended_is_tried_alone() -> None:
+    book = book_of("t.bad", "t.good")
+    have(book, 1_000)
+    (job,) = book.plan(0.0)
+    assert not book.is_suspect(job)
+    book.suspect(job)
+    book.over(job)
+    bad, good = book.plan(0.0)
+    assert who([bad, good]) == [["t.bad"], ["t.good"]]
+    assert all(book.is_suspect(each) for each in (bad, good))
+    assert [each.shares[0].ranges for each in (bad, good)] == [
+        dict.fromkeys(PLACES, (0, 1_000))
+    ] * 2
+    end_well(book, good)
+    # One is well by that.
+    assert not book.lanes["t.good"].is_suspect
+
+
+def test_the_event_that_ends_executors_is_found_in_few_tries_of_which_each_costs_one() -> None:
+    book, poison = book_of("t.bad"), 777
+    have(book, 1_000)
+    (job,) = book.plan(0.0)
+    book.suspect(job)
+    book.over(job)
+    now_s, waits_s, done = 0.0, list[float](), 0
+    while book.lanes["t.bad"].is_suspect:
+        if (again_s := book.lanes["t.bad"].not_before_s) > now_s:
+            assert book.plan(again_s - 0.1) == []
+            now_s = again_s
+        (job,) = book.plan(now_s)
+        assert book.is_suspect(job)
+        (begin, end), is_last = (
+            job.shares[0].ranges.get(PLACES[1], (0, 0)),
+            job.shares[0].is_one_event,
+        )
+        if begin <= poison < end and not is_last:
+            book.offended(job, now_s)
+            book.failed(job)
+            waits_s.append(book.lanes["t.bad"].not_before_s - now_s)
+        else:
+            # The one that is left is a dead letter.
+            book.done(job, 0.1, now_s, is_well=not begin <= poison < end)
+            done += 1
+        book.over(job)
+        if book.lanes["t.bad"].position[PLACES[1]] >= 1_000:
+            have(book, 1_000 + done)
+    assert waits_s == [2.0, 4.0, 8.0]
+    assert done < 60
+    # Once it is past that it has as many jobs alone as it has offended.
+    assert book.lanes["t.bad"].position[PLACES[1]] > poison
+
+
+def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:
+    book = sink_book("t.a")
+    have(book, 200)
+    (job,) = book.plan(0.0)
+    book.suspect(job)
+    book.over(job)
+    (again,) = book.plan(0.0)
+    assert again.shares[0].ranges == job.shares[0].ranges
+    assert book.is_suspect(again)
