@@ -18,6 +18,7 @@ from typing import Self
 from xml.etree import ElementTree as ET
 
 from tests.chaos.__main__ import arguments
+from tests.support.programs import program
 from tests.tidy.sources import ROOT
 
 FOLDER = Path(__file__).parent
@@ -61,7 +62,7 @@ class Defect:
 
     def apply(self, tree: Path, *, only_checks: bool = False) -> None:
         how = ["--check"] if only_checks else []
-        answer = _run(["git", "apply", *how, str(self.patch)], tree)
+        answer = _run([program("git"), "apply", *how, str(self.patch)], tree)
         if answer.returncode:
             raise UselessDefectError(f"{self.patch.name} does not apply: {answer.stderr}")
 
@@ -105,7 +106,8 @@ def all_defects() -> list[Path]:
 
 def copy_tree(to: Path) -> None:
     """All files as git sees them, new ones too, with this environment."""
-    listed = _run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], ROOT)
+    listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = _run([program("git"), *listing], ROOT)
     for name in filter(None, set(listed.stdout.split("\0"))):
         if (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
