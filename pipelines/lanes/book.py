@@ -23,8 +23,8 @@ SHARED_EVENTS_MAX = 2_000
 SHARES_MAX = 8
 # One is planned while another runs; what comes meanwhile shares the next.
 SHARED_JOBS_MAX = 2
-# What cannot be worked on is looked for in halves, and in so many parts where each time that it is
-# met costs an executor.
+# How many parts a range is cut into to find the event that fails: two, and more where each failure
+# costs an executor.
 _PARTS, _PARTS_OF_OFFENDERS = 2, 8
 # What Kafka holds up is tried again after 0, 1, 3, 7, 15 and then every 30 s.
 _WAIT_S_MAX = 30.0

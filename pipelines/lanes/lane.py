@@ -34,8 +34,8 @@ class PipelineLane:
     cut_to: dict[KafkaPartition, int] = field(default_factory=dict)
     # It may have ended an executor, and has the next one for itself until it is well.
     is_suspect: bool = False
-    # How often it has ended one alone, less the times that it has not since; and up to where what
-    # it did so with goes.
+    # How often it has ended one alone, less its good jobs since; and the ends of the ranges with
+    # which it did.
     offences: int = 0
     guilty_to: dict[KafkaPartition, int] = field(default_factory=dict)
     is_under_way: bool = False

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-# So long others are held back for one that is to be alone, until those under way have ended.
+# The longest that others are held back until the jobs under way have ended.
 _HELD_BACK_S = 10.0
 
 
@@ -13,7 +13,7 @@ class NotAloneError(Exception):
 
 
 class ExecutorTurns:
-    """Of the jobs of one process: between two that are alone all others have a turn."""
+    """Turns of one process's jobs; between two that run alone all others have one."""
 
     def __init__(self) -> None:
         self._at_work = 0

@@ -37,7 +37,7 @@ class Standalone:
 
     @property
     def conf(self) -> Path:
-        """What drivers have to be told as SPARK_CONF_DIR."""
+        """The folder that drivers are given as SPARK_CONF_DIR."""
         return self.folder / "conf"
 
     def start_worker(self) -> Child:

@@ -25,7 +25,7 @@ from shared.runtime.setup_error import SetupError
 
 # An executor is a JVM, on a machine that may have to fetch an image first.
 _EXECUTOR_WITHIN_S = 120.0
-# By what each of them is there.
+# Each lock, and the options that provide it.
 _LOCKS: Mapping[str, tuple[str, ...]] = {
     "spark.authenticate": ("spark.authenticate",),
     "spark.network.crypto.enabled": ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled"),

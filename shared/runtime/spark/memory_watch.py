@@ -17,9 +17,10 @@ import structlog
 
 log = structlog.get_logger()
 
-# So much of the processor time that it has had in so many looks, a second apart, went into that.
+# The largest share of an executor's processor time that its collectors may take, over this many
+# looks.
 _SHARE_MAX, _LOOKS = 0.7, 3
-# Less than this says nothing.
+# An executor that ran for less than this between them is not judged.
 _BUSY_S_MIN = 1.0
 _LOOK_S = 1.0
 # The threads in which the JVM's collectors work, by how their names begin.
@@ -30,16 +31,15 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 @dataclass(slots=True)
 class _Executor:
     pid: int
-    collectors: list[Path]
+    # The threads of its collectors; none while the JVM is still starting.
+    collectors: list[Path] = field(default_factory=list)
     # How long all of its threads, and these, have run.
     seen: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LOOKS + 1))
 
-    @classmethod
-    def of(cls, pid: int) -> "_Executor":
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        return cls(pid, [it for it in threads if _named(it).startswith(_COLLECTORS)])
-
     def has_no_memory(self) -> bool:
+        if not self.collectors:
+            threads = Path(f"/proc/{self.pid}/task").iterdir()
+            self.collectors = [it for it in threads if _named(it).startswith(_COLLECTORS)]
         collecting_s = sum(map(_ran_s, self.collectors))
         self.seen.append((_ran_s(Path(f"/proc/{self.pid}")), collecting_s))
         ran_s, collected_s = (
@@ -66,7 +66,7 @@ def _watch(driver_pid: int, is_over: Event) -> None:
     known: dict[int, _Executor] = {}
     while not is_over.wait(_LOOK_S):
         with suppress(OSError):
-            known = {it: known.get(it) or _Executor.of(it) for it in _children(driver_pid)}
+            known = {it: known.get(it) or _Executor(it) for it in _children(driver_pid)}
         for executor in known.values():
             # It may have ended meanwhile.
             with suppress(OSError):

@@ -1,8 +1,8 @@
 """Runs a session's tasks in an executor of its own, beside the driver on this machine.
 
-What an expression of a tenant does to the memory of the executor, the driver outlives: Spark starts
-another one. It is Spark's own standalone cluster, whose master and worker live in the driver's JVM,
-as in its `local-cluster`; that one keeps its files beside Spark's jars, where not all may write.
+The driver outlives whatever a tenant's expression does to the executor's memory: Spark starts
+another. It is Spark's own standalone cluster, whose master and worker live in the driver's JVM, as
+in its `local-cluster`; that one keeps its files beside Spark's jars, where not everybody may write.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = "127.0.0.1"
-# Of a worker: what it has besides the heaps of its executors is no concern of a master.
+# The worker offers this much more than the heap, so that the master always finds it large enough.
 _MORE_MB = 1_024
 
 
@@ -22,7 +22,7 @@ def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict
     Whoever calls itself an executor has to prove it.
     """
     work = folder / "executors"
-    # What those before have logged; nobody else has this folder.
+    # The logs of earlier executors; nobody else uses this folder.
     shutil.rmtree(work, ignore_errors=True)
     secret = {
         "spark.authenticate": "true",
@@ -63,9 +63,9 @@ _CLUSTER: Mapping[str, str] = {
     "spark.executor.logs.rolling.maxRetainedFiles": "2",
 }
 _SESSION: Mapping[str, str] = {
-    # A task that has not ended so long after it was cut off ends its executor, which has no more
-    # places then than it has of such tasks.
+    # A task that is still running this long after it was cut off ends its executor, whose places it
+    # would hold for good.
     "spark.task.reaper.killTimeout": "120s",
-    # Who was at work when an executor ended is asked for by whoever plans the jobs.
+    # Whoever plans the jobs finds out which of them has ended an executor.
     "spark.task.maxFailures": "1",
 }

@@ -54,7 +54,7 @@ class SparkSettings:
     # the processor, so there may be more of them than cores.
     slots: int = 32
     heap_mb: int = 1024
-    # Tasks run in a JVM of their own with a heap of so much; 0: in the driver's.
+    # The heap of a JVM that runs the tasks beside the driver; 0: the driver's runs them.
     executor_mb: int = 0
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
@@ -121,7 +121,7 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
 
 
 def _told_later(settings: SparkSettings) -> Mapping[str, str]:
-    """What the session is told when its JVM is there."""
+    """Options that the session gets once its JVM runs."""
     if settings.cluster is not None:
         settings.cluster.check_lock(pyspark.SparkConf())
         return settings.cluster.secrets

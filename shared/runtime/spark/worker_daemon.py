@@ -19,7 +19,7 @@ from shared.runtime.logs import configure_logs
 
 # Connections to hundreds of destinations; systems give 1,024 unasked, and more to who asks.
 _DESCRIPTORS = 4_096
-# What a worker of lanes may have of memory: many times what all of their bounds come to.
+# The most memory that a worker of lanes may take: many times the sum of all bounds in it.
 LANES_BYTES_MAX = 2 * 1024**3
 # Serves one task; other than 0 when its worker may have no more of them.
 _Worker: TypeAlias = Callable[[socket.socket, bool], int]
@@ -28,19 +28,17 @@ _Worker: TypeAlias = Callable[[socket.socket, bool], int]
 def run_daemon(*preloaded: str, service: str, data_bytes_max: int | None = None) -> None:
     """Load the modules, then wait for Spark to ask for workers.
 
-    One that wants more memory has a MemoryError, which fails its task and nobody else's.
+    A worker that wants more memory than that gets a MemoryError, which fails its task alone.
     """
     if data_bytes_max is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (data_bytes_max, data_bytes_max))
+        _limit(resource.RLIMIT_DATA, data_bytes_max)
     # Spark puts itself on the path as archives, beside the package that is installed. A new worker
     # has Python forget what it knows of its paths, and reading the archives' lists anew takes it
     # 95 ms of processor time.
     sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
     for path in [path for path in sys.path_importer_cache if path.endswith(".zip")]:
         del sys.path_importer_cache[path]
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    _limit(resource.RLIMIT_NOFILE, _DESCRIPTORS)
     daemon: Any = import_module("pyspark.daemon")
     # Spark's side of a task, what forgetting paths needs, and ours.
     for module in ("pyspark.worker", "importlib.metadata", *preloaded):
@@ -53,6 +51,12 @@ def run_daemon(*preloaded: str, service: str, data_bytes_max: int | None = None)
     # Nothing of this is garbage; a collection in each copy would only copy the pages.
     gc.freeze()
     daemon.manager()
+
+
+def _limit(what: int, most: int) -> None:
+    """Set a limit of this process, as far as the system lets it."""
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _that_ends_quietly(worker: _Worker) -> _Worker:

@@ -1,4 +1,4 @@
-"""Tasks run in an executor beside the driver: what becomes of it, the driver outlives."""
+"""Tasks run in an executor beside the driver, and the driver outlives it."""
 
 import os
 import signal
