@@ -25,7 +25,7 @@ from pipelines.jobs.losses import Losses
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
 from pipelines.jobs.succession import Succession
-from pipelines.judging.judge import judge
+from pipelines.judging.judge_client import JudgeClient
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.lanes.stalls import Stalls
@@ -88,6 +88,7 @@ class PipelineLoop:
             settings.sink_jobs_max,
         )
         self.documents = Documents()
+        self.judge = JudgeClient(settings.home / "judging", settings.jars_cache)
         self.tables = KnownTables(settings)
         self._seen: object = None
         # Which functions each tenant may call that calls any.
@@ -200,6 +201,7 @@ class PipelineLoop:
         self.earlier.close()
         await self.writers.close()
         self.runner.close()
+        self.judge.close()
 
     @property
     def _busy(self) -> set[str]:
@@ -263,13 +265,13 @@ class PipelineLoop:
                 del self.keepers.by_lane[lane_id]
 
     async def _judge(self, pipeline: Pipeline) -> None:
-        """Ask Spark what it thinks of it, until it has said so."""
+        """Ask until there is an answer; what runs it if it is good starts meanwhile."""
         refusal = None
         while self.documents.ours.get(pipeline.title) == pipeline:
             try:
-                spark = await self.spark.get()
                 may = granted(pipeline.tenant, self.config.configuration)
-                refusal = await self.runner.tried(judge, spark, pipeline, may)
+                judging = self.judge.judge(pipeline, may)
+                refusal, _ = await asyncio.gather(judging, self.spark.get())
             except Exception as error:  # noqa: BLE001 - it says nothing of the document
                 log.warning("pipeline.not_judged", pipeline=pipeline.name, error=short(error))
                 await asyncio.sleep(_AGAIN_S)

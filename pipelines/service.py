@@ -79,7 +79,7 @@ async def _run(
                     group.create_task(_watch(spark, health)),
                     group.create_task(keep_standing(former, loop.member)),
                     group.create_task(loop.tables.keep_followed(config)),
-                    group.create_task(_trials(spark, loop, servers).run()),
+                    group.create_task(_trials(loop, servers).run()),
                 ]
                 group.create_task(loop.run(stop, health, pulse))
                 await loop.member.run(stop)
@@ -93,16 +93,15 @@ async def _run(
             await loop.drain()
 
 
-def _trials(spark: SparkOnDemand, loop: PipelineLoop, servers: str) -> Trials:
+def _trials(loop: PipelineLoop, servers: str) -> Trials:
     """What people try: beside what runs, by who has the slot of it."""
     return Trials(
         bootstrap_servers=servers,
-        spark=spark.get,
+        judge=loop.judge,
         configuration=lambda: loop.config.configuration,
         tables=loop.tables.of,
         is_ours=loop.is_ours,
         answer=lambda key, row: loop.writers.of(key).store([row], {}),
-        turns=loop.runner.turns,
     )
 
 

@@ -1,31 +1,14 @@
 """Starts Spark when the first pipeline asks for it: until then this is a process without a JVM."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 from pyspark.sql import SparkSession
 
-from pipelines.judging.sandbox import OPTIONS, lock
+from pipelines.judging.sandbox import lock
 from shared.runtime.spark.session import SparkSettings, running_spark
-
-
-@contextmanager
-def trial_session(folder: Path) -> Iterator[SparkSession]:
-    """One that is to pipelines as the running one, to try them out in: no job of it is large."""
-    settings = SparkSettings(
-        name="hifi-pipelines-trial",
-        worker_daemon="pipelines.worker_daemon",
-        folder=folder,
-        slots=1,
-        heap_mb=512,
-        more=OPTIONS,
-    )
-    with running_spark(settings) as session:
-        lock(session)
-        yield session
 
 
 class SparkOnDemand:

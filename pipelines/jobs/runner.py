@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -75,8 +74,8 @@ class JobRunner:
 
     def __post_init__(self) -> None:
         self._plans: KeptPlans | None = None
-        # Two for shared jobs, and two for who is judged.
-        count = self.settings.own_jobs_max + self.settings.sink_jobs_max + 4
+        # Two are for shared jobs.
+        count = self.settings.own_jobs_max + self.settings.sink_jobs_max + 2
         self._threads = ThreadPoolExecutor(count, "job")
 
     def close(self) -> None:
@@ -118,15 +117,6 @@ class JobRunner:
                 for task in ready:
                     self.told(task.pipeline.title, f"{error}, with nothing else at work in it")
                 raise JobFailedError(str(error)) from error
-
-    async def tried(self, work: Callable[..., T], *given: Any) -> T:
-        """Again, and alone, if it ends its executor among others: it may not be its own doing."""
-        try:
-            async with self.turns.among_others():
-                return await self.in_thread(partial(work, is_alone=False), *given)
-        except ExecutorEndedError:
-            async with self.turns.alone():
-                return await self.in_thread(work, *given)
 
     async def _went_wrong(
         self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int

@@ -33,7 +33,7 @@ from pipelines.judging.trees import Branch, TreeError, check_nesting, node_of
 from pipelines.judging.trial import Came, came_of, differences, given_records, given_tables
 from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
-from pipelines.parts.blame import check_executor, has_ended_its_executor, is_fault_of_others
+from pipelines.parts.blame import is_fault_of_others
 from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.plan import RECORDS, after, columns_of, opened
 from pipelines.windows.partials import events_of, parts_of
@@ -92,17 +92,12 @@ def judge(
     pipeline: Pipeline,
     functions: Collection[str] = (),
     try_s_max: float = 120,
-    *,
-    is_alone: bool = True,
 ) -> Refusal | None:
-    """What is wrong with a pipeline that may call these; None if it can be run.
-
-    ExecutorEndedError if its executor has ended, and others are at work there, too.
-    """
+    """What is wrong with a pipeline that may call these; None if it can be run."""
     try:
         typed(session, pipeline, functions)
         with bounded(session.sparkContext, pipeline.name, try_s_max):
-            tried(session, pipeline, is_alone=is_alone)
+            tried(session, pipeline)
     except UnfitError as refused:
         return refused.refusal
     except TookTooLongError as error:
@@ -170,7 +165,7 @@ def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
     }
 
 
-def tried(session: SparkSession, pipeline: Pipeline, *, is_alone: bool = True) -> None:
+def tried(session: SparkSession, pipeline: Pipeline) -> None:
     """Run the document's tests, and what else may come; UnfitError if that goes wrong.
 
     NotTriedError if it is Spark or the machine that does: that says nothing of the document.
@@ -187,11 +182,6 @@ def tried(session: SparkSession, pipeline: Pipeline, *, is_alone: bool = True) -
             found = came_of(session, pipeline, [record for group in run for record in group])
             came += [found] if pipeline.kept_shape else _by_group(found, len(run))
     except (PySparkException, Py4JJavaError) as error:
-        if not is_alone:
-            check_executor(str(error))
-        elif has_ended_its_executor(str(error)):
-            wrong = "with its tests and odd events it ends the process that works on them"
-            raise UnfitError(wrong, "steps") from None
         if is_fault_of_others(str(error)):
             raise NotTriedError(f"Spark could not try it: {first_line(error)}.") from error
         raise _failed(

@@ -4,12 +4,15 @@ The second of two locks: the first judges the text of each expression (expressio
 on the list of allowed functions is not there to be called, in whatever way it may be written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from pipelines.judging.allowed import FUNCTIONS
+from shared.runtime.spark.session import SparkSettings, running_spark
 
 # What a session that runs pipelines is started with.
 OPTIONS: Mapping[str, str] = {
@@ -54,3 +57,26 @@ def lock(session: SparkSession) -> None:
     # What is refused is told to whoever wrote it, and is no error of ours.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
+
+
+# What a document is judged with, here and on the command line: of an event of 1 MB it may make 32.
+_TRIAL_HEAP_MB = 192
+# Spark takes no heap below 450 MB otherwise, of which it leaves 300 alone.
+_SMALL_HEAP: Mapping[str, str] = {"spark.testing.reservedMemory": str(32 * 1024 * 1024)}
+
+
+@contextmanager
+def trial_session(folder: Path, cache: Path | None = None) -> Iterator[SparkSession]:
+    """One that is to pipelines as the running one, to try them out in: no job of it is large."""
+    settings = SparkSettings(
+        name="hifi-pipelines-trial",
+        worker_daemon="pipelines.worker_daemon",
+        folder=folder,
+        cache=cache,
+        slots=1,
+        heap_mb=_TRIAL_HEAP_MB,
+        more={**OPTIONS, **_SMALL_HEAP},
+    )
+    with running_spark(settings) as session:
+        lock(session)
+        yield session

@@ -30,14 +30,12 @@ _OF_OTHERS = re.compile(
 
 def check_executor(says: str) -> None:
     """ExecutorEndedError if a job has failed as its executor did, by the words of its error."""
-    if has_ended_its_executor(says):
+    if fault_of_a_function(says) is not None:
+        return
+    if _ENDED.search(says):
         raise ExecutorEndedError("the process that works on its events has ended")
-    if fault_of_a_function(says) is None and _NO_MEMORY.search(says):
+    if _NO_MEMORY.search(says):
         raise ExecutorEndedError("the process that works on its events has no memory left")
-
-
-def has_ended_its_executor(says: str) -> bool:
-    return fault_of_a_function(says) is None and _ENDED.search(says) is not None
 
 
 def fault_of_an_event(says: str) -> str | None:

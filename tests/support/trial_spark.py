@@ -23,7 +23,7 @@ class LockedSpark:
     def session(self) -> "SparkSession":
         if self._session is None:
             # No other test need load Spark for this.
-            from pipelines.session import trial_session  # noqa: PLC0415
+            from pipelines.judging.sandbox import trial_session  # noqa: PLC0415
 
             trial = trial_session(self._folders.mktemp("spark"))
             self._session = self._held.enter_context(trial)

@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
 from deploy.cli.printing import harmless, out, talk
 from pipelines.functions.installed import installed
 from pipelines.judging.judge import Typed, UnfitError, tried, typed
-from pipelines.session import trial_session
+from pipelines.judging.sandbox import trial_session
 from shared.config.outside.call import Call
 from shared.config.pipeline import (
     Enrich,
@@ -52,6 +54,9 @@ def checked(session: Any, document: Document, pipeline: Pipeline) -> None:
         why, *more = error.refusal.why.split("\n")
         lines = [f"{document.place(error.refusal.pointer)}: {why}", *more]
         raise UsageError("\n".join(map(harmless, lines))) from error
+    except (Py4JNetworkError, ConnectionError) as error:
+        wrong = f"{document.place('/steps')}: it ends the process that checks it: it takes more"
+        raise UsageError(f"{wrong} memory than there is for that") from error
 
 
 def _line(typed_step: Typed) -> str:

@@ -15,6 +15,8 @@ from threading import Event, Thread
 
 import structlog
 
+from shared.runtime.spark.processes import children, processor_s
+
 log = structlog.get_logger()
 
 # The largest share of an executor's processor time that its collectors may take, over this many
@@ -25,7 +27,6 @@ _BUSY_S_MIN = 1.0
 _LOOK_S = 1.0
 # The threads in which the JVM's collectors work, by how their names begin.
 _COLLECTORS = ("VM Thread", "GC Thread", "G1 ")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -40,8 +41,8 @@ class _Executor:
         if not self.collectors:
             threads = Path(f"/proc/{self.pid}/task").iterdir()
             self.collectors = [it for it in threads if _named(it).startswith(_COLLECTORS)]
-        collecting_s = sum(map(_ran_s, self.collectors))
-        self.seen.append((_ran_s(Path(f"/proc/{self.pid}")), collecting_s))
+        collecting_s = sum(map(processor_s, self.collectors))
+        self.seen.append((processor_s(Path(f"/proc/{self.pid}")), collecting_s))
         ran_s, collected_s = (
             now - before for now, before in zip(self.seen[-1], self.seen[0], strict=True)
         )
@@ -66,7 +67,7 @@ def _watch(driver_pid: int, is_over: Event) -> None:
     known: dict[int, _Executor] = {}
     while not is_over.wait(_LOOK_S):
         with suppress(OSError):
-            known = {it: known.get(it) or _Executor(it) for it in _children(driver_pid)}
+            known = {it: known.get(it) or _Executor(it) for it in children(driver_pid)}
         for executor in known.values():
             # It may have ended meanwhile.
             with suppress(OSError):
@@ -76,16 +77,5 @@ def _watch(driver_pid: int, is_over: Event) -> None:
                     executor.seen.clear()
 
 
-def _children(pid: int) -> Iterator[int]:
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError):
-            yield from map(int, (thread / "children").read_text().split())
-
-
 def _named(thread: Path) -> str:
     return (thread / "comm").read_text()
-
-
-def _ran_s(process: Path) -> float:
-    user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / _TICKS_PER_S

@@ -8,8 +8,11 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.judging.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
+from pipelines.judging.judge_process import JudgeQuestion
 from pipelines.judging.trial import given_records
-from pipelines.judging.trials import Trials, tried_on
+from pipelines.judging.trial_answer import tried_on
+from pipelines.judging.trials import Trials
 from pipelines.parts.bounded import TookTooLongError
 from pipelines.shards import NO_SHARDS
 from pipelines.tables.look_ups import NO_TABLES
@@ -90,7 +93,7 @@ def test_what_takes_too_long_is_cut_off(
     def never_ends(*_: Any, **__: Any) -> Any:
         raise TookTooLongError("it took longer than 15 s")
 
-    monkeypatch.setattr("pipelines.judging.trials.came_of", never_ends)
+    monkeypatch.setattr("pipelines.judging.trial_answer.came_of", never_ends)
     answer = answer_to(locked_spark, a_pipeline({"where": "n > 1"}), {"n": 1})
     assert answer.is_unfinished
     assert answer.why.startswith("it took longer than 15 s")
@@ -106,6 +109,19 @@ def test_an_answer_fits_into_a_record(locked_spark: SparkSession) -> None:
     assert len(answer.to_bytes()) < 1_000_000
 
 
+class JudgeHere(JudgeClient):
+    """Answers in this process, or as one does that has ended."""
+
+    def __init__(self, session: SparkSession, error: Exception | None) -> None:
+        self.session, self.error = session, error
+
+    async def ask(self, tenant: str, question: JudgeQuestion, **_: float) -> Any:
+        assert tenant == "acme"
+        if self.error is not None:
+            raise self.error
+        return question.work(self.session, *question.given, **question.named)
+
+
 def test_only_what_is_ours_and_fresh_is_tried_and_what_fails_is_answered_by_nobody(
     locked_spark: SparkSession,
 ) -> None:
@@ -115,9 +131,6 @@ def test_only_what_is_ours_and_fresh_is_tried_and_what_fails_is_answered_by_nobo
 
     unreadable = TrialAsked("acme", msgspec.Raw(b"{}"), newest=1)
 
-    async def spark() -> SparkSession:
-        return locked_spark
-
     async def answer(key: str, row: RecordOut) -> None:
         assert key == b"ours".hex()
         answers.append(row)
@@ -125,10 +138,10 @@ def test_only_what_is_ours_and_fresh_is_tried_and_what_fails_is_answered_by_nobo
     def record(key: bytes, raw: bytes, *, ago_ms: int = 0) -> RecordIn:
         return RecordIn(Origin(TRIALS, 0, 0), now_ms() - ago_ms, key, raw, ())
 
-    async def scenario(tables: Any) -> None:
+    async def scenario(tables: Any, error: Exception | None = None) -> None:
         trials = Trials(
             bootstrap_servers="localhost:1",
-            spark=spark,
+            judge=JudgeHere(locked_spark, error),
             configuration=Configuration,
             tables=lambda _, __: tables,
             is_ours=lambda key: key == b"ours".hex(),
@@ -156,3 +169,12 @@ def test_only_what_is_ours_and_fresh_is_tried_and_what_fails_is_answered_by_nobo
     told = read_trial(answers[1].value)
     assert isinstance(told, TrialAnswer)
     assert "not to be had" in told.why
+    for error, is_unfinished in (
+        (JudgeTookTooLongError("more than 17 s"), True),
+        (JudgeDiedError(), False),
+    ):
+        asyncio.run(scenario(NO_TABLES, error))
+        told = read_trial(answers[-1].value)
+        assert isinstance(told, TrialAnswer)
+        assert "to try it takes more" in told.why
+        assert told.is_unfinished == is_unfinished

@@ -7,7 +7,6 @@ from pipelines.parts.blame import (
     ExecutorEndedError,
     check_executor,
     fault_of_an_event,
-    has_ended_its_executor,
     is_fault_of_others,
 )
 
@@ -74,7 +73,6 @@ def test_a_worker_that_ended_is_of_a_function() -> None:
 def test_an_executor_that_ended_or_has_no_memory_may_be_anybodys_doing(says: str, why: str) -> None:
     with pytest.raises(ExecutorEndedError, match=why):
         check_executor(says)
-    assert has_ended_its_executor(says) == (why == "has ended")
     check_executor(f"org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO]\n{FRAME}")
     # Whatever a function says.
     check_executor(f"pipelines.functions.calls.FunctionFailedError: a.b: ValueError: {says}")

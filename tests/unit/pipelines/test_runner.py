@@ -333,16 +333,3 @@ def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
     lanes = [ground.book.lanes[document(name).lane_id] for name in ("bad", "good")]
     assert [lane.offences for lane in lanes] == [1, 0]
     assert lanes[0].not_before_s > 0 > lanes[1].not_before_s
-
-
-def test_what_is_judged_is_judged_again_alone_if_it_ends_an_executor() -> None:
-    ground, ran = Ground.of(end=0), list[bool]()
-
-    def judged(name: str, *, is_alone: bool = True) -> str:
-        ran.append(is_alone)
-        if not is_alone:
-            raise ExecutorEndedError("it has ended")
-        return f"{name} is refused"
-
-    assert asyncio.run(ground.runner.tried(judged, "it")) == "it is refused"
-    assert ran == [False, True]

@@ -1,0 +1,91 @@
+"""Judges documents and tries events in a process of its own (`python -m` this module).
+
+Spark folds, plans and runs a document's expressions here, in a small JVM, before any other process
+does: one that takes all memory, or never ends, takes it from nobody. pipelines.judging.judge_client
+asks, one question at a time, and ends this process when an answer takes too long. It ends by itself
+when nobody is at the other end.
+"""
+
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+from pyspark.sql import SparkSession
+
+from pipelines.judging.sandbox import trial_session
+
+LENGTH = struct.Struct("<I")
+# Those who are in a hurry come first.
+_NICENESS = 5
+# How long a JVM takes to end after the question that it fails at.
+_ENDS_WITHIN_S = 2.0
+
+
+class JudgeQuestion(NamedTuple):
+    """A function of ours; it gets the session before what is given."""
+
+    work: Callable[..., Any]
+    given: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = {}
+
+
+# What came of it, and the words of the error if it failed.
+Answer: TypeAlias = tuple[Any, str]
+
+
+def framed(message: Any) -> bytes:
+    body = pickle.dumps(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def main() -> None:
+    os.nice(_NICENESS)
+    # It ends with the one who asks.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    folder, cache = map(Path, sys.argv[1:])
+    questions: SimpleQueue[JudgeQuestion] = SimpleQueue()
+    with socket.socket(fileno=0) as wire, trial_session(folder, cache) as session:
+        wire.sendall(framed((None, "")))
+        Thread(target=_read, args=(wire.makefile("rb"), questions), daemon=True).start()
+        while True:
+            wire.sendall(framed(_answer(session, questions.get())))
+
+
+def _read(asked: BinaryIO, questions: "SimpleQueue[JudgeQuestion]") -> None:
+    """End the process, whatever it is doing, once nobody asks any more."""
+    try:
+        while head := asked.read(LENGTH.size):
+            questions.put(pickle.loads(asked.read(*LENGTH.unpack(head))))  # noqa: S301 - our own
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+def _answer(session: SparkSession, question: JudgeQuestion) -> Answer:
+    try:
+        return question.work(session, *question.given, **question.named), ""
+    except Exception as error:  # noqa: BLE001 - it is told to the one who asks
+        _end_with_its_jvm(session)
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _end_with_its_jvm(session: SparkSession) -> None:
+    """A JVM that had no memory left is ending by now, or has ended."""
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - it has started the JVM
+    with suppress(subprocess.TimeoutExpired):
+        gateway.proc.wait(_ENDS_WITHIN_S)  # type: ignore[union-attr]
+        os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
