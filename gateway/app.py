@@ -114,6 +114,7 @@ def create_app(
         store=store,
         callers=callers,
         quotas=quotas,
+        claims=claims,
         copies=copies,
     )
     control = _control_app(plane)

@@ -31,6 +31,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "not_events": Kind(400, "The body holds no events"),
     "ambiguous_body": Kind(400, "The body can be read in two ways"),
     "bad_header": Kind(400, "A request header is not usable"),
+    "bad_path": Kind(400, "The path is not usable"),
     "bad_query": Kind(400, "The query is not usable"),
     "bad_request_id": Kind(400, "This is no id of a request"),
     "bad_object": Kind(400, "The object cannot be what it says"),

@@ -65,8 +65,13 @@ def read_query(query_string: bytes, known: Collection[str]) -> dict[str, list[st
     """The query's fields; one that is not known may be a misspelt wish, and is refused."""
     try:
         query = parse_qs(
-            query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=_FIELDS_MAX
+            query_string.decode(),
+            keep_blank_values=True,
+            max_num_fields=_FIELDS_MAX,
+            errors="strict",
         )
+    except UnicodeDecodeError as error:
+        raise Problem("bad_query", f"The query is not UTF-8, percent-encoded: {error}.") from error
     except ValueError as error:
         raise Problem("bad_query", f"The query has at most {_FIELDS_MAX} fields.") from error
     for name in query:

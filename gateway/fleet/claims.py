@@ -113,6 +113,11 @@ class Claims:
         task = self._spawn(self._settle(claim, row))
         await asyncio.wait({task}, timeout=_ENDED_S)
 
+    async def release(self, claim: KeyClaim) -> None:
+        """Let the next one have the key, and keep no answer."""
+        free = msgspec.structs.replace(claim.row, ended="free")
+        await asyncio.wait({self._spawn(self._settle(claim, free))}, timeout=_ENDED_S)
+
     async def publish(
         self, claim: KeyClaim, topic: str, events: Sequence[Event]
     ) -> Sequence[Report]:
@@ -174,7 +179,7 @@ class Claims:
             del self._waiting[number]
             if verdict is None:
                 # It may be stored all the same, and would hold the key.
-                free = RequestRow(number, claim.row.tenant, claim.row.content, ended="free")
+                free = msgspec.structs.replace(claim.row, ended="free")
                 self._spawn(self._write(claim.key, free))
         return verdict
 

@@ -13,10 +13,11 @@ _QUOTAS = ("quota_requests", "quota_events", "quota_bytes", "tenant_in_flight", 
 _WRITES = (
     *("invalid_json", "invalid_utf8", "invalid_encoding", "unsupported_encoding", "body_timeout"),
     *("body_too_large", "decompressed_too_large", "too_many_events", "bad_row", "bad_signature"),
+    *("bad_path", "changed_meanwhile", "stale", "table_not_ready", "bad_header"),
     *("table_in_use", "table_full", "not_stored", "outcome_unknown", *_QUOTAS),
 )
 _READS = (
-    *("bad_query", "unknown_row", "stale", "table_not_ready", "too_many_watchers"),
+    *("bad_path", "bad_query", "unknown_row", "stale", "table_not_ready", "too_many_watchers"),
     *_QUOTAS,
 )
 _AS_OF = {
@@ -74,15 +75,6 @@ def row_paths() -> Json:
     }
 
 
-_SIGNATURE: Json = {
-    "name": "Hifi-Signature",
-    "in": "header",
-    "schema": {**_TEXT, "maxLength": 500},
-    "required": False,
-    "description": "t=SECONDS,v1=HEX, for keys that must sign.",
-}
-
-
 def _of_many(table: Json) -> Json:
     line = '{"key":"c-1","row":{"country":"DE"}}\n{"key":"c-2","row":null}\n'
     body = {"schema": _TEXT, "example": line}
@@ -132,11 +124,15 @@ def _of_one(path: list[Json]) -> Json:
         },
         "put": {
             "summary": "Write Row",
-            "parameters": [*path, _SIGNATURE],
+            "parameters": [*path, _SIGNATURE, *_CONDITIONS],
             "requestBody": {"required": True, "content": row},
             **_writes(),
         },
-        "delete": {"summary": "Delete Row", "parameters": [*path, _SIGNATURE], **_writes()},
+        "delete": {
+            "summary": "Delete Row",
+            "parameters": [*path, _SIGNATURE, *_CONDITIONS],
+            **_writes(),
+        },
     }
 
 
@@ -166,6 +162,11 @@ def _answer(description: str, schema: str) -> Json:
     return {"description": description, "content": content}
 
 
+def _header(name: str, description: str) -> Json:
+    schema = {**_TEXT, "maxLength": 500}
+    return _parameter("header", name, schema, description)
+
+
 def _query(name: str, description: str) -> Json:
     return _parameter("query", name, _TEXT, description)
 
@@ -174,3 +175,10 @@ def _parameter(where: str, name: str, schema: Json, description: str = "") -> Js
     required = where == "path"
     said = {"name": name, "in": where, "schema": schema, "required": required}
     return {**said, "description": description}
+
+
+_SIGNATURE = _header("Hifi-Signature", "t=SECONDS,v1=HEX, for keys that must sign.")
+_CONDITIONS = (
+    _header("If-Match", "Only if the row still has one of these ETags; *: if there is one."),
+    _header("If-None-Match", "Only if the row has none of these ETags; *: if there is none."),
+)

@@ -8,8 +8,10 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.types import Receive, Scope
@@ -17,6 +19,7 @@ from starlette.types import Receive, Scope
 from gateway.answers import Answer, problem_answer, unforeseen
 from gateway.callers import Caller, Callers, ConfigSource
 from gateway.control.store import ControlStore
+from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
 from gateway.intake.admission import read_encoding
 from gateway.intake.byte_budget import ByteBudget
@@ -26,6 +29,8 @@ from gateway.problems import Problem
 from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
 from gateway.settings import Settings
+from gateway.tables.conditions import RowTurns, are_conditions, check_row, is_known, tag_of
+from gateway.tables.room import SOON, Rooms
 from gateway.tables.row_answers import AsOf, one_row, some_rows
 from gateway.tables.row_bodies import RowReader
 from gateway.tables.row_queries import RowQuery, read_row_query
@@ -37,9 +42,6 @@ from shared.runtime.tables.copy import ClosedError, DamagedError, Row, RowPage
 from shared.runtime.tables.folders import OpenCopy, TableCopies
 
 _PATH = re.compile(r"/v1/tables/([^/]+)/rows(?:/(.+))?")
-_SOON = ((b"retry-after", b"1"),)
-# Of what a table may take: beyond that nothing but deletions are taken.
-_FULL_PART = 0.9
 # How long a GET waits for what its caller knows to be written, and how often it looks.
 _AT_LEAST_S, _LOOK_S = 2.0, 0.02
 _BODIES_BYTES_MAX = 32_000_000
@@ -68,11 +70,14 @@ class Rows:
     store: ControlStore
     callers: Callers
     quotas: Quotas
+    claims: Claims
     copies: TableCopies
     watchers: Watchers = field(default_factory=Watchers)
 
     def __post_init__(self) -> None:
         share = self.settings.tenant_in_flight_share if self.callers.is_on else 1.0
+        self._rooms = Rooms(self.copies)
+        self._turns = RowTurns(self.claims, self.publisher)
         most = min(_BODIES_BYTES_MAX, self.settings.in_flight_bytes_max)
         self._byte_budget = ByteBudget(most, tenant_bytes_max=int(share * most))
         self._limits = BodyLimits.of(self.settings, self.settings.body_bytes_max)
@@ -93,6 +98,7 @@ class Rows:
             return unforeseen(request.request_id, error)
 
     async def _serve(self, request: RowRequest) -> Answer | Watch:
+        _check_path(request.scope["raw_path"])
         caller = self._caller(request)
         tenant = self.config.configuration.tenants.get(caller.tenant)
         table = await self._table(request.table, caller)
@@ -144,15 +150,36 @@ class Rows:
         rows: list[Event] = []
         try:
             rows = await self._rows(request, caller, table, body)
-            if any(row.value for row in rows):
-                self._check_room(table)
-            reports = await self.publisher.publish(table.topic, rows)
+            with self._rooms.of(table, rows) as told:
+                reports = await self._store(request, table, rows)
+                told.extend(reports)
         finally:
             body.release()
             tenant = self.config.configuration.tenants.get(caller.tenant)
             count, now_s = len(rows), monotonic()
             self.quotas.use(tenant, events=count, byte_count=body.byte_count, now_s=now_s)
         return _stored(rows, reports, request.request_id)
+
+    async def _store(
+        self, request: RowRequest, table: Table, rows: Sequence[Event]
+    ) -> Sequence[Report]:
+        key = request.key
+        if not are_conditions(request.headers):
+            return await self.publisher.publish(table.topic, rows)
+        if key is None:
+            detail = "If-Match and If-None-Match are for one row: write it with PUT."
+            raise Problem("bad_header", detail)
+
+        async def judge(at_least: int) -> None:
+            try:
+                copy = await self._copy(table, at_least)
+                row, _ = copy.copy.row(key)
+            except (ClosedError, DamagedError) as error:
+                raise self._not_ready(table) from error
+            check_row(request.headers, row if row and _is_kept(table, row) else None)
+
+        store = partial(self.publisher.publish, table.topic, rows)
+        return await self._turns.take(table, key, judge=judge, store=store)
 
     async def _rows(
         self, request: RowRequest, caller: Caller, table: Table, body: Body
@@ -173,19 +200,6 @@ class Rows:
         raw = body.decompress(encoding, wire)
         return reader.lines(raw) if request.key is None else reader.row(request.key, raw)
 
-    def _check_room(self, table: Table) -> None:
-        copy = self.copies.of(table)
-        try:
-            if copy is None or copy.copy.used_bytes() < _FULL_PART * table.bytes_max:
-                return
-        except (ClosedError, DamagedError):
-            return
-        raise Problem(
-            "table_full",
-            f"The rows of this table take what they may ({table.bytes_max} bytes, bytes_max):"
-            " delete some, or give it more.",
-        )
-
     # Reading
 
     async def _read(self, request: RowRequest, table: Table, key: str | None) -> Answer | Watch:
@@ -200,32 +214,32 @@ class Rows:
                 # Another has taken its place meanwhile.
                 return await self._shown(request, self._now(request), query)
         except ClosedError as error:
-            raise _not_ready() from error
+            raise self._not_ready(table) from error
 
     async def _shown(self, request: RowRequest, table: Table, query: RowQuery) -> Answer:
-        copy = await self._copy(table, query)
+        copy = await self._copy(table, query.at_least)
         try:
             if query.key is not None:
                 return self._one(request, table, query, copy)
             return await self._some(request, table, query, copy)
         except DamagedError as error:
             self.copies.damaged(table)
-            raise _not_ready() from error
+            raise self._not_ready(table) from error
 
     def _now(self, request: RowRequest) -> Table:
         """The table, if it is still there and still theirs."""
         return self._caller(request).table(request.table, self.config.configuration)
 
-    async def _copy(self, table: Table, query: RowQuery) -> OpenCopy:
+    async def _copy(self, table: Table, at_least: int | None) -> OpenCopy:
         until_s = monotonic() + _AT_LEAST_S
         while True:
             copy = self.copies.of(table)
             if copy is None:
-                raise _not_ready()
-            if query.at_least is None or copy.copy.extent().offset > query.at_least:
+                raise self._not_ready(table)
+            if at_least is None or copy.copy.extent().offset > at_least:
                 return copy
             if monotonic() > until_s:
-                raise self._stale(copy, f"Offset {query.at_least} is not known here yet.")
+                raise self._stale(copy, f"Offset {at_least} is not known here yet.")
             await asyncio.sleep(_LOOK_S)
 
     def _one(self, request: RowRequest, table: Table, query: RowQuery, copy: OpenCopy) -> Answer:
@@ -261,11 +275,18 @@ class Rows:
             raise self._stale(copy, _too_old(as_of), known=body)
         return _answer(request, body, tag=as_of.offset)
 
+    def _not_ready(self, table: Table) -> Problem:
+        detail = "This machine has no copy of the table yet: it is being made."
+        if self.copies.is_full(table):
+            detail = "The rows of this table take more than they may, so this machine's copy stands"
+            detail += f" still: give it more ({table.bytes_max} bytes, bytes_max)."
+        return Problem("table_not_ready", detail, headers=SOON)
+
     @staticmethod
     def _stale(copy: OpenCopy, detail: str, *, known: bytes = b"") -> Problem:
         as_of = AsOf.of(copy.copy.extent(), heard_ms=copy.heard.at_ms, now_ms=now_ms())
         members = {"as_of": as_of.members(), **({"known": msgspec.Raw(known)} if known else {})}
-        return Problem("stale", detail, headers=_SOON, members=members)
+        return Problem("stale", detail, headers=SOON, members=members)
 
 
 def row_request(
@@ -278,6 +299,15 @@ def row_request(
     return RowRequest(scope["method"], match[1], match[2], headers, scope, receive, request_id)
 
 
+def _check_path(raw_path: bytes) -> None:
+    """Read otherwise, two keys would be one."""
+    try:
+        unquote_to_bytes(raw_path).decode()
+    except UnicodeDecodeError as error:
+        detail = f"The path is not UTF-8, percent-encoded: {error}."
+        raise Problem("bad_path", detail) from error
+
+
 def _is_kept(table: Table, row: Row) -> bool:
     return table.retention_ms is None or row.time_ms + table.retention_ms > now_ms()
 
@@ -286,16 +316,10 @@ def _too_old(as_of: AsOf) -> str:
     return f"What is known is {as_of.age_ms} ms old, which is more than max_age."
 
 
-def _not_ready() -> Problem:
-    detail = "This machine has no copy of the table yet: it is being made."
-    return Problem("table_not_ready", detail, headers=_SOON)
-
-
 def _answer(request: RowRequest, body: bytes, *, tag: int) -> Answer:
-    etag = f'"{tag}"'
+    etag = tag_of(tag)
     headers = ((b"etag", etag.encode()), (b"cache-control", b"no-cache"))
-    tags = {each.strip() for each in request.headers.get(b"if-none-match", "").split(",")}
-    if etag in tags:
+    if is_known(request.headers, etag):
         return Answer(HTTPStatus.NOT_MODIFIED, b"", headers)
     return Answer(HTTPStatus.OK, body, headers)
 
@@ -313,4 +337,4 @@ def _stored(rows: Sequence[Event], reports: Sequence[Report], request_id: str) -
         detail = "Kafka did not report in time: rows may be stored. Send all of them again."
         raise Problem("outcome_unknown", detail, members=members)
     detail = "Kafka has not taken all rows. Send all of them again."
-    raise Problem("not_stored", detail, headers=_SOON, members=members)
+    raise Problem("not_stored", detail, headers=SOON, members=members)

@@ -35,7 +35,7 @@ class Table(ConfigObject):
     # A row goes this long after it was written last; None: it stays until it is deleted.
     retention_ms: Annotated[int, Field(ge=MINUTE_MS, le=3_650 * DAY_MS)] | None = None
     row_bytes_max: Annotated[int, Field(ge=1, le=ROW_BYTES_MAX)] = _ROW_BYTES_DEFAULT
-    # What all rows may take on the disk of each machine that has a copy.
+    # What all rows may take; a copy on a disk has room for twice as much.
     bytes_max: Annotated[int, Field(ge=_BYTES_MIN, le=_BYTES_MAX)] = _BYTES_DEFAULT
     # Which of the topics of this name readers read. Made again after it was deleted, a table is of
     # the next generation; so is what is built anew beside the old.

@@ -19,6 +19,7 @@ TABLES = {
     "customers": Table("customers", row_bytes_max=1_000, bytes_max=MIB),
     "sums": Table("sums", written_by="counts"),
     "theirs": Table("theirs", tenant="them"),
+    "bare": Table("bare"),
     "short": Table("short", retention_ms=60_000),
 }
 KEYS = {

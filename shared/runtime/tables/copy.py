@@ -27,9 +27,15 @@ _READERS_MAX = 2_048
 # addresses, and no memory.
 _GROWTH_MAX = 8
 _DATABASES = ("rows", "changes", "gone", "facts")
+# What may be in a file, as a part of what its table may take. A page that changes is written to
+# another place before its own is free; and what is written at once, before anybody hears that the
+# table is full, still fits, so that deletions come after it.
+_ROOM = 2
 # Before a row's JSON: its offset, and when Kafka had it.
 _STAMP = struct.Struct(">QQ")
 _NUMBER = struct.Struct(">Q")
+# Stamps, offsets, and heads of two entries of 8 bytes.
+_BESIDE = _STAMP.size + _NUMBER.size + 2 * 8
 _POSITION, _TIME, _WHOLE, _GONE_FROM, _FORM = b"position", b"time", b"whole", b"gone-from", b"form"
 # Whatever is written otherwise has another number, and is made anew.
 _FORM_NOW = 1
@@ -121,7 +127,7 @@ class TableCopy:
                 str(folder),
                 max_dbs=len(_DATABASES),
                 max_readers=_READERS_MAX,
-                map_size=bytes_max if is_writer else _GROWTH_MAX * bytes_max,
+                map_size=(_ROOM if is_writer else _GROWTH_MAX) * bytes_max,
                 readonly=not is_writer,
                 create=is_writer,
                 # The kernel has what a killed process wrote.
@@ -274,8 +280,13 @@ class WrittenCopy(TableCopy):
 
     def take(self, changes: Sequence[Change], position: int) -> None:
         """Enter records, and that all before a position are; all or nothing of it."""
+        last: dict[bytes, Change] = {}
+        for change in changes:
+            # In the order of their offsets, and without what is taken away again.
+            last.pop(change.key, None)
+            last[change.key] = change
         with self._writing() as writing:
-            for change in changes:
+            for change in last.values():
                 self._enter(writing, change)
             writing.put(_POSITION, _NUMBER.pack(position), db=self._facts)
             if changes:
@@ -339,6 +350,11 @@ class WrittenCopy(TableCopy):
     def _writing(self) -> Iterator[_Transaction]:
         with _damage(), self._file.begin(write=True) as writing:
             yield writing
+
+
+def room_of(key: bytes, value: bytes | None) -> int:
+    """What a row takes, with its place in the order of changes and what LMDB writes beside both."""
+    return len(value) + 2 * len(key) + _BESIDE if value else 0
 
 
 def _row(key: bytes, raw: bytes) -> Row:

@@ -19,6 +19,8 @@ from shared.runtime.tables.copy import DamagedError, TableCopy
 LOCK = "follower"
 _HEARD = "heard"
 DAMAGED = "damaged"
+# Beside a copy that stands still, as its table would take more than it may.
+FULL = "full"
 _NUMBER = struct.Struct(">Q")
 # Of which table.
 _Name: TypeAlias = tuple[str, int]
@@ -99,6 +101,10 @@ class TableCopies:
             if known is not None:
                 self._open[name] = known
         return known
+
+    def is_full(self, table: Table) -> bool:
+        """Whether its copy stands still because there is no room for what comes next."""
+        return (copy_folder(self.folder, table) / FULL).exists()
 
     def damaged(self, table: Table) -> None:
         """It could not be read: whoever writes it makes it anew."""

@@ -29,7 +29,7 @@ from shared.runtime.kafka.reader import Follow, KafkaReader, open_reader
 from shared.runtime.logs import configure_logs
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.tables.copy import Change, DamagedError, Extent, FullError, WrittenCopy
-from shared.runtime.tables.folders import DAMAGED, LOCK, HeardFile, copy_folder
+from shared.runtime.tables.folders import DAMAGED, FULL, LOCK, HeardFile, copy_folder
 
 log = structlog.get_logger()
 
@@ -58,11 +58,29 @@ class _Followed:
     heard: HeardFile
     position: int
     is_whole: bool
+    # Whether readers are told that it stands still for want of room.
+    is_told_full: bool
     full_until_s: float = 0.0
 
     @property
     def where(self) -> KafkaPartition:
         return KafkaPartition(self.table.topic, 0)
+
+    def stand_still(self) -> None:
+        """For want of room; whoever asks is told why."""
+        self.full_until_s = time.monotonic() + _FULL_S
+        self.is_told_full = True
+        (self.folder / FULL).touch()
+
+    def has_all(self, at_ms: int) -> None:
+        """It had all there is at a time."""
+        if not self.is_whole:
+            self.copy.be_whole()
+            self.is_whole = True
+        if self.is_told_full:
+            self.is_told_full = False
+            (self.folder / FULL).unlink(missing_ok=True)
+        self.heard.at_ms = max(self.heard.at_ms, at_ms)
 
     def close(self) -> None:
         self.copy.close()
@@ -156,7 +174,8 @@ class TableFollower:
             copy.close()
             raise
         position = max(extent.offset, first)
-        return _Followed(table, folder, copy, heard, position, extent.is_whole)
+        is_full = (folder / FULL).exists()
+        return _Followed(table, folder, copy, heard, position, extent.is_whole, is_full)
 
     def _take(self, records: Sequence[RecordIn]) -> None:
         by_topic: dict[str, list[RecordIn]] = {}
@@ -181,7 +200,7 @@ class TableFollower:
             each.copy.take(changes, position)
         except FullError:
             log.warning("tables.full", table=each.table.name, bytes_max=each.table.bytes_max)
-            each.full_until_s = time.monotonic() + _FULL_S
+            each.stand_still()
         except DamagedError as error:
             self._make_anew(each, str(error))
         else:
@@ -193,12 +212,8 @@ class TableFollower:
             if each.full_until_s:
                 continue
             at_ms = await follow.at_end_ms(each.where)
-            if at_ms is None:
-                continue
-            if not each.is_whole:
-                each.copy.be_whole()
-                each.is_whole = True
-            each.heard.at_ms = max(each.heard.at_ms, at_ms)
+            if at_ms is not None:
+                each.has_all(at_ms)
 
     def _keep_house(self) -> None:
         for each in list(self._followed.values()):
@@ -207,7 +222,8 @@ class TableFollower:
                 if each.table.retention_ms is not None:
                     each.copy.expire(now_ms() - each.table.retention_ms, limit=_EXPIRED_MAX)
             except FullError:
-                each.full_until_s = each.full_until_s or time.monotonic() + _FULL_S
+                if not each.full_until_s:
+                    each.stand_still()
             except DamagedError as error:
                 self._make_anew(each, str(error))
                 continue

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from shared.config.configuration import Configuration
 from shared.event.table_row import window_key
 from shared.event.times import HOUR_MS
 from shared.runtime.clock import now_ms
+from shared.runtime.tables.folders import FULL, copy_folder
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FixedConfig, RunningGateway
 from tests.support.table_fixtures import (
@@ -121,6 +122,10 @@ def test_what_is_no_row_is_refused(gateway: RunningGateway) -> None:
     assert code(client.put(f"{ROWS}/a", content=b"null")) == (422, "bad_row")
     assert code(client.put(f"{ROWS}/%00", json={})) == (422, "bad_row")
     assert code(client.post(ROWS, content=b"\n")) == (422, "bad_row")
+    for key in ("a%FFb", "a%C3", "%ED%A0%80"):
+        for method in ("GET", "PUT", "DELETE"):
+            answer = client.request(method, f"{ROWS}/{key}", json={})
+            assert code(answer) == (400, "bad_path"), (method, key)
     many = '{"key":"a","row":{}}\n' * 101
     assert code(client.post(ROWS, content=many)) == (413, "too_many_events")
     assert code(client.post(f"{ROWS}/a", json={})) == (405, "method_not_allowed")
@@ -169,27 +174,56 @@ def test_into_a_table_that_is_full_nothing_goes_but_deletions(
     gateway: RunningGateway, copies: OneProcess
 ) -> None:
     large = json.dumps({"x": "y" * 900})
-    copies.write("customers", *((f"k{nth}", large) for nth in range(300)))
-    for _ in range(4):
-        copies.write("customers", *((f"m{nth}", large) for nth in range(300, 340)))
-    assert copies.writers["customers"].used_bytes() < MIB
-    copies.writers["customers"].close()
-    copies.writers["customers"] = _Claims(used=MIB)  # type: ignore[assignment]
+    copies.write("customers", *((f"k{nth}", large) for nth in range(1_000)))
+    assert copies.writers["customers"].used_bytes() > 0.9 * MIB
     assert code(gateway.client.put(f"{ROWS}/a", json={})) == (409, "table_full")
     assert gateway.client.delete(f"{ROWS}/a").status_code == 200
+    copies.write("customers", *((f"k{nth}", "") for nth in range(500)))
+    assert gateway.client.put(f"{ROWS}/a", json={}).status_code == 200
 
 
-class _Claims:
-    """A copy that says how much it takes, and is asked nothing else."""
+def test_what_is_written_at_once_is_no_more_than_there_is_room_for(
+    gateway: RunningGateway, copies: OneProcess, publisher: FakePublisher
+) -> None:
+    large = json.dumps({"x": "y" * 900})
 
-    def __init__(self, *, used: int) -> None:
-        self._used = used
+    def write(names: Sequence[str]) -> tuple[int, str]:
+        lines = "".join(f'{{"key":"{name}","row":{large}}}\n' for name in names)
+        answer = gateway.client.post(ROWS, content=lines)
+        return answer.status_code, answer.json().get("code", "")
 
-    def used_bytes(self) -> int:
-        return self._used
+    answers = [write([f"k{nth}-{each}" for each in range(100)]) for nth in range(20)]
+    # A megabyte less a tenth has ten times so many; the copy has none of them yet.
+    assert answers[:8] == [(200, "")] * 8
+    assert set(answers[10:]) == {(503, "table_not_ready")}
+    stored = written(publisher)
+    assert len(stored) < 1_000
+    names = [key.decode() for key in stored]
+    copies.write("customers", *((name, large) for name in names[:400]))
+    assert write(["other"] * 100) == (200, "")
+    # What is there already, and written anew, takes no more room.
+    assert write(names[:100]) == (200, "")
+    # More than fits beside what is there.
+    while copies.writers["customers"].used_bytes() < 0.82 * MIB:
+        copies.write("customers", (names.pop(), large))
+    assert write([f"more-{nth}" for nth in range(100)]) == (409, "table_full")
 
-    def close(self) -> None:
-        pass
+
+def test_a_table_whose_copy_stands_still_says_so(
+    gateway: RunningGateway, copies: OneProcess
+) -> None:
+    folder = copy_folder(copies.folder, TABLES["sums"])
+    folder.mkdir()
+    asked = f"{ROWS}/a".replace("customers", "sums")
+    assert "being made" in gateway.client.get(asked).json()["detail"]
+    (folder / FULL).touch()
+    answer = gateway.client.get(asked)
+    assert code(answer) == (503, "table_not_ready")
+    assert "give it more (268435456 bytes" in answer.json()["detail"]
+    full = copy_folder(copies.folder, TABLES["customers"])
+    full.mkdir()
+    (full / FULL).touch()
+    assert code(gateway.client.put(f"{ROWS}/a", json={})) == (409, "table_full")
 
 
 # Reading
@@ -211,7 +245,11 @@ def test_a_row_is_answered_with_how_fresh_it_is(
     copies.write("customers", ("c-1", '{"country":"NO"}'))
     changed = gateway.client.get(f"{ROWS}/c-1", headers={"if-none-match": answer.headers["etag"]})
     assert changed.json()["row"] == {"country": "NO"}
-    absent = gateway.client.get(f"{ROWS}/c-3")
+    etag = changed.headers["etag"]
+    for known in (f"W/{etag}", f'"x", W/{etag}', "*"):
+        known_to = {"if-none-match": known}
+        assert gateway.client.get(f"{ROWS}/c-1", headers=known_to).status_code == 304, known
+    absent = gateway.client.get(f"{ROWS}/c-3", headers={"if-none-match": "*"})
     assert (code(absent), absent.json()["as_of"]["offset"]) == ((404, "unknown_row"), 3)
 
 
@@ -251,6 +289,8 @@ def test_what_cannot_be_asked_is_refused(gateway: RunningGateway) -> None:
         {"at_least": "x"},
     ):
         assert code(gateway.client.get(ROWS, params=query)) == (400, "bad_query"), query
+    for raw in ("prefix=%C3", "from=a%FF", "%C3=1"):
+        assert code(gateway.client.get(f"{ROWS}?{raw}")) == (400, "bad_query"), raw
     for text in ("yesterday", "2026-11-22T10:00:00"):
         asked = gateway.client.get(f"{ROWS}/DE", params={"from": text})
         assert code(asked) == (400, "bad_query")

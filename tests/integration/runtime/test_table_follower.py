@@ -29,6 +29,7 @@ from tests.support.kafka_log import write_rows
 pytestmark = pytest.mark.integration
 
 PATIENCE_S = 60.0
+MIB = 1_048_576
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
@@ -131,19 +132,19 @@ def test_only_what_is_committed_is_in_a_copy(kafka: Cluster, tmp_path: Path) -> 
     copies.close()
 
 
-def test_a_table_without_room_stands_still_until_it_is_given_some(
+def test_a_table_without_room_stands_still_and_says_so_until_it_is_given_some(
     kafka: Cluster, tmp_path: Path
 ) -> None:
-    small = Table("followed-large-rows", bytes_max=1_048_576)
+    small = Table("followed-large-rows", bytes_max=MIB)
     copies = TableCopies(tmp_path)
     made(kafka, small)
     large = '{"x":"' + "y" * 200_000 + '"}'
     with followed(tmp_path, kafka):
         copy = opened(copies, small)
-        write(kafka, small, **{f"k{nth}": large for nth in range(10)}, last="{}")
-        time.sleep(1)
+        write(kafka, small, **{f"k{nth}": large for nth in range(12)}, last="{}")
+        until(lambda: copies.is_full(small), "it is said to be full")
         at_ms = copy.heard.at_ms
-        larger = Table("followed-large-rows", bytes_max=8 * 1_048_576)
+        larger = Table("followed-large-rows", bytes_max=8 * MIB)
         asyncio.run(write_config(kafka.bootstrap_servers, [larger]))
 
         def has_last() -> bool:
@@ -151,7 +152,27 @@ def test_a_table_without_room_stands_still_until_it_is_given_some(
             return found is not None and value(found, "last") == b"{}"
 
         until(has_last, "there is room now")
+        until(lambda: not copies.is_full(larger), "it is not full any more")
         assert opened(copies, larger).heard.at_ms > at_ms
+    copies.close()
+
+
+def test_a_table_that_was_filled_before_its_copy_was_there_can_be_emptied(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    table = Table("followed-filled", bytes_max=MIB)
+    copies = TableCopies(tmp_path)
+    made(kafka, table)
+    names, large = [f"k{nth}" for nth in range(30)], '{"x":"' + "y" * 50_000 + '"}'
+    write(kafka, table, **dict.fromkeys(names, large))
+    with followed(tmp_path, kafka):
+        copy = opened(copies, table)
+        assert copy.copy.used_bytes() > MIB
+        assert not copies.is_full(table)
+        write(kafka, table, **dict.fromkeys(names, ""), last="{}")
+        until(lambda: value(copy, "last") == b"{}", "it goes on")
+        assert [row.key for row in copy.copy.page().rows] == ["last"]
+        assert copy.copy.used_bytes() < MIB
     copies.close()
 
 
@@ -185,7 +206,7 @@ def _owner(folder: Path) -> int:
 def test_a_million_rows_are_ready_within_five_seconds_of_a_restart(
     kafka: Cluster, tmp_path: Path
 ) -> None:
-    table, count = Table("followed-million", bytes_max=1024 * 1_048_576), 1_000_000
+    table, count = Table("followed-million", bytes_max=1024 * MIB), 1_000_000
     copies = TableCopies(tmp_path)
     made(kafka, table)
     row = b'{"name":"somebody with a name","country":"DE","class":"gold"}'

@@ -135,6 +135,24 @@ def test_a_table_takes_no_more_room_than_it_may(copy: WrittenCopy) -> None:
     assert 100_000 < copy.used_bytes() < MIB
 
 
+def test_rows_that_fill_a_table_can_all_be_written_anew_and_deleted(copy: WrittenCopy) -> None:
+    large = '{"x":"' + "y" * 3_000 + '"}'
+    rows = [change(f"k{nth}", large, nth) for nth in range(900)]
+    copy.take(rows, 900)
+    assert copy.used_bytes() > 0.85 * 4 * MIB
+    copy.take([row._replace(offset=900 + row.offset) for row in rows], 1_800)
+    copy.take([change(f"k{nth}", "", 1_800 + nth) for nth in range(900)], 2_700)
+    assert copy.page().rows == []
+
+
+def test_what_is_taken_away_at_once_takes_no_room(copy: WrittenCopy) -> None:
+    large = '{"x":"' + "y" * 100_000 + '"}'
+    rows = [change(f"k{nth}", large, nth) for nth in range(100)]
+    copy.take([*rows, *(change(f"k{nth}", "", 100 + nth) for nth in range(99))], 199)
+    assert keys(copy) == ["k99"]
+    assert [row.key for row in copy.news(0).rows] == ["k99"]
+
+
 def test_whoever_opens_it_again_goes_on_where_it_was(tmp_path: Path) -> None:
     first = WrittenCopy(tmp_path / "t.1", bytes_max=MIB)
     first.take([change("a", "{}", 7)], 8)

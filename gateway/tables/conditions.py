@@ -1,0 +1,114 @@
+"""Writes a row only if it is as its writer says (If-Match, If-None-Match), and tags what is read.
+
+Kafka offers no compare-and-set. Of those who change a row under a condition one is let in at a
+time, by a claim in the log (ADR 0060). A deletion of what is no row is then written, and once this
+machine's copy has come past it, it has what the one before has written.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.answers import Answer
+from gateway.fleet.claims import Claims, KeyClaim
+from gateway.intake.events import Event
+from gateway.problems import Problem
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from gateway.tables.room import SOON
+from shared.config.table import Table
+from shared.runtime.tables.copy import Row
+
+_IF_MATCH, _IF_NONE_MATCH = b"if-match", b"if-none-match"
+_WEAK = "W/"
+# No key of a row can be this: it is printable.
+_NO_ROW = b"\0"
+
+
+def tag_of(offset: int) -> str:
+    return f'"{offset}"'
+
+
+def is_known(headers: Mapping[bytes, str], tag: str) -> bool:
+    """Whether who asks has what the tag is of; weak tags do, as any (RFC 9110, 13.1.2)."""
+    tags = {each.removeprefix(_WEAK) for each in _listed(headers, _IF_NONE_MATCH)}
+    return not tags.isdisjoint({tag, "*"})
+
+
+def are_conditions(headers: Mapping[bytes, str]) -> bool:
+    return not headers.keys().isdisjoint({_IF_MATCH, _IF_NONE_MATCH})
+
+
+def check_row(headers: Mapping[bytes, str], row: Row | None) -> None:
+    """Refuse when the row is not as it must be."""
+    wanted = _listed(headers, _IF_MATCH)
+    if row is None:
+        if _IF_MATCH in headers:
+            raise Problem("changed_meanwhile", "The row is not there (any more).")
+        return
+    tag = tag_of(row.offset)
+    if _IF_MATCH in headers and wanted.isdisjoint({tag, "*"}):
+        detail = "Somebody else has changed the row: read it again."
+    elif is_known(headers, tag):
+        detail = "The row is what If-None-Match says that it must not be."
+    else:
+        return
+    members = {"etag": tag}
+    raise Problem("changed_meanwhile", detail, headers=((b"etag", tag.encode()),), members=members)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTurns:
+    """Lets one in at a time of those who change a row under a condition, over all gateways."""
+
+    claims: Claims
+    publisher: Publisher
+
+    async def take(
+        self,
+        table: Table,
+        key: str,
+        *,
+        judge: Callable[[int], Awaitable[None]],
+        store: Callable[[], Awaitable[Sequence[Report]]],
+    ) -> Sequence[Report]:
+        """Store what the judge lets through, who is told what a copy must have come past."""
+        claim = await self._claimed(table, key)
+        is_certain = True
+        try:
+            await judge(await self._mark(table))
+            claim.begin_sending()
+            is_certain = False
+            reports = await store()
+            is_certain = all(report.fate is not Fate.UNKNOWN for report in reports)
+            return reports
+        finally:
+            # What may still come to be stored must not come after the mark of the next one.
+            if is_certain:
+                await self.claims.release(claim)
+
+    async def _claimed(self, table: Table, key: str) -> KeyClaim:
+        scope = f"row\0{table.topic}\0{key}"
+        try:
+            claim = await self.claims.begin(scope, (), tenant=table.tenant)
+        except Problem as problem:
+            is_taken = problem.code == "idempotency_key_in_use"
+            why = "Somebody else is changing the row" if is_taken else ""
+            raise _not_stored(why) from problem
+        assert not isinstance(claim, Answer), "none is kept of a turn"
+        return claim
+
+    async def _mark(self, table: Table) -> int:
+        mark = Event.of(id="", key=_NO_ROW, value=b"", headers=())
+        report = (await self.publisher.publish(table.topic, [mark]))[0]
+        if report.fate is not Fate.STORED:
+            raise _not_stored()
+        return report.first_offset or 0
+
+
+def _not_stored(why: str = "") -> Problem:
+    why = why or "Whether the row is as it must be cannot be told now"
+    return Problem("not_stored", f"{why}: nothing was stored. Send it again.", headers=SOON)
+
+
+def _listed(headers: Mapping[bytes, str], name: bytes) -> set[str]:
+    return {each.strip() for each in headers.get(name, "").split(",")}
