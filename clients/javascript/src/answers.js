@@ -26,11 +26,9 @@ export function readAnswer(status, header, body, count) {
   const listed = listedIn(said, count, { waitS, problem, code });
   if (listed !== null) return listed;
   const every = Array.from({ length: count }, (_, nth) => nth);
-  const isOurs = code !== "" || "request_id" in said;
   const named = code || `status_${status}`;
-  if (OF_THE_SETUP.has(status) || (status >= 300 && status < 400) || (status < 300 && !isOurs)) {
-    // A yes that is not the gateway's says nothing of where the events are.
-    return reading({ again: every, mayBeStored: status < 300, isSetup: true, problem, code: named });
+  if (OF_THE_SETUP.has(status) || (status >= 300 && status < 400)) {
+    return reading({ again: every, isSetup: true, problem, code: named });
   }
   if (OF_THE_BATCH.has(status) && code !== "idempotency_key_reused") {
     return reading({ isToBeHalved: true, problem, code: named });
@@ -39,6 +37,7 @@ export function readAnswer(status, header, body, count) {
     const final = new Map(every.map((nth) => [nth, { fate: "rejected", code: named, reason: problem, pointer: "" }]));
     return reading({ final, problem, code: named });
   }
+  // So may a yes that is not the gateway's: what stands before it says so while it is away.
   return reading({ again: every, mayBeStored: !NOTHING_STORED.has(status), waitS, problem, code: named });
 }
 

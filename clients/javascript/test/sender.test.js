@@ -152,16 +152,25 @@ test("what a person has to change is one sentence and the event's fate", async (
     assert.match(outcome.reason, says);
     await hifi.close();
   }
-  await scripted([{ body: "<html>hello</html>" }], async (url) => {
-    const hifi = new Sender(url, "orders", QUIET);
-    const outcome = await hifi.send({ n: 1 }).outcome();
-    assert.equal(outcome.fate, "unknown");
-    assert.match(outcome.reason, /no Hifi gateway/);
-    await hifi.close();
-  });
   await scripted([{ status: 308, headers: { location: "https://hifi.example/" } }], async (url) => {
     const hifi = new Sender(url, "orders", QUIET);
     assert.match((await hifi.send({ n: 1 }).outcome()).reason, /give the one of https:\/\/hifi.example\//);
+    await hifi.close();
+  });
+});
+
+test("somebody else who says yes is tried again until time is up", async () => {
+  const page = { body: "<html>hello</html>" };
+  await scripted([page, page, taken(1)], async (url) => {
+    const hifi = new Sender(url, "orders", QUIET);
+    assert.equal((await hifi.send({ n: 1 }).outcome()).fate, "accepted");
+    await hifi.close();
+  });
+  await scripted([page], async (url) => {
+    const hifi = new Sender(url, "orders", { ...QUIET, giveUpMs: 500 });
+    const outcome = await hifi.send({ n: 1 }).outcome();
+    assert.equal(outcome.fate, "unknown");
+    assert.match(outcome.reason, /no Hifi gateway/);
     await hifi.close();
   });
 });

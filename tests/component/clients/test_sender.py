@@ -230,9 +230,12 @@ def test_nobody_there_is_one_sentence() -> None:
     assert outcome.reason.startswith("Nobody answers at http://127.0.0.1:1")
 
 
-def test_somebody_else_who_says_yes_is_no_gateway() -> None:
+def test_somebody_else_who_says_yes_is_tried_again_until_time_is_up() -> None:
     page = Reply(200, body=b"<html>hello</html>")
-    with scripted(page) as other, Sender(other.url, "orders") as hifi:
+    with scripted(page, page, taken(1)) as other, Sender(other.url, "orders") as hifi:
+        assert hifi.send({"n": 1}).wait(WAIT_S).is_yes
+        assert len(other.requests) == 3
+    with scripted(page) as other, Sender(other.url, "orders", give_up_s=0.5) as hifi:
         outcome = hifi.send({"n": 1}).wait(WAIT_S)
     assert outcome.fate is Fate.UNKNOWN
     assert "no Hifi gateway" in outcome.reason

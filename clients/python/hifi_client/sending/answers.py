@@ -70,21 +70,16 @@ def read_answer(  # noqa: PLR0911 - one for each kind of answer
     if (listed := _listed(said, count, wait_s=wait_s, problem=sentence)) is not None:
         return listed
     every = tuple(range(count))
-    is_ours = "request_id" in said or bool(code)
-    if status in _OF_THE_SETUP or 300 <= status < 400 or (status < 300 and not is_ours):  # noqa: PLR2004
-        # A yes that is not the gateway's says nothing of where the events are.
+    if status in _OF_THE_SETUP or 300 <= status < 400:  # noqa: PLR2004
         return Reading(
-            again=every,
-            may_be_stored=status < 300,  # noqa: PLR2004
-            is_setup=True,
-            problem=sentence,
-            code=code or f"status_{status}",
+            again=every, is_setup=True, problem=sentence, code=code or f"status_{status}"
         )
     if status in _OF_THE_BATCH and code != "idempotency_key_reused":
         return Reading(is_to_be_halved=True, problem=sentence, code=code or f"status_{status}")
     if 400 <= status < 500 and status not in _NOTHING_STORED:  # noqa: PLR2004
         verdict = Verdict(Fate.REJECTED, code or f"status_{status}", sentence)
         return Reading(final=dict.fromkeys(every, verdict), problem=sentence, code=code)
+    # So may a yes that is not the gateway's: what stands before it says so while it is away.
     return Reading(
         again=every,
         may_be_stored=status not in _NOTHING_STORED,
