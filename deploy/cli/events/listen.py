@@ -1,6 +1,5 @@
 """`hifi listen`: sends the events of a stream on to somebody's own machine, as they come."""
 
-import contextlib
 import hashlib
 import time
 from collections.abc import Sequence
@@ -42,10 +41,7 @@ def listen(
 
         hifi listen orders --forward-to http://127.0.0.1:3000/hooks
     """
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        HttpClient(forward_to, timeout_s=_TIMEOUT_S) as receiver,
-    ):
+    with HttpClient(forward_to, timeout_s=_TIMEOUT_S) as receiver:
         for events in follow(client, stream, since=since, key=key, contains=contains):
             for first in range(0, len(events), batch):
                 _forward(receiver, stream, events[first : first + batch])

@@ -1,7 +1,6 @@
 """`hifi events`: shows the events of a stream through the gateway, as a tenant may see them."""
 
 import base64
-import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -211,7 +210,7 @@ def tail(
 
     hifi events tail orders --from 2h --json
     """
-    with contextlib.suppress(KeyboardInterrupt), reader_may_leave():
+    with reader_may_leave():
         for event in _counted(
             follow(client, stream, since=since, key=key, contains=contains), count
         ):

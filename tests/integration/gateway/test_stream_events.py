@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
+from deploy.cli.signals import INTERRUPTED
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
 from gateway.settings import Settings
@@ -301,6 +302,17 @@ def test_the_command_lists_gets_and_follows_them(gateway: RunningGateway, kafka:
     assert came == {"exact", "then", "bytes"}
 
 
+def test_who_follows_until_ctrl_c_ends_with_its_code(gateway: RunningGateway) -> None:
+    environ = {**os.environ, "HIFI_GATEWAY": gateway.url, "HIFI_API_KEY": READS}
+    command = [sys.executable, "-m", "deploy.cli.app", "tail", STREAM]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as following:
+        assert following.stderr is not None
+        assert "Ctrl-C ends it" in following.stderr.readline()
+        following.send_signal(signal.SIGINT)
+        assert following.wait(30) == INTERRUPTED
+        assert not following.stderr.read()
+
+
 def test_what_a_restore_has_put_back_says_so(gateway: RunningGateway, kafka: Cluster) -> None:
     row = an_event("back")
     write(kafka, replace(row, headers=(*row.headers, (RESTORED, b"spring"))), an_event("new"))
@@ -353,7 +365,7 @@ def test_they_are_sent_on_to_who_develops_a_receiver(
             server.shutdown()
         listening.send_signal(signal.SIGINT)
         said = listening.stderr.read()
-        assert listening.wait(30) == 0
+        assert listening.wait(30) == INTERRUPTED
     arrived = [event["id"] for _, body in taken for event in json.loads(body)]
     assert sorted(arrived) == [f"on{n}" for n in range(5)]
     headers, _ = taken[0]
