@@ -6,8 +6,10 @@ same. Beside each object stands what is said of it, so that a restore needs no K
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +18,7 @@ from shared.proof.intervals import Offsets
 
 _LIFE = "life="
 _DIGITS = 20
-_SUFFIX = ".json"
+_SUFFIX, _OBJECT_SUFFIX = ".json", ".parquet"
 _MANIFEST = re.compile(r"/date=[\d-]+/partition=\d+/\d{20}-\d{20}\.json$")
 
 
@@ -81,7 +83,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        return f"{self.id.objects}/{self._place}.parquet"
+        return f"{self.id.objects}/{self._place}{_OBJECT_SUFFIX}"
 
     @property
     def manifest_path(self) -> str:
@@ -145,6 +147,13 @@ def is_manifest(path: str) -> bool:
     return _MANIFEST.search(path) is not None
 
 
+def manifest_beside(archive: ArchiveId, path: str) -> str | None:
+    """Where it stands what is in an object, by its path; None: this is no object of the archive."""
+    place = path.removeprefix(archive.objects).removesuffix(_OBJECT_SUFFIX)
+    beside = f"{archive.manifests}{place}{_SUFFIX}"
+    return beside if path.endswith(_OBJECT_SUFFIX) and is_manifest(beside) else None
+
+
 def day_in(path: str) -> str:
     """Of its first event; empty if it is none of ours."""
     return next((part[5:] for part in path.split("/") if part.startswith("date=")), "")
@@ -184,6 +193,25 @@ def laid(objects: Iterable[Archived]) -> list[Laid]:
             found.append(Laid(each, max(at, each.first)))
             reached[each.partition] = each.end
     return found
+
+
+def by_time(objects: Iterable[Laid]) -> Iterator[Laid]:
+    """The oldest first, but those of each Kafka partition in their order.
+
+    Brokers' clocks differ: after a change of leader times may go back.
+    """
+    queues: dict[int, deque[Laid]] = {}
+    for each in objects:
+        queues.setdefault(each.archived.partition, deque()).append(each)
+    heads = [(queue[0].archived.from_ms, partition) for partition, queue in queues.items()]
+    heapify(heads)
+    while heads:
+        _, partition = heads[0]
+        yield queues[partition].popleft()
+        if queues[partition]:
+            heapreplace(heads, (queues[partition][0].archived.from_ms, partition))
+        else:
+            heappop(heads)
 
 
 def gaps(objects: Iterable[Archived]) -> Mapping[int, Offsets]:

@@ -11,7 +11,9 @@ import typer
 from deploy.cli import options
 from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name, store_errors
 from deploy.cli.archive.restoring import Found, Restore, Restoring, default_id, found
+from deploy.cli.archive.verify import INCOMPLETE, gap_lines
 from deploy.cli.control.dead import time_ms
+from deploy.cli.events.verify import minute_text
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
 from observe.console.parts import wording
@@ -41,6 +43,8 @@ def restore_(
 ) -> None:
     """Put the events of an archive back: same Kafka partition, key, headers, id and order.
 
+    Exit code 0 when they are there, 3 when objects are missing in between.
+
     The stream must be there, with as many Kafka partitions as it had. Each event says
     `hifi-restored: ID`. Ctrl-C ends it after the transaction under way; the same again goes on.
 
@@ -56,17 +60,29 @@ def restore_(
     wanted = Restore(name, archive_id, wanted.to_stream, from_ms, to_ms, rate)
     with store_errors():
         there = found(bucket, wanted)
+    span = f", from {' to '.join(map(minute_text, there.times_ms))}" if there.objects else ""
     talk.print(
         f"{wording.plural(there.count, 'event')} of {stream} in"
-        f" {wording.plural(len(there.objects), 'object')}; {wanted.to_stream} gets them as restore"
-        f" {name}."
+        f" {wording.plural(len(there.objects), 'object')}{span}; {wanted.to_stream} gets them as"
+        f" restore {name}."
     )
+    _tell_missing(there, wanted)
     if others := ", ".join(map(life_name, lives[:-1])):
         newest = life_name(archive_id)
         talk.print(f"They are of the life {newest}, the newest; --life names another: {others}.")
-    if dry_run or not there.objects:
-        return
-    asyncio.run(_carry_out(kafka, Restoring(kafka, bucket, wanted, there), there))
+    if there.objects and not dry_run:
+        asyncio.run(_carry_out(kafka, Restoring(kafka, bucket, wanted, there), there))
+    if there.gaps:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _tell_missing(there: Found, wanted: Restore) -> None:
+    for line in gap_lines(there.gaps):
+        talk.print(line)
+    begins = sorted((partition, at) for partition, at in there.begins.items() if at)
+    if begins and wanted.from_ms is None:
+        listed = ", ".join(f"{at} of Kafka partition {partition}" for partition, at in begins)
+        talk.print(f"The archive has nothing of what was before offset {listed}.")
 
 
 async def _carry_out(kafka: str, restoring: Restoring, there: Found) -> None:

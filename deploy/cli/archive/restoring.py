@@ -16,10 +16,10 @@ from deploy.cli.archive.put_back import PutBack, nothing_yet
 from shared.event.derived import RESTORED
 from shared.event.record import KafkaPartition
 from shared.event.topics import RESTORES, restore_group, restore_writer, stream_topic
-from shared.proof.archived import Archived, ArchiveId, Laid, laid
+from shared.proof.archived import Archived, ArchiveId, Laid, by_time, gaps, laid
+from shared.proof.intervals import Offsets
 from shared.proof.restored import Restored
-from shared.runtime.archive.files import read_object, rows_of
-from shared.runtime.archive.kept_log import sound_bytes, sound_list
+from shared.runtime.archive.kept_log import sound_list, sound_rows
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import AWAY
@@ -76,13 +76,29 @@ class Found:
     def partitions(self) -> set[int]:
         return {each.archived.partition for each in self.objects}
 
+    @property
+    def times_ms(self) -> tuple[int, int]:
+        """When Kafka got the first and the last event of these objects."""
+        said = [each.archived for each in self.objects]
+        return min(each.from_ms for each in said), max(each.to_ms for each in said)
+
+    @property
+    def begins(self) -> dict[int, int]:
+        """By Kafka partition: the first offset that it has something about."""
+        return {it.archived.partition: it.from_offset for it in reversed(self.objects)}
+
+    @property
+    def gaps(self) -> Mapping[int, Offsets]:
+        """What is missing in between, where all events were to be kept."""
+        said = [each.archived for each in self.objects]
+        return gaps(said) if all(each.is_whole for each in said) else {}
+
 
 def found(bucket: OpenStore, wanted: Restore) -> Found:
     """Counts first; DamagedObjectError if something of it is not as it was written."""
     there = sound_list(bucket, wanted.archive, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
-    objects = [each for each in laid(there) if wanted.has_some(each.archived)]
     # Of one partition after the other nothing is needed, and by time none is far behind.
-    objects.sort(key=lambda each: (each.archived.from_ms, each.archived.path))
+    objects = [each for each in by_time(laid(there)) if wanted.has_some(each.archived)]
     return Found(objects, sum(_count(bucket, each, wanted) for each in objects))
 
 
@@ -90,9 +106,10 @@ def _count(bucket: OpenStore, each: Laid, wanted: Restore) -> int:
     said, from_offset = each
     if wanted.has_all(said) and from_offset == said.first:
         return said.count
-    columns = read_object(sound_bytes(bucket, said), ("offset", "time_ms"))
-    pairs = zip(*(columns[name].to_pylist() for name in ("offset", "time_ms")), strict=True)
-    return sum(offset >= from_offset and wanted.takes(time_ms) for offset, time_ms in pairs)
+    return sum(
+        event["offset"] >= from_offset and wanted.takes(event["time_ms"])
+        for event in sound_rows(bucket, said)
+    )
 
 
 @dataclass
@@ -202,7 +219,7 @@ class Restoring:
             if at >= said.end and self.wanted.has_all(said) and from_offset == said.first:
                 self.done += said.count
                 continue
-            for event in rows_of(sound_bytes(self.bucket, said)):
+            for event in sound_rows(self.bucket, said):
                 if event["offset"] < from_offset:
                     continue
                 if not self.wanted.takes(event["time_ms"]):

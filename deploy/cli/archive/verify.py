@@ -1,7 +1,7 @@
 """`hifi archive verify`: lays an archive beside the signed statements about its stream."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -16,15 +16,17 @@ from deploy.cli.events.proofs import Proof, broken_link
 from deploy.cli.events.verify import PUBLIC, minute_text, read_public_key
 from deploy.cli.printing import harmless, out, talk
 from observe.console.parts import wording
+from shared.event.times import MINUTE_MS
 from shared.proof.acked import audited_minute
 from shared.proof.archived import Archived, ArchiveId, gaps
+from shared.proof.intervals import Offsets
 from shared.runtime.archive.files import UnreadableError, read_object
-from shared.runtime.archive.reading import Damage, fetched, listed
+from shared.runtime.archive.reading import Damage, fetched, listed, miscounted
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-_INCOMPLETE, _UNTRUSTED = 3, 4
+INCOMPLETE, _UNTRUSTED = 3, 4
 _COLUMNS = ("event_id", "event_time_ms", "accepted_at_ms")
 
 
@@ -45,8 +47,9 @@ def verify(
 ) -> None:
     """Check an archive, object by object and minute by minute, against what Hifi has signed.
 
-    Exit code 0 when all is there and as it was, 3 when objects or ids are missing or changed, 4
-    when a statement is not to be trusted, 1 when nothing can be checked.
+    Without --from it begins where the archive does, or when its pipeline was made, if that was
+    earlier. Exit code 0 when all is there and as it was, 3 when objects or ids are missing or
+    changed, 4 when a statement is not to be trusted, 1 when nothing can be checked.
 
     hifi archive verify --stream orders --from 2h
     """
@@ -57,7 +60,9 @@ def verify(
     for each in kept.damage:
         more = f" ({each.detail})" if each.detail else ""
         out.print(f"{each.kind}: {each.path}{more}")
-    said = statements_of(client, stream, kept.begins_ms if from_ms is None else from_ms)
+    made_ms = pipeline_made_ms(client, lives[0])
+    begins_ms = from_ms if from_ms is not None else kept.begins_ms(made_ms)
+    said = statements_of(client, stream, begins_ms)
     if not said:
         raise UsageError(
             f"There is no statement about {stream} yet: minutes are signed some three minutes"
@@ -66,14 +71,15 @@ def verify(
     if problem := distrust(said, read_public_key(public_key or place.data / "observe" / PUBLIC)):
         talk.print(f"hifi: {problem}", style="bold red")
         raise typer.Exit(_UNTRUSTED)
-    minutes = kept.to_check(said, from_ms=from_ms, to_ms=to_ms)
+    minutes = to_check(said, from_ms=begins_ms, to_ms=to_ms)
     bad = [one for one in minutes if not kept.is_complete(one)]
     for one in bad:
         _tell(kept, one, ids_of(client, one))
-    if bad or kept.damage:
+    is_complete = not bad and not kept.damage
+    if is_complete:
+        out.print("complete")
+    else:
         kept.tell_gaps()
-        raise typer.Exit(_INCOMPLETE)
-    out.print("complete")
     for life, objects in kept.lives.items():
         if len(lives) > 1:
             count = sum(each.count for each in objects)
@@ -82,9 +88,23 @@ def verify(
                 f" events, {_times(objects)}."
             )
     talk.print(
-        f"{wording.plural(kept.object_count, 'object')},"
+        f"Since {minute_text(begins_ms)}: {wording.plural(kept.object_count, 'object')},"
         f" {wording.plural(len(minutes), 'signed minute')}, {kept.event_count:,} events."
     )
+    if made_ms is None and from_ms is None:
+        talk.print(
+            "It is not known (any more) when its pipeline was made, and so not whether older"
+            " objects are missing: --from says since when to check."
+        )
+    if not is_complete:
+        raise typer.Exit(INCOMPLETE)
+
+
+def pipeline_made_ms(client: ControlClient, archive: ArchiveId) -> int | None:
+    """When its pipeline was made first; None: nobody knows (any more)."""
+    query = {"kind": "pipeline", "name": archive.name, "did": "made", "limit": "1000"}
+    made = client.call("GET", "changes", query=query)["changes"]
+    return min((it["at_ms"] for it in made if it["tenant"] == archive.tenant), default=None)
 
 
 @dataclass
@@ -104,33 +124,41 @@ class KeptIds:
     def object_count(self) -> int:
         return len(self.objects)
 
-    @property
-    def begins_ms(self) -> int:
-        return min((each.event_from_ms for each in self.objects), default=0)
+    def begins_ms(self, made_ms: int | None) -> int:
+        """Since when it should have all, as its pipeline was made then."""
+        known = [each.event_from_ms for each in self.objects]
+        return min(known if made_ms is None else [*known, made_ms], default=0)
 
     def tell_gaps(self) -> None:
         for life, objects in self.lives.items():
             of = f" in the life {life_name(life)}" if len(self.lives) > 1 else ""
-            for partition, missing in gaps(objects).items():
-                spans = ", ".join(f"{first}-{end}" for first, end in missing)
-                talk.print(
-                    f"No object is about offsets {spans} of Kafka partition {partition}{of}."
-                )
-
-    def to_check(
-        self, said: Iterable[Proof], *, from_ms: int | None, to_ms: int | None
-    ) -> list[Proof]:
-        """The newest statement of each minute that the archive should have."""
-        begins = self.begins_ms if from_ms is None else from_ms
-        newest = {signed.minute_ms: signed for signed in said}
-        return [
-            newest[minute_ms]
-            for minute_ms in sorted(newest)
-            if minute_ms + 60_000 > begins and (to_ms is None or minute_ms < to_ms)
-        ]
+            for line in gap_lines(gaps(objects), of):
+                talk.print(line)
 
     def is_complete(self, said: Proof) -> bool:
         return said.has_ids(self.ids.get(said.minute_ms, set()))
+
+
+def to_check(said: Iterable[Proof], *, from_ms: int, to_ms: int | None) -> list[Proof]:
+    """The newest statement of each minute that the archive should have."""
+    newest = {signed.minute_ms: signed for signed in said}
+    return [
+        newest[minute_ms]
+        for minute_ms in sorted(newest)
+        if minute_ms + MINUTE_MS > from_ms and (to_ms is None or minute_ms < to_ms)
+    ]
+
+
+def gap_lines(missing: Mapping[int, Offsets], of: str = "") -> list[str]:
+    """What no object is about, in words."""
+    spans = {
+        partition: ", ".join(f"{first}-{end}" for first, end in offsets)
+        for partition, offsets in missing.items()
+    }
+    return [
+        f"No object is about offsets {which} of Kafka partition {partition}{of}."
+        for partition, which in spans.items()
+    ]
 
 
 def kept_in(
@@ -161,7 +189,9 @@ def kept_in(
         except UnreadableError as error:
             kept.damage.append(Damage(said.path, "unreadable", str(error)))
             continue
-        kept.event_count += said.count
+        if damage := miscounted(said, len(columns["event_id"])):
+            kept.damage.append(damage)
+        kept.event_count += len(columns["event_id"])
         for event_id, at_ms, accepted_ms in zip(*(columns[each] for each in _COLUMNS), strict=True):
             kept.ids[audited_minute(at_ms, accepted_ms)].add(event_id)
     return kept

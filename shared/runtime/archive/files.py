@@ -98,8 +98,8 @@ def require_same(one: bytes, other: bytes) -> None:
         raise UnreadableError("it has other events")
 
 
-def rows_of(data: bytes) -> Iterator[dict[str, Any]]:
-    for batch in read_object(data).to_batches(max_chunksize=1_000):
+def rows_of(events: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in events.to_batches(max_chunksize=1_000):
         yield from batch.to_pylist()
 
 

@@ -5,10 +5,12 @@ of an object is read of those alone that are wanted next.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shared.config.outside.store import Store
 from shared.proof.archived import (
@@ -21,8 +23,8 @@ from shared.proof.archived import (
     is_manifest,
     range_in,
 )
-from shared.runtime.archive.files import read_object
-from shared.runtime.archive.reading import Damage, fetched, listed, said_at
+from shared.runtime.archive.files import read_object, rows_of
+from shared.runtime.archive.reading import Damage, fetched, listed, miscounted, said_at
 from shared.runtime.archive.stores import OpenStore
 
 # What is given at once: so many objects, and so many bytes as they lie there.
@@ -74,6 +76,14 @@ def sound_bytes(bucket: OpenStore, said: Archived) -> bytes:
     if isinstance(data, Damage):
         raise DamagedObjectError(data)
     return data
+
+
+def sound_rows(bucket: OpenStore, said: Archived) -> Iterator[dict[str, Any]]:
+    """Its events; DamagedObjectError if there are not as many as is said beside it."""
+    events = read_object(sound_bytes(bucket, said))
+    if damage := miscounted(said, events.num_rows):
+        raise DamagedObjectError(damage)
+    return rows_of(events)
 
 
 def sound_list(

@@ -1,7 +1,7 @@
 """Reads archives: what there is of one, which of its objects are as they were written."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +15,7 @@ from shared.proof.archived import (
     day_in,
     is_manifest,
     life_in,
+    manifest_beside,
     may_hold,
 )
 from shared.runtime.archive.stores import OpenStore
@@ -88,6 +89,12 @@ def listed(
         earlier = _paths(bucket, unnamed)
         if continues(all_paths[archive], earlier):
             all_paths[unnamed] = earlier
+    unsaid = [
+        beside
+        for part, paths in all_paths.items()
+        for beside in _unsaid(bucket, part, set(paths))
+        if may_hold(beside, from_ms=from_ms, to_ms=to_ms)
+    ]
     wanted = [
         (part, path)
         for part, paths in all_paths.items()
@@ -98,8 +105,18 @@ def listed(
         found = list(pool.map(lambda each: said_at(bucket, *each), wanted))
     return Listed(
         tuple(each for each in found if isinstance(each, Archived)),
-        tuple(each for each in found if isinstance(each, Damage)),
+        (
+            *(each for each in found if isinstance(each, Damage)),
+            *(Damage(path, "missing", "its object is there") for path in sorted(unsaid)),
+        ),
     )
+
+
+def _unsaid(bucket: OpenStore, archive: ArchiveId, known: Container[str]) -> list[str]:
+    """The manifests that are not there, of objects that are."""
+    beside = (manifest_beside(archive, path) for path in bucket.names(archive.objects))
+    # One may have come since the others were listed: an object is there a moment before it.
+    return [it for it in beside if it and it not in known and bucket.get(it) is None]
 
 
 def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Damage:
@@ -114,6 +131,13 @@ def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Dama
     if said.id != archive or said.manifest_path != path:
         return Damage(path, "changed", f"it speaks of {said.path}")
     return said
+
+
+def miscounted(said: Archived, count: int) -> Damage | None:
+    """What is wrong if an object does not have as many events as is said beside it."""
+    if said.count == count:
+        return None
+    return Damage(said.manifest_path, "changed", f"it says {said.count} events, and not {count}")
 
 
 def fetched(

@@ -3,26 +3,31 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner, Result
 
 from deploy.cli.archive import verify as verify_module
 from deploy.cli.commands import app
+from deploy.cli.events.verify import minute_text
 from deploy.local.stores import reseal
 from observe.audit.signing import Signer
-from shared.event.times import minute_of
+from shared.event.times import minute_of, rfc3339
 from shared.proof.archived import Archived
 from shared.proof.merkle import merkle_root
 from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.archive.stores import read_stores
+from shared.runtime.control_client import ControlClient
 from shared.runtime.secret_box import SecretBox, new_key
-from tests.support.archive_made import AT_MS, RANGES, kept, row, sink_of
+from tests.support.archive_made import ARCHIVE, AT_MS, RANGES, kept, row, sink_of
 from tests.support.published import proof_of
 
 _PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
 # Four objects, of two minutes.
 OFFSETS = (10, 11)
+_IDS = {f"{partition}-{offset}" for partition in range(2) for offset in OFFSETS}
 
 
 @pytest.fixture
@@ -34,18 +39,20 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archived]:
     rows = [row(partition, offset) for partition in range(2) for offset in OFFSETS]
     objects = kept(sink_of(folder), *rows)
     ids = {each["event_id"] for each in rows}
+    assert ids == _IDS
     signed = _signed(tmp_path / "observe", ids)
 
     monkeypatch.setattr(verify_module, "statements_of", lambda *_: [proof_of(signed)])
     monkeypatch.setattr(verify_module, "ids_of", lambda *_: frozenset(ids))
+    monkeypatch.setattr(verify_module, "pipeline_made_ms", lambda *_: AT_MS)
     return objects
 
 
-def _signed(folder: Path, ids: set[str]) -> SignedStatement:
+def _signed(folder: Path, ids: set[str], *, at_ms: int = AT_MS - OFFSETS[0]) -> SignedStatement:
     return Signer(folder).sign(
         Statement(
             stream="orders",
-            minute_ms=minute_of(AT_MS - OFFSETS[0]),
+            minute_ms=minute_of(at_ms),
             revision=1,
             acked=len(ids),
             id_count=len(ids),
@@ -95,10 +102,95 @@ def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[Archived]) 
     assert ended.exit_code == 0, ended.output
     assert ended.stdout.startswith("complete\n")
     # As the page shows it.
-    shown = "complete\n3 objects, 1 signed minute, 3 events.\n"
+    shown = "complete\nSince 2026-11-24T06:00Z: 3 objects, 1 signed minute, 3 events.\n"
     assert f"$ hifi archive verify --stream orders\n{shown}" in _PAGE.read_text()
-    told = "complete 2 objects, 1 signed minute, 4 events."
+    since = minute_text(AT_MS - max(OFFSETS))
+    told = f"complete Since {since}: 2 objects, 1 signed minute, 4 events."
     assert " ".join(ended.output.split()) == told
+
+
+def test_what_was_signed_since_the_pipeline_was_made_must_be_there(
+    tmp_path: Path, archive: list[Archived], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert archive
+    earlier_ms = AT_MS - 600_000
+    chain = [
+        _signed(tmp_path / "observe", {"gone"}, at_ms=earlier_ms),
+        _signed(tmp_path / "observe", _IDS),
+    ]
+    monkeypatch.setattr(verify_module, "statements_of", lambda *_: [proof_of(it) for it in chain])
+    monkeypatch.setattr(verify_module, "broken_link", lambda _: None)
+    monkeypatch.setattr(verify_module, "pipeline_made_ms", lambda *_: None)
+    ended = hifi(tmp_path, "archive", "verify")
+    assert ended.exit_code == 0
+    assert "not known (any more) when its pipeline was made" in " ".join(ended.output.split())
+    monkeypatch.setattr(verify_module, "pipeline_made_ms", lambda *_: earlier_ms - 1_000)
+    ended = hifi(tmp_path, "archive", "verify")
+    assert ended.exit_code == 3
+    assert f"{minute_text(earlier_ms)}: 0 of 1 ids" in ended.stdout
+    assert f"Since {minute_text(earlier_ms - 1_000)}: 2 objects, 2 signed" in ended.output
+    # Whoever says since when says so.
+    since = minute_text(AT_MS - 300_000)
+    assert hifi(tmp_path, "archive", "verify", "--from", since).exit_code == 0
+
+
+def test_a_pipeline_was_made_when_it_was_made_first() -> None:
+    class Changes(ControlClient):
+        def call(self, *path: str, **sent: Any) -> Any:
+            assert path == ("GET", "changes")
+            assert sent["query"]["name"] == ARCHIVE.name
+            tenants = ((5, "default"), (7, "default"), (3, "others"))
+            return {"changes": [{"at_ms": at_ms, "tenant": whose} for at_ms, whose in tenants]}
+
+    assert verify_module.pipeline_made_ms(Changes("http://127.0.0.1:1", None), ARCHIVE) == 5
+
+
+def _miscount(folder: Path, said: Archived) -> list[str]:
+    manifest = folder / said.manifest_path
+    manifest.write_bytes(structs.replace(said, count=said.count + 1).to_json())
+    return [f"changed: {said.manifest_path}", "(it says 3 events, and not 2)"]
+
+
+def _remove_manifest(folder: Path, said: Archived) -> list[str]:
+    (folder / said.manifest_path).unlink()
+    return [f"missing: {said.manifest_path}", "(its object is there)"]
+
+
+@pytest.mark.parametrize("harm", [_miscount, _remove_manifest])
+def test_harm_to_what_stands_beside_an_object_is_named_and_stops_a_restore(
+    tmp_path: Path, archive: list[Archived], harm: Callable[[Path, Archived], list[str]]
+) -> None:
+    expected = harm(tmp_path / "kept", archive[1])
+    ended = hifi(tmp_path, "archive", "verify")
+    assert ended.exit_code == 3, ended.output
+    for each in expected:
+        assert each in " ".join(ended.stdout.split())
+    # Where only some of an object is restored it is read to be counted.
+    since = minute_text(AT_MS) if harm is _remove_manifest else rfc3339(AT_MS + OFFSETS[1])
+    refused = str(hifi(tmp_path, "restore", "--dry-run", "--from", since).exception)
+    assert refused.startswith(archive[1].manifest_path)
+
+
+def test_a_restore_says_what_is_missing_in_between_and_before(
+    tmp_path: Path, archive: list[Archived]
+) -> None:
+    assert archive
+    folder = tmp_path / "kept"
+    for first in (40, 50):
+        (where, _) = RANGES
+        later = kept(sink_of(folder), row(0, first), ranges={where: (first, first + 10)})
+        if first == 40:
+            gone = later[0]
+    (folder / gone.path).unlink()
+    (folder / gone.manifest_path).unlink()
+    ended = hifi(tmp_path, "restore", "--dry-run")
+    told = " ".join(ended.output.split())
+    assert ended.exit_code == 3, told
+    span = f"from {minute_text(AT_MS + 10)} to {minute_text(AT_MS + 50)}"
+    assert f"5 events of orders in 3 objects, {span};" in told
+    assert "No object is about offsets 40-50 of Kafka partition 0." in told
+    begins = "10 of Kafka partition 0, 10 of Kafka partition 1"
+    assert f"nothing of what was before offset {begins}." in told
 
 
 @pytest.mark.parametrize("harm", [_flip, _remove, _swap, _remove_all_of_it])
@@ -187,10 +279,10 @@ def test_each_life_of_a_stream_is_named_and_restored_by_itself(
     newest = kept(sink_of(folder, life="new"), row(0, 0) | later, row(0, 1) | later, ranges=anew)
     assert sum(each.count for each in newest) == 2
     told = " ".join(hifi(tmp_path, "restore", "--dry-run").output.split())
-    assert "2 events of orders in 1 object;" in told
+    assert "2 events of orders in 1 object, " in told
     assert "of the life new, the newest; --life names another: unnamed." in told
     told = hifi(tmp_path, "restore", "--dry-run", "--life", "unnamed").output
-    assert "4 events of orders in 2 objects;" in told
+    assert "4 events of orders in 2 objects, " in told
     wrong = hifi(tmp_path, "restore", "--dry-run", "--life", "none-such")
     assert "there are: unnamed, new" in str(wrong.exception)
     shown = hifi(tmp_path, "archive", "verify", "--life", "unnamed").output
@@ -205,7 +297,7 @@ def test_what_was_kept_before_lives_had_names_is_of_the_one_that_goes_on_there(
     on = {where: (end, end + 20) for where, (_, end) in RANGES.items()}
     kept(sink_of(tmp_path / "kept", life="same"), row(0, 45), row(1, 50), ranges=on)
     told = " ".join(hifi(tmp_path, "restore", "--dry-run").output.split())
-    assert "6 events of orders in 4 objects;" in told
+    assert "6 events of orders in 4 objects, " in told
     assert "life" not in told
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.archive import sink as sink_module
 from pipelines.jobs.sink import SinkAwayError
-from shared.runtime.archive.files import rows_of
+from shared.runtime.archive.files import read_object, rows_of
 from shared.runtime.archive.reading import Damage, fetched, listed
 from tests.support.archive_made import ARCHIVE, AT_MS, RANGES, bucket_of, kept, row, sink_of
 
@@ -25,7 +25,7 @@ def test_an_object_is_about_the_range_and_holds_the_events_as_they_came(tmp_path
         {"partition": said.partition, **each}
         for said, data in fetched(bucket_of(tmp_path), objects)
         if isinstance(data, bytes)
-        for each in rows_of(data)
+        for each in rows_of(read_object(data))
     ]
     assert found == rows
     (record, _) = sink_of(tmp_path).records(RANGES, [it.to_json().decode() for it in objects])

@@ -6,12 +6,14 @@ from msgspec import structs
 from shared.proof.archived import (
     Archived,
     ArchiveId,
+    by_time,
     continues,
     day_of,
     gaps,
     is_manifest,
     laid,
     life_in,
+    manifest_beside,
     may_hold,
 )
 from shared.proof.intervals import Offsets
@@ -40,12 +42,24 @@ def made(first: int, end: int, *, partition: int = 0, from_ms: int = AT_MS) -> A
     )
 
 
+def test_the_oldest_goes_first_and_those_of_each_partition_in_their_order() -> None:
+    # The clock of a new leader is behind.
+    ahead, behind = made(0, 10, from_ms=5_000), made(10, 20, from_ms=1_000)
+    others = [made(0, 5, partition=1, from_ms=500), made(5, 9, partition=1, from_ms=7_000)]
+    found = [each.archived for each in by_time(laid([behind, *others, ahead]))]
+    assert found == [others[0], ahead, behind, others[1]]
+    assert list(by_time([])) == []
+
+
 def test_an_object_is_called_by_day_partition_and_range_below_its_own_tenant() -> None:
     one = made(5, 12, partition=3)
     place = f"date={day_of(AT_MS)}/partition=3/{5:020d}-{12:020d}"
     root = "acme/streams/orders/archive=orders-kept"
     assert one.path == f"{root}/events/{place}.parquet"
     assert one.manifest_path == f"{root}/manifest/{place}.json"
+    assert manifest_beside(one.id, one.path) == one.manifest_path
+    for other in (f"{root}/events/notes.parquet", f"{root}/events/{place}.json"):
+        assert manifest_beside(one.id, other) is None
     assert is_manifest(one.manifest_path)
     assert not is_manifest(one.path)
     assert one.id == ArchiveId("acme", "orders", "orders-kept")
