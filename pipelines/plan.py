@@ -30,6 +30,7 @@ from pipelines.parts.columns import (
 from pipelines.parts.decimals import expression, takes_hours
 from pipelines.parts.enriched import TABLE, enriched, names_row
 from pipelines.parts.for_sinks import SINK_COLUMNS, for_a_sink, made_id
+from pipelines.parts.times import with_all_digits
 from pipelines.parts.whole_events import DEAD, FILTERED, GONE, whole_events
 from pipelines.shards import NO_SHARDS, Partitionings, partition_at
 from pipelines.tables.look_ups import NO_TABLES, LookUp, Tables
@@ -235,7 +236,11 @@ def _written(pipeline: Pipeline, rows: DataFrame, targets: _Targets) -> DataFram
     """The events as they leave, each to its outputs."""
     value = ours("value")
     if pipeline.rewrites:
-        made = F.to_json(F.struct(*(column(name) for name in columns_of(rows))))
+        kinds = {field.name: field.dataType for field in rows.schema}
+        members = [
+            with_all_digits(column(name), kinds[name]).alias(name) for name in columns_of(rows)
+        ]
+        made = F.to_json(F.struct(*members))
         value = alive(made).cast("binary")
     wants = [
         F.lit(True) if output.when is None else F.coalesce(expression(output.when), F.lit(False))

@@ -44,6 +44,8 @@ FROM pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
   AND i.indexprs IS NULL
 """
+# Which of the changes it is; no table has a column of this name.
+_NTH = sql.Identifier("hifi:nth")
 
 
 class PostgresTable:
@@ -95,8 +97,10 @@ class PostgresTable:
     def write(self, changes: Sequence[RowChange]) -> None:
         self._link.run("SAVEPOINT hifi")
         try:
-            self._put([change for change in changes if change.values is not None])
-            self._take_away([change.key for change in changes if change.values is None])
+            if self._target.inserts_only:
+                self._insert([change.values for change in changes if change.values is not None])
+            else:
+                self._change(changes)
         except RowsRefusedError:
             self._link.run("ROLLBACK TO SAVEPOINT hifi")
             raise
@@ -180,16 +184,23 @@ class PostgresTable:
     def _is_there(self, named: str) -> bool:
         return self._link.run("SELECT to_regclass(%s)", (named,)).fetchone() != (None,)
 
-    def _put(self, changes: Sequence[RowChange]) -> None:
-        if not changes:
-            return
+    def _insert(self, rows: Sequence[Values]) -> None:
         names = _listed(self._target.columns)
-        rows = [change.values for change in changes if change.values is not None]
-        if self._target.inserts_only:
-            self._link.copy("COPY {table} ({names}) FROM STDIN", rows, names=names)
-            return
-        self._make("incoming", self._target.columns)
-        self._link.copy("COPY pg_temp.incoming ({names}) FROM STDIN", rows, names=names)
+        self._link.copy("COPY {table} ({names}) FROM STDIN", rows, names=names)
+
+    def _change(self, changes: Sequence[RowChange]) -> None:
+        """Keys are compared as what their columns are: of texts that differ the last may count."""
+        coming = [(*it.values, f"{nth}") for nth, it in enumerate(changes) if it.values is not None]
+        going = [(*it.key, f"{nth}") for nth, it in enumerate(changes) if it.values is None]
+        if coming:
+            self._fill("incoming", self._target.columns, coming)
+        if going:
+            self._fill("leaving", self._target.key, going)
+            self._take_away(is_more_to_come=bool(coming))
+        if coming:
+            self._put()
+
+    def _put(self) -> None:
         rest = [name for name in self._target.columns if name not in self._target.key]
         sets = sql.SQL(", ").join(
             sql.SQL("{name} = EXCLUDED.{name}").format(name=sql.Identifier(name)) for name in rest
@@ -198,30 +209,37 @@ class PostgresTable:
         self._link.run(
             "INSERT INTO {table} ({names}) SELECT {names} FROM pg_temp.incoming"
             " ON CONFLICT ({key}) {action}",
-            names=names,
+            names=_listed(self._target.columns),
             key=_listed(self._target.key),
             action=action,
         )
 
-    def _take_away(self, keys: Sequence[Values]) -> None:
-        if not keys:
-            return
-        names = _listed(self._target.key)
-        self._make("leaving", self._target.key)
-        self._link.copy("COPY pg_temp.leaving ({names}) FROM STDIN", keys, names=names)
+    def _take_away(self, *, is_more_to_come: bool) -> None:
         same = sql.SQL(" AND ").join(
             sql.SQL("t.{name} = g.{name}").format(name=sql.Identifier(name))
             for name in self._target.key
         )
+        if is_more_to_come:
+            self._link.run(
+                "DELETE FROM pg_temp.incoming t USING pg_temp.leaving g"
+                " WHERE {same} AND t.{nth} < g.{nth}",
+                same=same,
+                nth=_NTH,
+            )
         self._link.run("DELETE FROM {table} t USING pg_temp.leaving g WHERE {same}", same=same)
 
-    def _make(self, name: LiteralString, columns: Sequence[str]) -> None:
-        """A table of this connection alone, empty, with columns of the types that they have."""
+    def _fill(self, name: LiteralString, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        """A table of this connection alone, with columns of the types that they have, and _NTH."""
+        made, names = sql.Identifier("pg_temp", name), _listed(columns)
         self._link.run(
             "CREATE TEMPORARY TABLE IF NOT EXISTS {made} ON COMMIT DROP AS"
-            " SELECT {names} FROM {table} WITH NO DATA; TRUNCATE {made}",
-            made=sql.Identifier("pg_temp", name),
-            names=_listed(columns),
+            " SELECT {names}, 0 AS {nth} FROM {table} WITH NO DATA; TRUNCATE {made}",
+            made=made,
+            names=names,
+            nth=_NTH,
+        )
+        self._link.copy(
+            "COPY {made} ({names}, {nth}) FROM STDIN", rows, made=made, names=names, nth=_NTH
         )
 
 

@@ -97,8 +97,14 @@ class RowShape:
 
 
 def newest(changes: Sequence[RowChange]) -> list[RowChange]:
-    """Of several changes of one row the last: the others would be written over at once."""
-    last = {change.key or nth: change for nth, change in enumerate(changes)}
+    """Of several changes of one row the last, in their order: the others would be written over.
+
+    Of one row as far as texts say: `07` and `7` may be the same to the database.
+    """
+    last: dict[Values | int, RowChange] = {}
+    for nth, change in enumerate(changes):
+        last.pop(change.key or nth, None)
+        last[change.key or nth] = change
     return list(last.values())
 
 

@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 
 from pipelines.databases.database import POSITIONS_COLUMNS, PositionOf, Stand, Target
@@ -89,8 +90,11 @@ class SqliteTable:
             self._connection.execute("SAVEPOINT hifi")
         try:
             with self._told():
-                self._put([change.values for change in changes if change.values is not None])
-                self._take_away([change.key for change in changes if change.values is None])
+                for is_deletion, some in groupby(changes, key=lambda it: it.values is None):
+                    if is_deletion:
+                        self._take_away([change.key for change in some])
+                    else:
+                        self._put([it.values for it in some if it.values is not None])
         except RowsRefusedError:
             with self._told():
                 self._connection.execute("ROLLBACK TO hifi")
@@ -129,8 +133,6 @@ class SqliteTable:
         self._connection.executemany(asked, map(self._bound, rows))
 
     def _take_away(self, keys: Sequence[Sequence[Value]]) -> None:
-        if not keys:
-            return
         same = " AND ".join(f"{_quoted(name)} = ?" for name in self._target.key)
         asked = f"DELETE FROM {_quoted(self._target.table)} WHERE {same}"  # noqa: S608 - quoted
         self._connection.executemany(asked, keys)

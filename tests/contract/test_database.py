@@ -122,6 +122,19 @@ def test_the_last_change_of_a_row_is_what_stays(ground: Ground) -> None:
     assert ground.rows("SELECT id, price FROM sales") == [("s-1", 9)]
 
 
+def test_keys_that_are_the_same_to_the_database_are_changed_in_their_order(
+    ground: Ground,
+) -> None:
+    ground.run("CREATE TABLE numbers (id INTEGER PRIMARY KEY, n INTEGER)")
+    target = Target("numbers", ("id", "n"), key=("id",))
+    ground.sync([event(0, id=7, n=1)], target=target)
+    came = ground.sync([gone(1, b"07"), event(2, id=7, n=2), gone(3, b"9")], target=target)
+    assert (came.written, came.refused) == (3, {})
+    assert ground.rows("SELECT id, n FROM numbers") == [(7, 2)]
+    ground.sync([event(4, id=8, n=3), event(5, id=7, n=4), gone(6, b"08")], target=target)
+    assert ground.rows("SELECT id, n FROM numbers") == [(7, 4)]
+
+
 def test_a_row_with_a_key_of_several_columns_is_taken_away_by_its_json(ground: Ground) -> None:
     ground.run("CREATE TABLE sums (country TEXT, day DATE, n INTEGER, PRIMARY KEY (country, day))")
     target = Target("sums", ("n", "day", "country"), key=("country", "day"))

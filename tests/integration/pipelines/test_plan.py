@@ -83,6 +83,34 @@ def test_select_writes_its_columns_in_their_order_and_leaves_nulls_out(
     assert bytes(row["value"]) == b'{"b":3.0,"a":"x","t":"2026-01-02T03:04:05.000Z"}'
 
 
+def test_times_keep_their_microseconds(locked_spark: SparkSession) -> None:
+    exact, short = "2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05.100Z"
+    fine = "TIMESTAMP '2026-01-02 03:04:05.123456'"
+    pipeline = a_pipeline(
+        {
+            "select": {
+                "t": "at",
+                "local": "CAST(at AS TIMESTAMP_NTZ)",
+                "list": f"array(at, {fine}, NULL)",
+                "one": f"named_struct('in', map('k', {fine}), 'n', price)",
+                "none": "IF(price > 0, NULL, named_struct('at', at))",
+                "price": "price",
+            }
+        }
+    )
+    for at, written in ((exact, exact), (short, short), ("2026-01-02T05:04:05.1+02:00", short)):
+        given = json.dumps({"at": at, "price": 1.5}).encode()
+        assert events_of(rows_of(locked_spark, pipeline, given)) == [
+            {
+                "t": written,
+                "local": written.removesuffix("Z"),
+                "list": [written, exact, None],
+                "one": {"in": {"k": exact}, "n": 1.5},
+                "price": 1.5,
+            }
+        ]
+
+
 BROKEN = [
     b"",
     None,

@@ -1,0 +1,55 @@
+"""Has times written with all their digits: Spark's JSON cuts a second after three."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+_TO_SECONDS = "yyyy-MM-dd'T'HH:mm:ss"
+
+
+def with_all_digits(value: Column, kind: DataType) -> Column:
+    """What is to be written; times within it that have microseconds are texts already."""
+    if not _has_times(kind):
+        return value
+    match kind:
+        case ArrayType():
+            return F.transform(value, lambda it: with_all_digits(it, kind.elementType))
+        case MapType():
+            return F.map_from_entries(
+                F.transform(
+                    F.map_entries(value),
+                    lambda it: F.struct(it["key"], with_all_digits(it["value"], kind.valueType)),
+                )
+            )
+        case StructType():
+            members = [
+                with_all_digits(value.getField(it.name), it.dataType).alias(it.name) for it in kind
+            ]
+            return F.when(value.isNotNull(), F.struct(*members))
+        case _:
+            return _written(value, zone="" if isinstance(kind, TimestampNTZType) else "XXX")
+
+
+def _has_times(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _has_times(kind.elementType)
+        case MapType():
+            return _has_times(kind.valueType)
+        case StructType():
+            return any(_has_times(it.dataType) for it in kind)
+        case _:
+            return isinstance(kind, TimestampType | TimestampNTZType)
+
+
+def _written(value: Column, *, zone: str) -> Column:
+    at = value.cast("timestamp")
+    digits = F.when(F.unix_micros(at) % 1_000 == 0, F.date_format(at, f"{_TO_SECONDS}.SSS{zone}"))
+    return digits.otherwise(F.date_format(at, f"{_TO_SECONDS}.SSSSSS{zone}"))
