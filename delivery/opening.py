@@ -29,6 +29,7 @@ from shared.retry.decision import (
     admit,
     admit_unknown,
 )
+from shared.retry.doubts import Doubts
 from shared.retry.schedule import SLOW, RetrySchedule
 
 _RESTORE_ID = re.compile(rb"[a-z0-9][a-z0-9_-]{0,63}")
@@ -107,12 +108,14 @@ def open_retries(
     removed: Collection[str],
     is_again: bool,
     replay_until: Position,
+    doubts: Doubts,
     is_slow: Callable[[str], bool],
     now_ms: int,
 ) -> Opened:
     """Waiting events: some go now, some wait on, and some have waited for too long.
 
-    What is due to a destination that is slow goes on to the lane of those.
+    What is due to a destination that is slow goes on to the lane of those. Of what is in `doubts`
+    another copy may have been sent since this one was stored.
     """
     opened = Opened(first=_first_place(rows))
     is_again = is_again or _may_be_sent(opened.first, replay_until)
@@ -123,9 +126,11 @@ def open_retries(
             opened.malformed.append(envelope)
             continue
         name, history = envelope.travel
-        if is_again:
+        if is_again or doubts.cover(envelope):
             # What a dead try let wait anew, its repeat does too: that copy must say so.
             history = replace(history, is_ambiguous=True)
+        # What is stored of it from here on is a copy of this one.
+        envelope = replace(envelope, read_at=record.origin)
         if name in destinations:
             decision = admit(history, schedule, now_ms=now_ms)
         elif name in removed:

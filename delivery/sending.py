@@ -30,6 +30,7 @@ from shared.event.envelope import History
 from shared.event.record import Origin, Position, RecordOut
 from shared.flow.flow import SendLimits
 from shared.flow.flow_record import PUBLISH_EVERY_MS, FlowRecord
+from shared.retry.doubts import Doubts
 from shared.retry.routing import route_state
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
@@ -72,6 +73,8 @@ class Plan:
     first: tuple[int, History] | None = None
     # Offsets below these may have been sent before, as nobody knows what became of them.
     replay_until: Position = field(default_factory=dict)
+    # What waits and may be a second copy, as the first one was read again.
+    doubts: Doubts = field(default_factory=Doubts)
     # What leaves later may be somebody else's by then, who sends it too: it says so.
     ours_until_ms: float = math.inf
     # What time it is; the retrier asks the broker, whose clock stamps what waits.
@@ -228,6 +231,7 @@ class Sending:
                     removed=plan.removed,
                     is_again=self._is_again,
                     replay_until=plan.replay_until,
+                    doubts=plan.doubts,
                     is_slow=self._is_slow,
                     now_ms=at_ms,
                 )

@@ -19,12 +19,13 @@ import structlog
 
 from retrier.broker import Broker, due_ends
 from retrier.due_gate import bounded
+from retrier.known_doubts import KnownDoubts
 from retrier.lane import RetryLane, plan_of
 from retrier.settings import RetrierSettings
 from retrier.task import DueJob, RangeEnd
 from retrier.watch import LaneWatch
 from shared.event.record import KafkaPartition, Position, Ranges
-from shared.event.topics import RETRIER, lease_group, retry_topic
+from shared.event.topics import LANES, RETRIER, lease_group, retry_topic
 from shared.retry.schedule import SLOW
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import AWAY
@@ -67,6 +68,7 @@ class RetryLoop:
     log: LogClient
     fenced: FencedPositions
     positions: LanePositions
+    doubts: KnownDoubts
 
     def __post_init__(self) -> None:
         self.member = LeaseMember(
@@ -174,7 +176,7 @@ class RetryLoop:
 
     async def _places(self) -> list[KafkaPartition]:
         """What there is; all of one number are one slot."""
-        await self.log.follow(self._delays_s.keys())
+        await self.log.follow({LANES, *self._delays_s})
         places = [where for topic in self._delays_s for where in self.log.partitions(topic)]
         if places:
             self.member.share_out(1 + max(where.partition for where in places))
@@ -294,8 +296,10 @@ class RetryLoop:
         reports = {it: RangeEnd(it, begin, error=_NO_WORD) for it, (begin, _) in ranges.items()}
         is_begun = False
         try:
+            # Its events are in the tiers by now, and what their lanes said before in Kafka.
+            job = await self._job(queue, ranges, before, number, lease_ends_s)
             await self._write(ranges)
-            job, is_begun = await self._job(queue, ranges, before, number, lease_ends_s), True
+            is_begun = True
             loop = asyncio.get_running_loop()
             ends = await loop.run_in_executor(self._threads, self._submit, queue, job)
             reports |= {end.where: end for end in ends}
@@ -337,9 +341,12 @@ class RetryLoop:
         lease_ends_s: float,
     ) -> DueJob:
         clock = await self.broker.clock()
+        again = {it: (reach.at, reach.until) for it, reach in before.items()}
+        await self.doubts.read_again(again, now_ms=clock())
         plan = replace(
             plan_of(self.lanes[queue.lane], self.settings),
             replay_until={where: reach.until for where, reach in before.items()},
+            doubts=await self.doubts.now(self._told, now_ms=clock()),
             ours_until_ms=clock() + round(1000 * (lease_ends_s - clock_s())),
         )
         return DueJob(self.settings.bootstrap_servers, GROUP, number, ranges, plan)

@@ -9,8 +9,10 @@ import structlog
 from pyspark.sql import SparkSession
 
 from delivery.flow_news import tell_news
+from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from retrier.broker import Broker
+from retrier.known_doubts import KnownDoubts
 from retrier.lane import lanes
 from retrier.loop import GROUP, RetryLoop
 from retrier.replays import Replayer
@@ -18,6 +20,7 @@ from retrier.settings import RetrierSettings
 from retrier.task import send_due
 from retrier.watch import LaneWatch
 from shared import metric_names as names
+from shared.event.topics import LANES
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
@@ -79,8 +82,13 @@ async def _run(
             running.push_async_callback(feed.stop)
         tiers = LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
         await running.enter_async_context(tiers)
+        # Where one waits for what comes, nothing else is asked.
+        marks_log = await running.enter_async_context(LogClient(servers))
+        await marks_log.follow([LANES])
+        doubts = KnownDoubts(tiers, MarksLog(marks_log), outlet, settings.schedule.deadline_s)
         tasks = TaskJobs(spark.sparkContext, send_due)
-        loop = RetryLoop(tasks, settings, lanes(settings), watch, broker, tiers, fenced, positions)
+        parts = settings, lanes(settings), watch, broker, tiers, fenced, positions, doubts
+        loop = RetryLoop(tasks, *parts)
         await loop.meet()
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse, answers, replays = Pulse(), Pulse(), Pulse()
@@ -96,6 +104,7 @@ async def _run(
                 beside = [
                     group.create_task(keep_asking(spark, answers)),
                     group.create_task(positions.keep_telling()),
+                    group.create_task(doubts.follow()),
                     group.create_task(tell_news(settings, config, states, outlet.store)),
                     group.create_task(keep_standing(former, loop.member)),
                 ]

@@ -134,6 +134,10 @@ class Book:
         end = 0 if way.under_way is None else end_of(way.under_way)
         return Mark(way.at, max(way.at, way.maybe_sent, end), held=way.held)
 
+    def mark_of(self, strand: Strand) -> Mark | None:
+        """The same; nothing if it is not here."""
+        return self.mark(strand) if strand in self else None
+
     def ended(
         self, strand: Strand, span: Span, at: int, block: Block | None = None, again_s: float = 0.0
     ) -> bool:

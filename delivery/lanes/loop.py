@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ from delivery.lanes.book import Book
 from delivery.lanes.fates import Fates
 from delivery.lanes.following.keeper import Following
 from delivery.lanes.following.terms import TERMS_LOG
-from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks import Mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.pace import LaneMaker, publish_every_ms
 from delivery.lanes.roster import Roster
 from delivery.lanes.strands.blocks import Blocks, wait_until_s
+from delivery.lanes.strands.telling import Teller
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import (
     PATIENCE_S,
@@ -109,7 +110,8 @@ class LaneLoop:
         self.following = Following(
             self.book, self.turns, self.marks, self.outlet, self._lane_of, self.states
         )
-        book, roster = self.book, self.roster
+        book, roster, marks = self.book, self.roster, self.marks
+        self.teller = Teller(self.outlet.store, book.mark_of, marks.marks, marks.repeats)
         self.blocks = Blocks(book.blocked, book.try_now, roster.destination)
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.all_slots, "job")
@@ -163,7 +165,7 @@ class LaneLoop:
         while any(map(self.book.is_under_way, strands)):  # noqa: ASYNC110 - many jobs, none of them known
             await asyncio.sleep(_GATHER_S)
         # What followed its log was to go on for ever, and goes on elsewhere from where it is.
-        await self._write_marks(strands)
+        await self.teller.tell(strands)
         # Before whoever comes next tells more.
         for name in names:
             self._tell_position(name)
@@ -252,7 +254,7 @@ class LaneLoop:
         reports: list[StrandEnd] = []
         why, is_begun = "its task has ended without a word", False
         try:
-            await self._write_marks(spans)
+            await self.teller.begin(spans)
             loop, is_begun = asyncio.get_running_loop(), True
             ends = await loop.run_in_executor(self._threads, self._submit, job, orders)
             self.turns.learn(job.kind, ends, now_s=time.monotonic())
@@ -375,14 +377,6 @@ class LaneLoop:
         if name in self.roster.wanted:
             places = self.roster.places(self.roster.wanted[name])
             self.positions.enter(name, self.book.position(name, places))
-
-    async def _write_marks(self, strands: Iterable[Strand]) -> None:
-        """Say where they are, and how far they may go, if the log does not say so yet."""
-        known = self.marks.marks
-        marks = {each: self.book.mark(each) for each in strands if each in self.book}
-        news = {each: mark for each, mark in marks.items() if known.get(each) != mark}
-        await self.outlet.store([mark_record(*each) for each in news.items()])
-        known.update(news)
 
     def _look_at_fates(self, now_s: float) -> None:
         running = {destination.id for destination in self.roster.running()}

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from delivery.lanes.marks import Mark, open_mark
+from delivery.lanes.strands.repeats import Repeated, open_repeats
 from delivery.lanes.units import Strand
 from shared.event.record import KafkaPartition
 from shared.event.topics import LANES
@@ -35,6 +36,8 @@ class MarksLog:
 
     log: LogClient
     marks: dict[Strand, Mark] = field(default_factory=dict)
+    # What was ever sent again, by who reads what.
+    repeats: dict[Strand, Repeated] = field(default_factory=dict)
     # Up to where it is read.
     at: int = 0
     # How often the log was not what it had been: made anew, or deleted from.
@@ -95,6 +98,7 @@ class MarksLog:
         for record in answer.records:
             opened = open_mark(record.key or b"", record.value)
             if opened is None:
+                self._take_repeats(record)
                 continue
             strand, mark = opened
             if mark is None:
@@ -103,3 +107,10 @@ class MarksLog:
                 self.marks[strand] = mark.after(self.marks.get(strand))
                 tell(strand, mark)
         self.at = answer.reached
+
+    def _take_repeats(self, record: Any) -> None:
+        if opened := open_repeats(record.key or b"", record.value):
+            strand, ranges = opened
+            self.repeats.pop(strand, None)
+            if ranges:
+                self.repeats[strand] = Repeated(ranges, record.timestamp)

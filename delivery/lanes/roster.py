@@ -10,11 +10,12 @@ from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_key, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.strands.blocks import wait_until_s
+from delivery.lanes.strands.repeats import repeats_key
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Position
-from shared.event.topics import LANES, TERMS, stream_topic
+from shared.event.topics import LANES, RETRIER, TERMS, stream_topic
 from shared.runtime.kafka.log_client import LogClient
 
 
@@ -107,16 +108,23 @@ class Roster:
 
         Who has a mark was configured before that, so what is configured is asked for afterwards.
         """
-        marked = [each for each in self.marks.marks if self.holds(each.destination)]
+        log = self.marks
+        written = sorted(log.marks.keys() | log.repeats.keys())
+        marked = [each for each in written if self.holds(each.destination)]
         now = await newest()
         known = now.destinations.keys() | now.removed_destinations.keys()
         if not known or self._seen.destinations.keys() - known:
             # What was configured is not even removed: that log has lost something itself.
             return
-        if gone := [each for each in marked if each.destination not in known]:
-            await self.outlet.take_away(LANES, [mark_key(each) for each in gone])
+        # What the retrier has read again is not theirs.
+        gone = [each for each in marked if each.destination not in known | {RETRIER}]
+        if gone:
+            keys = [mark_key(each) for each in gone]
+            keys += [repeats_key(each) for each in gone if each in log.repeats]
+            await self.outlet.take_away(LANES, keys)
             for strand in gone:
-                self.marks.marks.pop(strand, None)
+                log.marks.pop(strand, None)
+                log.repeats.pop(strand, None)
 
     def _look_who_is_ours(self) -> None:
         self._changes += 1

@@ -5,11 +5,21 @@ wrote past the gateway still opens (its facts are made from its coordinates); a 
 lacks a fact does not, and says why: guessing a deadline or a destination could lose the event.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
+from shared.event.header_values import (
+    TEXT_BYTES_MAX,
+    flag,
+    if_there,
+    integer,
+    natural,
+    need,
+    place,
+    place_value,
+    strict_text,
+    text,
+)
 from shared.event.record import Headers, Origin, RecordIn
 from shared.event.topics import stream_of
 
@@ -40,6 +50,7 @@ REPLAY_ID = "replay-id"
 RESTORE_ID = "restore-id"
 REFUSED_GROUP = "refused-group"
 REDRIVES = "redrives"
+READ_AT = "read-at"
 
 VALUE_BYTES = "value-bytes"
 REASON = "reason"
@@ -47,10 +58,6 @@ DEAD_AT = "dead-at-ms"
 
 # The version of the headers on retry and dead records; raise it when a reader must tell them apart.
 HEADERS_VERSION = b"1"
-
-# What we write and nothing else: int() would also take " 1", "1_000" and numbers past 64 bits,
-# which Kafka, Arrow and JSON readers cannot hold. 18 digits always fit.
-_INTEGER = re.compile(rb"-?[0-9]{1,18}")
 
 # What a broker takes as a record of a stream unless it is told otherwise, and our gateway keeps
 # under: a waiting event that is larger was written by somebody else.
@@ -61,10 +68,6 @@ _KEPT_BYTES_MAX = 1_048_576
 _KEPT_HEADERS_BYTES_MAX = 65_536
 # Ours have a thousand or two; a few more may be a newer version's.
 _HEADERS_BYTES_MAX = 65_536
-# Longer than any id, name or reply that we write (ids have 255 characters, replies 256).
-_TEXT_BYTES_MAX = 8_192
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +122,14 @@ class Envelope:
     traceparent: str | None = None
     destination_id: str | None = None
     history: History | None = None
+    # Where its copy waited from which this one was made; None: it came from its stream.
+    read_at: Origin | None = None
 
     @property
     def may_wait(self) -> bool:
         """Whether a tier may hold it; a larger one was written past the gateway."""
         key_bytes = 0 if self.key is None else len(self.key)
-        return len(self.value) <= EVENT_BYTES_MAX and key_bytes <= _TEXT_BYTES_MAX
+        return len(self.value) <= EVENT_BYTES_MAX and key_bytes <= TEXT_BYTES_MAX
 
     @property
     def travel(self) -> tuple[str, History]:
@@ -179,14 +184,14 @@ def event_id_of(raw: bytes | None, origin: Origin) -> str:
     A repaired id could be the same as another event's.
     """
     try:
-        event_id = _strict_text(raw) if raw else ""
+        event_id = strict_text(raw) if raw else ""
     except ValueError:
         event_id = ""
     return event_id or f"{origin.topic}:{origin.partition}:{origin.offset}"
 
 
 def trace_of(raw: bytes | None) -> str | None:
-    return None if raw is None or len(raw) > _TEXT_BYTES_MAX else _text(raw) or None
+    return None if raw is None or len(raw) > TEXT_BYTES_MAX else text(raw) or None
 
 
 def retry_headers(
@@ -221,6 +226,7 @@ def retry_headers(
         (LAST_DETAIL, history.last_detail.encode(errors="replace")),
         (AMBIGUOUS, b"1" if history.is_ambiguous else b"0"),
         *_rare_headers(history),
+        *(() if envelope.read_at is None else ((READ_AT, place_value(envelope.read_at)),)),
     )
 
 
@@ -236,7 +242,7 @@ def dead_headers(
     whole_bytes = len(envelope.value)
     is_cut = not envelope.may_wait
     if is_cut:
-        envelope = replace(envelope, key=envelope.key and envelope.key[:_TEXT_BYTES_MAX])
+        envelope = replace(envelope, key=envelope.key and envelope.key[:TEXT_BYTES_MAX])
     return (
         *retry_headers(envelope, destination_id, history, now_ms=dead_at_ms),
         *(((VALUE_BYTES, b"%d" % whole_bytes),) if is_cut else ()),
@@ -269,7 +275,7 @@ def dead_value(value: bytes) -> bytes:
 
 def malformed_key(malformed: Malformed) -> bytes | None:
     """The same of its key."""
-    return malformed.record.key and malformed.record.key[:_TEXT_BYTES_MAX]
+    return malformed.record.key and malformed.record.key[:TEXT_BYTES_MAX]
 
 
 def open_retry_record(record: RecordIn) -> Envelope | Malformed:
@@ -280,22 +286,23 @@ def open_retry_record(record: RecordIn) -> Envelope | Malformed:
     if (size := sum(len(raw) for _, raw in record.headers)) > _HEADERS_BYTES_MAX:
         return Malformed(record, f"its headers have {size} bytes: we write no such")
     try:
-        _need(headers, VERSION, _known_version)
+        need(headers, VERSION, _known_version)
         return Envelope(
             origin=Origin(
-                topic=_need(headers, ORIGIN_TOPIC, _strict_text),
-                partition=_need(headers, ORIGIN_PARTITION, _natural),
-                offset=_need(headers, ORIGIN_OFFSET, _natural),
+                topic=need(headers, ORIGIN_TOPIC, strict_text),
+                partition=need(headers, ORIGIN_PARTITION, natural),
+                offset=need(headers, ORIGIN_OFFSET, natural),
             ),
             value=record.value,
             key=headers.get(ORDERING_KEY),
-            stream=_need(headers, STREAM, _strict_text),
-            event_id=_need(headers, EVENT_ID, _strict_text),
-            event_time_ms=_need(headers, EVENT_TIME, _integer),
-            accepted_at_ms=_need(headers, ACCEPTED_AT, _integer),
-            traceparent=_text(headers.get(TRACEPARENT)) or None,
-            destination_id=_need(headers, DESTINATION, _strict_text),
+            stream=need(headers, STREAM, strict_text),
+            event_id=need(headers, EVENT_ID, strict_text),
+            event_time_ms=need(headers, EVENT_TIME, integer),
+            accepted_at_ms=need(headers, ACCEPTED_AT, integer),
+            traceparent=text(headers.get(TRACEPARENT)) or None,
+            destination_id=need(headers, DESTINATION, strict_text),
             history=_open_history(headers, stored_at_ms=record.timestamp_ms),
+            read_at=if_there(headers, READ_AT, place),
         )
     except ValueError as error:
         return Malformed(record=record, problem=str(error))
@@ -303,21 +310,21 @@ def open_retry_record(record: RecordIn) -> Envelope | Malformed:
 
 def _open_history(headers: Mapping[str, bytes], *, stored_at_ms: int) -> History:
     return History(
-        attempt_count=_need(headers, ATTEMPT, _natural),
-        park_count=_need(headers, PARKS, _natural),
-        first_attempt_at_ms=_need(headers, FIRST_ATTEMPT_AT, _integer),
-        deadline_at_ms=_need(headers, DEADLINE_AT, _integer),
-        not_before_ms=stored_at_ms + _need(headers, WAIT, _integer),
-        cause=_text(headers.get(CAUSE))[:_TEXT_BYTES_MAX],
-        last_status=_if_there(headers, LAST_STATUS, _integer),
-        last_detail=_text(headers.get(LAST_DETAIL))[:_TEXT_BYTES_MAX],
-        is_ambiguous=_need(headers, AMBIGUOUS, _flag),
-        last_attempt_at_ms=_if_there(headers, LAST_ATTEMPT_AT, _integer),
-        redrive_count=_if_there(headers, REDRIVES, _natural) or 0,
-        redrive_id=_text(headers.get(REDRIVE_ID)),
-        replay_id=_text(headers.get(REPLAY_ID)),
-        restore_id=_text(headers.get(RESTORE_ID)),
-        refused_group=_text(headers.get(REFUSED_GROUP))[:_TEXT_BYTES_MAX],
+        attempt_count=need(headers, ATTEMPT, natural),
+        park_count=need(headers, PARKS, natural),
+        first_attempt_at_ms=need(headers, FIRST_ATTEMPT_AT, integer),
+        deadline_at_ms=need(headers, DEADLINE_AT, integer),
+        not_before_ms=stored_at_ms + need(headers, WAIT, integer),
+        cause=text(headers.get(CAUSE))[:TEXT_BYTES_MAX],
+        last_status=if_there(headers, LAST_STATUS, integer),
+        last_detail=text(headers.get(LAST_DETAIL))[:TEXT_BYTES_MAX],
+        is_ambiguous=need(headers, AMBIGUOUS, flag),
+        last_attempt_at_ms=if_there(headers, LAST_ATTEMPT_AT, integer),
+        redrive_count=if_there(headers, REDRIVES, natural) or 0,
+        redrive_id=text(headers.get(REDRIVE_ID)),
+        replay_id=text(headers.get(REPLAY_ID)),
+        restore_id=text(headers.get(RESTORE_ID)),
+        refused_group=text(headers.get(REFUSED_GROUP))[:TEXT_BYTES_MAX],
     )
 
 
@@ -340,28 +347,8 @@ def _rare_headers(history: History) -> Headers:
     return (
         *(() if last_ms is None else ((LAST_ATTEMPT_AT, b"%d" % last_ms),)),
         *(() if not redrives else ((REDRIVES, b"%d" % redrives),)),
-        *((name, text.encode()) for name, text in texts.items() if text),
+        *((name, value.encode()) for name, value in texts.items() if value),
     )
-
-
-def _if_there(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T | None:
-    return _need(headers, name, read) if name in headers else None
-
-
-def _need(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T:
-    """Read one header, naming it in whatever goes wrong."""
-    if name not in headers:
-        raise ValueError(f"header {name} is missing")
-    try:
-        return read(headers[name])
-    except ValueError as error:
-        raise ValueError(f"header {name} is not readable: {headers[name][:40]!r}") from error
-
-
-def _strict_text(raw: bytes) -> str:
-    if not 0 < len(raw) <= _TEXT_BYTES_MAX:
-        raise ValueError("empty, or longer than anything that we write")
-    return raw.decode()
 
 
 def _known_version(raw: bytes) -> bytes:
@@ -370,31 +357,8 @@ def _known_version(raw: bytes) -> bytes:
     return raw
 
 
-def _integer(raw: bytes) -> int:
-    if not _INTEGER.fullmatch(raw):
-        raise ValueError("not an integer of up to 18 digits")
-    return int(raw)
-
-
-def _natural(raw: bytes) -> int:
-    number = _integer(raw)
-    if number < 0:
-        raise ValueError("negative")
-    return number
-
-
-def _flag(raw: bytes) -> bool:
-    if raw not in {b"0", b"1"}:
-        raise ValueError("not 0 or 1")
-    return raw == b"1"
-
-
-def _text(raw: bytes | None) -> str:
-    return "" if raw is None else raw.decode(errors="replace")
-
-
 def time_of(raw: bytes | None, *, otherwise: int) -> int:
     try:
-        return otherwise if raw is None else _integer(raw)
+        return otherwise if raw is None else integer(raw)
     except ValueError:
         return otherwise

@@ -125,7 +125,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(STREAM_PREFIX, "Read"),
         _all_of(RETRY_PREFIX, "Read", "Write"),
         *_read(CONFIG),
-        *_both(STATE, REPLAYS),
+        # What was read again, by it or by delivery, is labelled.
+        *_both(STATE, LANES, REPLAYS),
         *_write(RECEIPTS, DEAD, PROBE),
         _LANES,
         # Which process has what, and how far it is.

@@ -9,19 +9,22 @@ from typing import Any, cast
 
 from aiokafka.errors import IllegalGenerationError
 
+from delivery.lanes.marks_log import MarksLog
 from retrier.broker import Broker, BrokerTime
+from retrier.known_doubts import KnownDoubts
 from retrier.lane import lanes
 from retrier.loop import DueQueue, RetryLoop
 from retrier.service import RetrierMetrics
 from retrier.settings import RetrierSettings
 from retrier.task import DueJob, RangeEnd
 from retrier.watch import LaneWatch
-from shared.event.record import KafkaPartition, Origin, Position, RecordIn
-from shared.event.topics import RETRIER, retry_topic, retry_topics
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn, RecordOut
+from shared.event.topics import LANES, RETRIER, retry_topic, retry_topics
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.leases.member import Standing
 from tests.support.kept_log import KeptLog
+from tests.support.kept_outlet import KeptOutlet
 
 SETTINGS = RetrierSettings(folder=Path("nowhere"))
 TIER, SLOW = retry_topic("30s"), retry_topic("slow")
@@ -96,6 +99,11 @@ class KeptRetrier(RetryLoop):
         return cast("KeptLog", self.log)
 
     @property
+    def said(self) -> list[RecordOut]:
+        """What was written to `hifi.lanes`."""
+        return cast("KeptOutlet", self.doubts.outlet).rows
+
+    @property
     def told(self) -> ToldPositions:
         return cast("ToldPositions", self.positions)
 
@@ -127,7 +135,8 @@ class KeptRetrier(RetryLoop):
 def kept_retrier(
     known: Mapping[KafkaPartition, Reach] | None = None, former: Position | None = None
 ) -> KeptRetrier:
-    log = KeptLog()
+    log, outlet = KeptLog(), KeptOutlet()
+    log.make(LANES, 1)
     for topic in retry_topics(tier.name for tier in SETTINGS.schedule.tiers):
         log.make(topic, 2)
     watch = LaneWatch(RetrierMetrics(), stalled_after_s=60)
@@ -141,6 +150,7 @@ def kept_retrier(
         log,
         KeptPositions(dict(known or {})),
         ToldPositions({} if former is None else former),
+        KnownDoubts(log, MarksLog(log), outlet, SETTINGS.schedule.deadline_s),
     )
 
 

@@ -161,6 +161,19 @@ def test_a_retry_record_opens_to_what_was_written(envelope: Envelope) -> None:
     assert open_retry_record(record) == envelope
 
 
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_copy_says_where_the_one_waited_that_it_was_made_of(*, is_dead: bool) -> None:
+    envelope = replace(an_envelope(), read_at=Origin("hifi.retry.30s.parked", 3, 12))
+    headers = retry_headers(envelope, "orders/shop", a_history(), now_ms=NOW_MS)
+    assert headers[-1] == ("read-at", b"hifi.retry.30s.parked:3:12")
+    if is_dead:
+        letter = replace(envelope, destination_id="orders/shop", history=a_history())
+        headers = dead_headers(letter, "orders/shop", a_history(), reason="r", dead_at_ms=1)
+    opened = open_retry_record(a_record(headers))
+    assert isinstance(opened, Envelope)
+    assert opened.read_at == envelope.read_at
+
+
 def test_a_wait_is_as_long_as_it_was_whatever_the_clock_of_who_wrote_it_down() -> None:
     slow_ms = NOW_MS - 10_000
     history = replace(a_history(), not_before_ms=slow_ms + 60_000)

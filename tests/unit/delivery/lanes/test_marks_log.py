@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from delivery.lanes import marks_log, service
 from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
+from delivery.lanes.strands.repeats import Repeated, repeats_record
 from delivery.lanes.units import Strand
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
@@ -63,6 +64,27 @@ def test_who_writes_after_its_lease_takes_back_nothing_that_others_have_said(
     written(log, HERE, Mark(5, 5))
     follow_until(marks, Mark(5, 5))
     assert marks.marks == {HERE: Mark(5, 5)}, "a lane that was set back by whoever has it"
+
+
+def test_what_was_sent_again_is_known_until_it_is_taken_away() -> None:
+    log = KeptLog()
+    log.make(LANES, 1)
+    row = repeats_record(HERE, ((3, 5),))
+
+    def write(value: bytes, at_ms: int) -> None:
+        place = Origin(LANES, 0, len(log.logs[MARKS]))
+        log.write([RecordIn(place, at_ms, row.key, value, ())])
+
+    write(row.value, 7)
+    marks = MarksLog(log)
+    asyncio.run(marks.read())
+    assert (marks.marks, marks.repeats) == ({}, {HERE: Repeated(((3, 5),), 7)})
+    write(b"what nobody can read", 8)
+    asyncio.run(marks.read())
+    assert len(marks.repeats) == 1
+    write(b"", 9)
+    asyncio.run(marks.read())
+    assert marks.repeats == {}
 
 
 def test_a_log_that_was_made_anew_is_followed_from_its_start() -> None:

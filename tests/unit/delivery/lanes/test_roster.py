@@ -14,12 +14,13 @@ from delivery.lanes.book import Book
 from delivery.lanes.marks import OPEN, Mark, mark_record, open_mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
+from delivery.lanes.strands.repeats import Repeated
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Lane, Strand
 from shared.config.configuration import Configuration, RemovedDestination, Stream
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn
-from shared.event.topics import LANES
+from shared.event.topics import LANES, RETRIER
 from tests.support.kept_log import KeptLog
 from tests.support.kept_outlet import KeptOutlet
 
@@ -301,6 +302,8 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
     kept = {Strand(TO.id, A), Strand(GONE.id, A), late}
     gone = [Strand(OUTLIVED.id, where) for where in (A, B)]
     house.marks.marks = {each: Mark(3, 3) for each in (*kept, *gone) if each != late}
+    ours_again, theirs = gone[0], Strand(RETRIER, KafkaPartition("hifi.retry.30s", 0))
+    house.marks.repeats = {it: Repeated(((1, 3),), 1) for it in (ours_again, theirs)}
 
     async def newest() -> Configuration:
         # Made, and begun by somebody else, while this was on its way.
@@ -310,8 +313,10 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
     asyncio.run(house.roster.forget(newest))
     rows: list[tuple[object, ...]] = [(row.topic, row.key, row.value) for row in house.outlet.rows]
     if ours:
-        assert rows == [(LANES, b"s/outlived:0", None), (LANES, b"s/outlived:1", None)]
+        keys = [b"s/outlived:0", b"s/outlived:1", b"s/outlived:hifi.stream.s:0:repeats"]
+        assert rows == [(LANES, key, None) for key in keys]
         assert set(house.marks.marks) == kept
+        assert set(house.marks.repeats) == {theirs}
         house.outlet.rows.clear()
         latest[late.destination] = replace(TO, name="late")
         asyncio.run(house.roster.forget(newest))

@@ -1,0 +1,73 @@
+"""Reads and writes which ranges of a log were sent again, as nobody knew what became of them.
+
+It is said before they are sent: copies of these events may wait in a tier, and must be labelled.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from delivery.lanes.units import Strand
+from shared.event.record import KafkaPartition, RecordOut
+from shared.event.topics import LANES
+from shared.proof.intervals import Offsets
+
+# First offset and end of each, in their order; no two of them touch.
+Stretch: TypeAlias = tuple[int, int]
+
+_SUFFIX = b":repeats"
+# Of a strand. More of them are joined, the first ones: nothing waits any more of what is that old.
+_RANGES_MAX = 16
+
+
+class Repeated(NamedTuple):
+    """What of a strand was sent again, and when that was said last."""
+
+    ranges: tuple[Stretch, ...]
+    at_ms: int
+
+
+class RepeatsRecord(msgspec.Struct, frozen=True):
+    """What stands in a record."""
+
+    ranges: tuple[Stretch, ...]
+
+
+_DECODER = msgspec.json.Decoder(RepeatsRecord)
+
+
+def unsaid(
+    known: Mapping[Strand, Repeated], begun: Mapping[Strand, Stretch]
+) -> dict[Strand, tuple[Stretch, ...]]:
+    """All that is to be said of those of which it is not known that so much is sent again."""
+    news: dict[Strand, tuple[Stretch, ...]] = {}
+    for strand, (begin, end) in begun.items():
+        ranges = Offsets.of(known[strand].ranges if strand in known else ())
+        if ranges.reach(begin) < end:
+            ranges.add(begin, end)
+            first, last = (all_of := list(ranges))[: 1 - _RANGES_MAX], all_of[1 - _RANGES_MAX :]
+            news[strand] = (*((first[0][0], it) for _, it in first[-1:]), *last)
+    return news
+
+
+def repeats_record(strand: Strand, ranges: tuple[Stretch, ...]) -> RecordOut:
+    return RecordOut(LANES, repeats_key(strand), msgspec.json.encode(RepeatsRecord(ranges)))
+
+
+def repeats_key(strand: Strand) -> bytes:
+    """A key that no mark has."""
+    reader, (topic, partition) = strand
+    return f"{reader}:{topic}:{partition}".encode() + _SUFFIX
+
+
+def open_repeats(key: bytes, value: bytes | None) -> tuple[Strand, tuple[Stretch, ...]] | None:
+    """The strand that a record speaks of, and its ranges; None: it cannot be read."""
+    if not key.endswith(_SUFFIX):
+        return None
+    try:
+        reader, topic, number = key.removesuffix(_SUFFIX).decode().split(":")
+        strand = Strand(reader, KafkaPartition(topic, int(number)))
+        return strand, _DECODER.decode(value).ranges if value else ()
+    except ValueError:
+        return None

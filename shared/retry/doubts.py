@@ -1,0 +1,44 @@
+"""Knows of which waiting events another copy was sent, or may be, since they were stored. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shared.event.envelope import Envelope
+from shared.event.record import Origin
+from shared.event.topics import RETRIER
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What was read twice, or may be: by a destination's lane its stream, by the retrier a tier.
+
+    It travels with each job, thousands of ranges after a bad day: they are plain tuples.
+    """
+
+    # By who reads: topic, Kafka partition, first offset and end.
+    ranges: Mapping[str, Sequence[tuple[str, int, int, int]]] = field(default_factory=dict)
+    # Nobody can say just now of what that is so.
+    are_general: bool = False
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[str, tuple[str, int, int, int]]]) -> "Doubts":
+        found: dict[str, list[tuple[str, int, int, int]]] = {}
+        for reader, each in ranges:
+            found.setdefault(reader, []).append(each)
+        return cls(found)
+
+    def cover(self, waiting: Envelope) -> bool:
+        """Whether another copy of it may arrive before this one."""
+        if self.are_general:
+            return True
+        destination_id, _ = waiting.travel
+        read_at = waiting.read_at
+        return self._have(destination_id, waiting.origin) or (
+            read_at is not None and self._have(RETRIER, read_at)
+        )
+
+    def _have(self, reader: str, place: Origin) -> bool:
+        return any(
+            (topic, partition) == place[:2] and begin <= place.offset < end
+            for topic, partition, begin, end in self.ranges.get(reader, ())
+        )
