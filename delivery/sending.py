@@ -22,7 +22,7 @@ from delivery.dispatcher import Dispatcher
 from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.http.attempt_spans import AttemptSpans
 from delivery.http.sender import Sender
-from delivery.opening import Opened, Rows, open_retries, open_stream
+from delivery.opening import Opened, Rows, Track, open_retries, open_stream
 from delivery.outcomes import outcomes_of_unsent
 from delivery.settling import Block, Settlement
 from shared.config.destination import Destination
@@ -38,6 +38,7 @@ from shared.runtime.settings import SecretSettings
 from shared.runtime.tracing.settings import OtlpSettings
 
 Tell: TypeAlias = Callable[[Sequence[RecordOut]], Awaitable[None]]
+Keep: TypeAlias = Callable[[Sequence[RecordOut]], None]
 
 # What others should hear of waits so long for the outcomes that it could go with.
 _TELL_S = 0.05
@@ -64,6 +65,8 @@ class Plan:
     # How long to wait for one answer; None: as long as the destination's owner has set. What is
     # due to a destination that has been slower goes on to a lane that waits for it.
     patience_s: float | None = None
+    # The most of that: of those who wait for the slow, all wait for the slowest.
+    timeout_s_max: float = math.inf
     # What follows a log has a box for each batch of rows until then, of time.monotonic.
     follows_until_s: float = 0.0
     # For so long a destination that was well is taken to be so still, without a look at its flow. A
@@ -165,27 +168,32 @@ class Sending:
         self._dispatchers: dict[str, Dispatcher] = {}
         self._read_at: Origin | None = None
 
-    async def settle(self, rows: Rows, *, is_last: bool = False) -> list[RecordOut]:
-        """Bring every record to an outcome that Kafka can hold; `is_last` if no more will come."""
+    async def settle(
+        self, rows: Rows, *, is_last: bool = False, keep: Keep | None = None
+    ) -> list[RecordOut]:
+        """Bring every record to an outcome that Kafka can hold; `is_last` if no more will come.
+
+        With `keep` nothing waits for others: it is given what became of each destination's events
+        as soon as that is settled, and there is nothing left to return.
+        """
         opened = self._open(rows)
         self._read_at = opened.first
         at_ms = self._plan.clock()
-        outcomes: list[RecordOut] = []
         now_s = time.monotonic()
         if self._box_end_s is None or now_s < self._plan.follows_until_s:
             self._box_end_s = now_s + self._plan.time_box_s
-        box_end_s = self._box_end_s
-        dispatchers = {name: self._dispatcher(name) for name in opened.to_send}
+        outcomes: list[RecordOut] = []
+        if keep is not None:
+            keep(self._unsent(opened, at_ms))
         if len(opened.to_send) == 1:
             ((name, tracks),) = opened.to_send.items()
-            drain = dispatchers[name].drain
-            outcomes += await drain(tracks, box_end_s=box_end_s, is_last=is_last)
+            outcomes += await self._drain(name, tracks, self._box_end_s, keep, is_last=is_last)
         else:
             # A group, so that our own mistake in one leaves no other one running behind us.
             async with asyncio.TaskGroup() as group:
                 drains = [
                     group.create_task(
-                        dispatchers[name].drain(tracks, box_end_s=box_end_s, is_last=is_last)
+                        self._drain(name, tracks, self._box_end_s, keep, is_last=is_last)
                     )
                     for name, tracks in opened.to_send.items()
                 ]
@@ -193,11 +201,34 @@ class Sending:
                 outcomes += drained.result()
         if self.block is not None:
             opened.forget_from(self.block.offset)
-        outcomes += outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
+        return outcomes if keep is not None else outcomes + self._unsent(opened, at_ms)
+
+    async def _drain(
+        self,
+        name: str,
+        tracks: Sequence[Track],
+        box_end_s: float,
+        keep: Keep | None,
+        *,
+        is_last: bool,
+    ) -> list[RecordOut]:
+        """Settle what goes to one destination, and what others should hear of that."""
+        dispatcher = self._dispatcher(name)
+        outcomes = await dispatcher.drain(tracks, box_end_s=box_end_s, is_last=is_last)
         if self._worker.spans is not None:
             self._worker.spans.note_dead(outcomes)
-        news = [(name, each.permits.news()) for name, each in dispatchers.items()]
-        return outcomes + [route_state(name, record.to_json()) for name, record in news if record]
+        if news := dispatcher.permits.news():
+            outcomes.append(route_state(name, news.to_json()))
+        if keep is None:
+            return outcomes
+        keep(outcomes)
+        return []
+
+    def _unsent(self, opened: Opened, at_ms: int) -> list[RecordOut]:
+        outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
+        if self._worker.spans is not None:
+            self._worker.spans.note_dead(outcomes)
+        return outcomes
 
     @property
     def block(self) -> Block | None:
@@ -261,6 +292,8 @@ class Sending:
     def _dispatcher(self, name: str) -> Dispatcher:
         if name not in self._dispatchers:
             plan, destination = self._plan, self._plan.destinations[name]
+            if destination.timeout_s > plan.timeout_s_max:
+                destination = replace(destination, timeout_s=plan.timeout_s_max)
             self._dispatchers[name] = Dispatcher(
                 self._courier,
                 Permits(

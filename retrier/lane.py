@@ -1,5 +1,6 @@
 """Says what the retrier's two lanes read, and how long each waits for others."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -8,6 +9,9 @@ from retrier.settings import RetrierSettings
 from shared.event.topics import RETRIER, RETRIER_SLOW, retry_topic, tier_topics
 from shared.flow.flow import SLOW_MS
 from shared.retry.schedule import SLOW
+
+# A round of the slow ones is as long as the longest answer in it, whoever's that is.
+SLOW_TIMEOUT_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,8 @@ class RetryLane:
     delays_s: Mapping[str, float]
     time_box_s: float
     patience_s: float | None
+    # The most of what a destination's owner lets it take.
+    timeout_s_max: float = math.inf
 
 
 def lanes(settings: RetrierSettings) -> dict[str, RetryLane]:
@@ -27,7 +33,7 @@ def lanes(settings: RetrierSettings) -> dict[str, RetryLane]:
     slow = {retry_topic(SLOW.name): SLOW.delay_s}
     return {
         RETRIER: RetryLane(delays_s, settings.time_box_s, SLOW_MS / 1000),
-        RETRIER_SLOW: RetryLane(slow, settings.slow_time_box_s, None),
+        RETRIER_SLOW: RetryLane(slow, settings.slow_time_box_s, None, SLOW_TIMEOUT_S_MAX),
     }
 
 
@@ -41,6 +47,7 @@ def plan_of(lane: RetryLane, settings: RetrierSettings) -> Plan:
         schedule=replace(settings.schedule, local_delays_s=settings.schedule.local_delays_s[:1]),
         time_box_s=lane.time_box_s,
         patience_s=lane.patience_s,
+        timeout_s_max=lane.timeout_s_max,
         # It serves many destinations: one in trouble must not hold up what is due to the others.
         trouble_wait_s_max=TROUBLE_WAIT_S,
         allows_private=settings.allow_private,

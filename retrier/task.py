@@ -7,7 +7,7 @@ was mended rescues what waits.
 import asyncio
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -147,6 +147,9 @@ class _Part:
     # Up to where Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
+    # What is done and not stored yet, and who stores what came before it.
+    _left: list[RecordOut] = field(default_factory=list)
+    _storing: asyncio.Task[None] | None = None
 
     async def run(self) -> RangeEnd:
         """Never raises: others share the task."""
@@ -172,12 +175,34 @@ class _Part:
                 records, reached = await self._read(end)
                 if plan.clock() > plan.ours_until_ms:
                     return
-                outcomes = await sending.settle(Fetched(self.where, records)) if records else []
-                await self._store(outcomes)
+                if records:
+                    await self._settle(sending, Fetched(self.where, records))
                 self._stored = reached
                 self._event_count += len(records)
         finally:
             sending.leave()
+
+    async def _settle(self, sending: Sending, rows: Fetched) -> None:
+        """Store all that comes of it; of the slow each as it comes, and not with the slowest."""
+        is_patient = self.job.plan.patience_s is None
+        try:
+            self._keep(await sending.settle(rows, keep=self._keep if is_patient else None))
+        finally:
+            if self._storing is not None:
+                await self._storing
+
+    def _keep(self, outcomes: Sequence[RecordOut]) -> None:
+        """Have it stored, with what else there is by then, after what is being stored now."""
+        self._left += outcomes
+        if self._storing is None:
+            self._storing = asyncio.create_task(self._store_left())
+
+    async def _store_left(self) -> None:
+        while self._left:
+            outcomes, self._left = self._left, []
+            await self._store(outcomes)
+        # One that has failed stays: whoever waits for it is told.
+        self._storing = None
 
     async def _read(self, end: int) -> tuple[list[KafkaRecord], int]:
         """All of it if it is not too much: who is read later has less of the time box."""

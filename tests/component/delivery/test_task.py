@@ -234,9 +234,9 @@ def test_a_mistake_of_ours_with_one_destination_touches_no_other(ground: Ground)
     """It is reported, and what it held is let go of, so that the others have room to read."""
 
     class Mistaken(Sending):
-        async def settle(self, rows: Any, *, is_last: bool = False) -> list[RecordOut]:
+        async def settle(self, rows: Any, **options: Any) -> list[RecordOut]:
             assert "demo/a" not in self._plan.destinations, "a mistake"
-            return await super().settle(rows, is_last=is_last)
+            return await super().settle(rows, **options)
 
     ground.monkeypatch.setattr(task, "Sending", Mistaken)
     ground.monkeypatch.setattr(task, "_ROWS_MAX", 2)

@@ -1,6 +1,7 @@
 """What a worker does with what is due: real requests, and the fakes of tests/contract for Kafka."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -15,12 +16,19 @@ from retrier.task import DueJob, RangeEnd, send_due
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Origin, RecordOut
-from shared.event.topics import RETRIER, retry_topic, retry_topics
+from shared.event.topics import (
+    DEAD,
+    RECEIPTS,
+    RETRIER,
+    RETRIER_SLOW,
+    retry_topic,
+    retry_topics,
+)
 from shared.proof.receipt import ReceiptOutcome
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import LogClient
-from tests.support.deliver_runs import covered, events_only, new_folder, waiting_record
+from tests.support.deliver_runs import covered, events_only, new_folder, opened, waiting_record
 from tests.support.kept_log import KeptLog
 from tests.support.kept_outlet import KeptOutlet
 from tests.support.scripted_destination import Reply, Request, Script, scripted_destination
@@ -29,6 +37,7 @@ A = KafkaPartition(retry_topic("30s"), 0)
 B = KafkaPartition(retry_topic("5m"), 0)
 SETTINGS = RetrierSettings(allow_private=True)
 NUMBER = 77
+PATIENCE_S = 30.0
 
 
 @dataclass
@@ -103,17 +112,17 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Ground:
 
 @pytest.fixture
 def to(ground: Ground) -> Iterator[Callable[[str, Script], Any]]:
-    opened = []
+    contexts = []
 
     def add(name: str, script: Script) -> Any:
         context = scripted_destination(script)
-        opened.append(context)
+        contexts.append(context)
         destination = context.__enter__()
         ground.destinations[f"demo/{name}"] = Destination("demo", name, destination.url)
         return destination
 
     yield add
-    for context in opened:
+    for context in contexts:
         context.__exit__(None, None, None)
 
 
@@ -201,6 +210,77 @@ def test_one_that_does_not_answer_holds_up_nobody_behind_it_in_the_log(
     end = ground.run(A, time_box_s=0.5, patience_s=0.7)[A]
     assert (end.at, end.event_count, end.error) == (4, 4, "")
     assert sum(len(request.events) for request in destination.requests) == 2
+
+
+def test_of_the_slow_each_is_stored_as_it_comes_and_not_with_the_slowest(
+    ground: Ground, to: Callable[[str, Script], Any]
+) -> None:
+    is_stored = threading.Event()
+
+    def note(row: RecordOut) -> None:
+        if row.topic == RECEIPTS and row.key == b"demo/a":
+            is_stored.set()
+
+    def until_the_other_is_stored(_: int, __: Request) -> Reply:
+        return Reply(200 if is_stored.wait(PATIENCE_S) else 400)
+
+    ground.outlet.refusal = note
+    to("slowest", until_the_other_is_stored)
+    to("a", well)
+    ground.wait(A, "slowest", "a")
+    assert ground.run(A, patience_s=None)[A] == RangeEnd(A, 2, 2)
+    told = {row.key for row in ground.outlet.rows if row.topic == RECEIPTS}
+    assert told == {b"demo/a", b"demo/slowest"}
+    assert not [row for row in ground.outlet.rows if row.topic == DEAD], "it was waited for"
+
+
+def test_what_is_not_stored_of_one_is_not_done_and_the_others_come_to_their_end(
+    ground: Ground, to: Callable[[str, Script], Any]
+) -> None:
+    is_refused = threading.Event()
+
+    def refusal(row: RecordOut) -> Exception | None:
+        if row.topic == RECEIPTS and row.key == b"demo/a":
+            is_refused.set()
+            return OSError("no room")
+        return None
+
+    def until_the_other_is_refused(_: int, __: Request) -> Reply:
+        is_refused.wait(PATIENCE_S)
+        return Reply()
+
+    ground.outlet.refusal = refusal
+    slow = to("slowest", until_the_other_is_refused)
+    to("a", well)
+    ground.wait(A, "slowest", "a")
+    end = ground.run(A, patience_s=None)[A]
+    assert (end.at, end.error) == (0, "OSError: no room")
+    assert len(slow.accepted) == 1
+
+
+def test_a_round_of_the_slow_is_no_longer_than_what_is_waited_for_there(
+    ground: Ground, to: Callable[[str, Script], Any]
+) -> None:
+    """Or one tenant's `timeout_s` of five minutes were everybody's."""
+    plan = plan_of(lanes(SETTINGS)[RETRIER_SLOW], SETTINGS)
+    assert (plan.timeout_s_max, plan.patience_s) == (60.0, None)
+    may_end = threading.Event()
+
+    def hang(_: int, __: Request) -> Reply:
+        may_end.wait(PATIENCE_S)
+        return Reply()
+
+    to("hangs", hang)
+    ground.destinations["demo/hangs"] = replace(
+        ground.destinations["demo/hangs"], timeout_s=2 * PATIENCE_S
+    )
+    ground.wait(A, "hangs")
+    assert ground.run(A, patience_s=None, timeout_s_max=0.3)[A] == RangeEnd(A, 1, 1)
+    may_end.set()
+    # Its deadline comes before another round would.
+    (given_up,) = [row for row in ground.outlet.rows if row.topic == DEAD]
+    history = opened(given_up)
+    assert (history.cause, history.is_ambiguous) == ("read_timeout", True)
 
 
 def test_an_outcome_whose_report_is_cancelled_hurts_that_part_alone(

@@ -49,10 +49,10 @@ def test_what_is_cancelled_below_one_is_a_fault_of_that_one(ground: Ground) -> N
     """Such as a future of a library: the reports of all others would be lost with it."""
 
     class Cancelled(Sending):
-        async def settle(self, rows: Any, *, is_last: bool = False) -> list[RecordOut]:
+        async def settle(self, rows: Any, **options: Any) -> list[RecordOut]:
             if "demo/a" in self._plan.destinations:
                 raise asyncio.CancelledError("by nobody here")
-            return await super().settle(rows, is_last=is_last)
+            return await super().settle(rows, **options)
 
     ground.monkeypatch.setattr(task, "Sending", Cancelled)
     ground.kafka.write(events(2))
