@@ -18,6 +18,7 @@ class SparkOnDemand:
         self.session: SparkSession | None = None
         # What is to be done once there is one.
         self.is_up = asyncio.Event()
+        self.watch = settings.watch
         self._settings = settings
         self._on_up = on_up
         self._held = ExitStack()

@@ -79,6 +79,14 @@ class JobFailedError(Exception):
         self.reason = reason
 
 
+class JobLateError(JobFailedError):
+    """It was cut off after as long as a job may take."""
+
+
+class EndsExecutorError(JobFailedError):
+    """It has ended an executor with nothing else at work in that."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
     """What a job does for one pipeline, by which document."""
@@ -110,7 +118,7 @@ def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]
     # What takes longer than a store may take is no store.
     is_slow = is_elsewhere or any(task.share.earlier for task in tasks)
     seconds_max = settings.sink_job_s_max if is_slow else settings.job_s_max
-    too_late = SinkAwayError if is_elsewhere else JobFailedError
+    too_late = SinkAwayError if is_elsewhere else JobLateError
     with _bounded(plans.spark.sparkContext, name, seconds_max, too_late):
         made = _worked_on(plans, settings.bootstrap_servers, tasks, name)
     return [made[task] for task in tasks]
@@ -120,7 +128,7 @@ def fold_of(spark: SparkSession, settings: PipelinesSettings, name: str) -> Fold
     """What has the reducers of a pipeline put states together, in jobs with the same bounds."""
 
     def fold(asked: Sequence[ToFold]) -> Sequence[Folded]:
-        with _bounded(spark.sparkContext, name, settings.job_s_max, JobFailedError):
+        with _bounded(spark.sparkContext, name, settings.job_s_max, JobLateError):
             return fold_in(spark.sparkContext)(asked)
 
     return fold

@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 
 import structlog
 
-from pipelines.jobs.job import JobFailedError, Task, fold_of, run_job
+from pipelines.jobs.job import (
+    EndsExecutorError,
+    JobFailedError,
+    JobLateError,
+    Task,
+    fold_of,
+    run_job,
+)
 from pipelines.jobs.kept_lanes import KeptLanes, Stored, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
 from pipelines.jobs.letters import letter_of
@@ -116,7 +123,7 @@ class JobRunner:
                 self.book.offended(job, time.monotonic())
                 for task in ready:
                     self.told(task.pipeline.title, f"{error}, with nothing else at work in it")
-                raise JobFailedError(str(error)) from error
+                raise EndsExecutorError(str(error)) from error
 
     async def _went_wrong(
         self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int
@@ -133,6 +140,7 @@ class JobRunner:
                 self.sinks[output.member].ended(task.pipeline, error)
         if not others:
             return
+        error = self._held_up_by_others(job, error, began_ms)
         if isinstance(error, JobFailedError):
             await self._cut(_part(job, others), others, error, began_ms)
         elif isinstance(error, TooMuchAtOnceError):
@@ -143,6 +151,12 @@ class JobRunner:
                 self._died(task, error, 0)
         else:
             self._held_up(job, others, error)
+
+    def _held_up_by_others(self, job: Planned, error: Exception, began_ms: int) -> Exception:
+        """Who was late among others may have been so by what they did to the executor."""
+        is_late = isinstance(error, JobLateError) and not self.book.is_suspect(job)
+        why = self.spark.watch.trouble_since(began_ms) if is_late else ""
+        return ExecutorEndedError(f"{error}, and {why}") if why else error
 
     async def _with_sink(self, task: Task) -> Task:
         if (output := task.pipeline.sink) is None:
@@ -303,7 +317,8 @@ class JobRunner:
             rows = self._receipts(task.share, made, began_ms)
             rows += [letter] if letter else []
             if await self._store(job, {task: Told(_ends(task.share), rows)}):
-                self._done(job, {task: made}, 0.0, is_well=False)
+                is_well = not isinstance(error, EndsExecutorError)
+                self._done(job, {task: made}, 0.0, is_well=is_well)
         except Exception as away:  # noqa: BLE001 - as above
             self._held_up(job, work, away)
 

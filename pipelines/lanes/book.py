@@ -280,7 +280,7 @@ class PipelineBook:
         return [(self.lanes[it.lane_id], it) for it in job.shares if self.is_ours(it)]
 
     def done(self, job: Planned, took_s: float, now_s: float, *, is_well: bool = True) -> None:
-        """All that it had to write is stored; not `is_well`: as the one event was given up."""
+        """All that it had to write is stored; not `is_well`: its one event ended an executor."""
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
             if lane.gathering is not None:
@@ -289,7 +289,10 @@ class PipelineBook:
             for where, (_, end) in share.ranges.items():
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
                 lane.earlier.reached(where, end)
-                if is_well and end < lane.guilty_to.get(where, end):
+                if is_well and end < (guilty_to := lane.guilty_to.get(where, end)):
+                    # An event that was given up for something else has cut it further.
+                    rest = (guilty_to - end) // _PARTS_OF_OFFENDERS
+                    lane.cut_to[where] = max(lane.cut_to.get(where, 1), rest)
                     continue
                 lane.guilty_to.pop(where, None)
                 cut = 2 * lane.cut_to.pop(where, SHARED_EVENTS_MAX)

@@ -1,4 +1,4 @@
-"""Ends an executor that does hardly anything but look for memory.
+"""Ends an executor that does hardly anything but look for memory, and counts those that end.
 
 A JVM whose heap is nearly full collects garbage again and again before it says that there is none
 left: half a minute, or several on a busy machine, in which all who share it wait.
@@ -7,14 +7,16 @@ left: half a minute, or several on a busy machine, in which all who share it wai
 import os
 import signal
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from typing import NamedTuple
 
 import structlog
 
+from shared.runtime.clock import now_ms
 from shared.runtime.spark.processes import children, processor_s
 
 log = structlog.get_logger()
@@ -25,6 +27,11 @@ _SHARE_MAX, _LOOKS = 0.7, 3
 # An executor that ran for less than this between them is not judged.
 _BUSY_S_MIN = 1.0
 _LOOK_S = 1.0
+# So many looks are known: as long as the longest jobs take.
+_KNOWN_LOOKS = 600
+# Jobs that an executor was late with while its collectors had more than so much of its processor
+# time are late through those; one that had less than so much of a processor was not busy at all.
+_COLLECTED_MOST, _BUSY_MIN = 0.5, 0.1
 # The threads in which the JVM's collectors work, by how their names begin.
 _COLLECTORS = ("VM Thread", "GC Thread", "G1 ")
 
@@ -36,13 +43,15 @@ class _Executor:
     collectors: list[Path] = field(default_factory=list)
     # How long all of its threads, and these, have run.
     seen: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LOOKS + 1))
+    last: tuple[float, float] = (0.0, 0.0)
 
     def has_no_memory(self) -> bool:
         if not self.collectors:
             threads = Path(f"/proc/{self.pid}/task").iterdir()
             self.collectors = [it for it in threads if _named(it).startswith(_COLLECTORS)]
         collecting_s = sum(map(processor_s, self.collectors))
-        self.seen.append((processor_s(Path(f"/proc/{self.pid}")), collecting_s))
+        self.last = processor_s(Path(f"/proc/{self.pid}")), collecting_s
+        self.seen.append(self.last)
         ran_s, collected_s = (
             now - before for now, before in zip(self.seen[-1], self.seen[0], strict=True)
         )
@@ -50,31 +59,70 @@ class _Executor:
         return is_told and collected_s > _SHARE_MAX * ran_s
 
 
-@contextmanager
-def memory_watched(driver_pid: int) -> Iterator[None]:
-    """The executors that this driver has started, for as long as the block lasts."""
-    is_over = Event()
-    thread = Thread(target=_watch, args=(driver_pid, is_over), name="memory-watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+class _Times(NamedTuple):
+    at_ms: int
+    # How many had ended by then; and how long all threads of the others, and their collectors, ran.
+    ended: int
+    ran_s: float
+    collected_s: float
 
 
-def _watch(driver_pid: int, is_over: Event) -> None:
-    known: dict[int, _Executor] = {}
-    while not is_over.wait(_LOOK_S):
-        with suppress(OSError):
-            known = {it: known.get(it) or _Executor(it) for it in children(driver_pid)}
-        for executor in known.values():
+class ExecutorWatch:
+    """What is seen of the executors of a driver, once a second."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._known: dict[int, _Executor] = {}
+        self._looks: deque[_Times] = deque(maxlen=_KNOWN_LOOKS)
+
+    @contextmanager
+    def watching(self, driver_pid: int) -> Iterator[None]:
+        """The executors that this driver has started, for as long as the block lasts."""
+        is_over = Event()
+
+        def watch() -> None:
+            while not is_over.wait(_LOOK_S):
+                with suppress(OSError):
+                    self.look([*children(driver_pid)], at_ms=now_ms())
+
+        thread = Thread(target=watch, name="memory-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def look(self, there: Sequence[int], *, at_ms: int) -> None:
+        """These processes are there now."""
+        gone = self._known.keys() - there
+        self.ended += sum(bool(self._known[it].collectors) for it in gone)
+        self._known = {it: self._known.get(it) or _Executor(it) for it in there}
+        for executor in self._known.values():
             # It may have ended meanwhile.
             with suppress(OSError):
                 if executor.has_no_memory():
                     os.kill(executor.pid, signal.SIGKILL)
                     log.warning("executor.without_memory", pid=executor.pid)
                     executor.seen.clear()
+        ran = [executor.last for executor in self._known.values()]
+        ran_s, collected_s = (sum(times) for times in zip((0.0, 0.0), *ran, strict=True))
+        self._looks.append(_Times(at_ms, self.ended, ran_s, collected_s))
+
+    def trouble_since(self, at_ms: int) -> str:
+        """What has held up all jobs since then, in words; empty: nothing."""
+        looks = [*self._looks]
+        before = max((it for it in looks if it.at_ms <= at_ms), default=looks[0] if looks else None)
+        if before is None:
+            return ""
+        now = looks[-1]
+        if now.ended > before.ended:
+            return "an executor has ended meanwhile"
+        ran_s, collected_s = now.ran_s - before.ran_s, now.collected_s - before.collected_s
+        is_busy = ran_s > _BUSY_MIN * (now.at_ms - before.at_ms) / 1000
+        if is_busy and collected_s > _COLLECTED_MOST * ran_s:
+            return "its executor has looked for memory most of the time"
+        return ""
 
 
 def _named(thread: Path) -> str:

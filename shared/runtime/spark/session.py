@@ -28,7 +28,7 @@ from shared.runtime.java.small_heap import YOUNG_MB, small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.cluster import SparkCluster
-from shared.runtime.spark.memory_watch import memory_watched
+from shared.runtime.spark.memory_watch import ExecutorWatch
 from shared.runtime.spark.own_executor import own_cluster
 
 ArrowColumn: TypeAlias = Callable[[Any, Any], Any]
@@ -56,6 +56,8 @@ class SparkSettings:
     heap_mb: int = 1024
     # The heap of a JVM that runs the tasks beside the driver; 0: the driver's runs them.
     executor_mb: int = 0
+    # Sees how that fares.
+    watch: ExecutorWatch = field(default_factory=ExecutorWatch, compare=False)
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
     # The JVM with the tasks works on each event itself, not Python: then its optimizing compiler
@@ -113,7 +115,8 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
         _keep_no_history(session)
         if settings.cluster is not None:
             settings.cluster.equip(session.sparkContext, settings.folder)
-        with memory_watched(_driver_pid(session)) if settings.executor_mb else nullcontext():
+        watched = settings.watch.watching(_driver_pid(session))
+        with watched if settings.executor_mb else nullcontext():
             yield session
     finally:
         if _stop(session):

@@ -1,5 +1,6 @@
 """Who may have ended an executor is tried alone, and what does so again is found in a few tries."""
 
+from pipelines.lanes.book import PipelineBook
 from tests.unit.pipelines.test_pipeline_book import (
     PLACES,
     book_of,
@@ -28,8 +29,8 @@ def test_who_was_at_work_when_an_executor_ended_is_tried_alone() -> None:
     assert not book.lanes["t.good"].is_suspect
 
 
-def test_the_event_that_ends_executors_is_found_in_few_tries_of_which_each_costs_one() -> None:
-    book, poison = book_of("t.bad"), 777
+def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list[float]:
+    """Work on 1,000 events of which one ends executors, and `bad` fails; gives the waits."""
     have(book, 1_000)
     (job,) = book.plan(0.0)
     book.suspect(job)
@@ -41,25 +42,34 @@ def test_the_event_that_ends_executors_is_found_in_few_tries_of_which_each_costs
             now_s = again_s
         (job,) = book.plan(now_s)
         assert book.is_suspect(job)
-        (begin, end), is_last = (
-            job.shares[0].ranges.get(PLACES[1], (0, 0)),
-            job.shares[0].is_one_event,
-        )
-        if begin <= poison < end and not is_last:
+        begin, end = job.shares[0].ranges.get(PLACES[1], (0, 0))
+        is_last, has_poison = job.shares[0].is_one_event, begin <= poison < end
+        if has_poison and not is_last:
             book.offended(job, now_s)
             book.failed(job)
             waits_s.append(book.lanes["t.bad"].not_before_s - now_s)
+        elif bad is not None and begin <= bad < end and not is_last:
+            book.failed(job)
         else:
             # The one that is left is a dead letter.
-            book.done(job, 0.1, now_s, is_well=not begin <= poison < end)
+            book.done(job, 0.1, now_s, is_well=not has_poison)
             done += 1
         book.over(job)
         if book.lanes["t.bad"].position[PLACES[1]] >= 1_000:
             have(book, 1_000 + done)
-    assert waits_s == [2.0, 4.0, 8.0]
     assert done < 60
     # Once it is past that it has as many jobs alone as it has offended.
     assert book.lanes["t.bad"].position[PLACES[1]] > poison
+    return waits_s
+
+
+def test_the_event_that_ends_executors_is_found_in_few_tries_of_which_each_costs_one() -> None:
+    assert found_at(777, book_of("t.bad")) == [2.0, 4.0, 8.0]
+
+
+def test_an_event_that_merely_fails_does_not_end_the_search_for_who_ends_executors() -> None:
+    book = book_of("t.bad")
+    assert found_at(777, book, bad=130) == [2.0, 4.0, 8.0]
 
 
 def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.jobs import runner as runner_module
-from pipelines.jobs.job import STEP_FAILED, JobFailedError, Task
+from pipelines.jobs.job import STEP_FAILED, JobFailedError, JobLateError, Task
 from pipelines.jobs.losses import Losses
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.runner import JobRunner
@@ -55,6 +55,16 @@ class KeptWriters:
 
 
 class NoSpark:
+    trouble = ""
+
+    @property
+    def watch(self) -> "NoSpark":
+        return self
+
+    def trouble_since(self, at_ms: int) -> str:
+        assert at_ms
+        return self.trouble
+
     async def get(self) -> None:
         """What a job is run with is not looked at here."""
 
@@ -333,3 +343,43 @@ def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
     lanes = [ground.book.lanes[document(name).lane_id] for name in ("bad", "good")]
     assert [lane.offences for lane in lanes] == [1, 0]
     assert lanes[0].not_before_s > 0 > lanes[1].not_before_s
+
+
+def test_an_event_of_an_offender_that_merely_fails_does_not_end_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("a", end=16)
+    lane = ground.book.lanes[document("a").lane_id]
+    faults = iter([ExecutorEndedError("it has ended")] * 2 + [JobFailedError("division by zero")])
+
+    def job(*_: object) -> list[Made]:
+        raise next(faults, JobFailedError("division by zero"))
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    ground.run()
+    assert (lane.guilty_to, lane.cut_to) == ({WHERE: 16}, {WHERE: 2})
+    for _ in range(2):
+        lane.not_before_s = 0.0
+        ground.run()
+    assert ground.reach("a").at == 1, "the first is a dead letter"
+    assert (lane.guilty_to, lane.is_suspect) == ({WHERE: 16}, True)
+
+
+@pytest.mark.parametrize("trouble", ["", "an executor has ended meanwhile"])
+def test_who_is_late_through_others_is_tried_alone_and_not_cut(
+    monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    ground = Ground.of("a", end=10)
+    ground.runner.spark.trouble = trouble  # type: ignore[attr-defined]
+
+    def job(*_: object) -> list[Made]:
+        raise JobLateError("it took longer than 60 s")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    lane = ground.book.lanes[document("a").lane_id]
+    assert (lane.is_suspect, bool(lane.cut_to)) == (bool(trouble), not trouble)
+    ground.run()
+    # Alone nobody else is at fault.
+    assert lane.cut_to == {WHERE: 5 if trouble else 2}
