@@ -1,12 +1,20 @@
 """Keeps which documents are to be run by this process, and what has been judged of each. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState, Standing
+
+
+class EndedExecutors(NamedTuple):
+    """How often a pipeline has ended its executor, and when last."""
+
+    times: int = 0
+    at_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -19,6 +27,9 @@ class Documents:
     states: dict[str, PipelineState] = field(default_factory=dict)
     # Whose states nobody has been told yet.
     untold: set[str] = field(default_factory=set)
+    # Who has ended executors here; and before, as whoever ran it then has told.
+    ended: dict[str, EndedExecutors] = field(default_factory=dict)
+    ended_before: Callable[[str], EndedExecutors] = lambda _: EndedExecutors()
 
     def take(self, ours: Iterable[Pipeline], *, now_ms: int) -> list[Pipeline]:
         """These are ours from now on; gives those that have to be judged."""
@@ -27,6 +38,7 @@ class Documents:
             del self.states[gone]
             self.running.pop(gone, None)
             self.untold.discard(gone)
+            self.ended.pop(gone, None)
         new = [one for one in self.ours.values() if not self._is_judged(one)]
         for pipeline in new:
             self._say(pipeline, PipelineState(pipeline.fingerprint, "checking", at_ms=now_ms))
@@ -59,6 +71,12 @@ class Documents:
         if known is not None and known.standing in {"running", "replacing"} and known.why != why:
             self.states[name] = replace(known, why=why, at_ms=now_ms)
             self.untold.add(name)
+
+    def ended_executor(self, title: str, why: str, *, now_ms: int) -> None:
+        """With nothing else at work in it."""
+        if (known := self.states.get(title)) is not None:
+            self.ended[title] = EndedExecutors(self._ended(title).times + 1, now_ms)
+            self._say(self.ours[title], replace(known, why=why, at_ms=now_ms))
 
     def lost(self, title: str, count: int, offsets: str, *, now_ms: int) -> None:
         """Kafka has deleted that many offsets before it read them, these last."""
@@ -97,6 +115,11 @@ class Documents:
         known = self.states.get(pipeline.title)
         return known is not None and known.fingerprint == pipeline.fingerprint
 
+    def _ended(self, title: str) -> EndedExecutors:
+        return self.ended.get(title) or self.ended_before(title)
+
     def _say(self, pipeline: Pipeline, state: PipelineState) -> None:
+        times, at_ms = self._ended(pipeline.title)
+        state = replace(state, executors_ended=times, executor_ended_at_ms=at_ms)
         self.states[pipeline.title] = state
         self.untold.add(pipeline.title)

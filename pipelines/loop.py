@@ -27,6 +27,7 @@ from pipelines.jobs.sink import SinkKind
 from pipelines.jobs.succession import Succession
 from pipelines.judging.judge_client import JudgeClient
 from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.culprits import Culprits
 from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.lanes.stalls import Stalls
 from pipelines.metrics import PipelineMetrics
@@ -114,6 +115,7 @@ class PipelineLoop:
             self.sinks,
             self._say,
             self.keepers,
+            Culprits(self.documents, self.metrics).blame,
         )
         self.entrance = self._entrance()
         self.succession = Succession(self.runner, self.documents)

@@ -26,6 +26,16 @@ class PipelineMetrics(LaneMetrics):
         self.gauge(names.PIPELINES_KEPT).labels(pipeline).set(count)
         self.gauge(names.PIPELINES_KEPT_BYTES).labels(pipeline).set(size)
 
+    def executor_ended(self, tenant: str, pipeline: str) -> None:
+        """It was nobody else's doing."""
+        self.counter(names.PIPELINES_EXECUTOR_ENDED).labels(tenant, pipeline).inc()
+
+    def executors_lost(self, count: int) -> None:
+        self.counter(names.PIPELINES_EXECUTORS_LOST).inc(count)
+
+    def holds_places(self, count: int) -> None:
+        self.gauge(names.PIPELINES_HELD_PLACES).set(count)
+
     def spark_is_up(self) -> None:
         self.gauge(names.PIPELINES_SPARK_UP).set(1)
 

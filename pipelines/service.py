@@ -10,16 +10,20 @@ from pipelines.archive.kind import archive_kind
 from pipelines.databases.kind import Databases
 from pipelines.judging.sandbox import OPTIONS
 from pipelines.judging.trials import Trials
+from pipelines.lanes.culprits import EndedBy, remembered, with_ended
+from pipelines.lanes.held_places import HeldPlaces, PlaceWatch
 from pipelines.loop import PipelineLoop
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
 from shared.config.pipeline import ToArchive, ToDatabase
+from shared.event.topics import PIPELINES
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
 from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.spark.process import SPARK_WITHIN_S, keep_asking, lane_process
 
 log = structlog.get_logger()
@@ -60,6 +64,9 @@ async def _run(
         running.push_async_callback(spark.close)
         await config.start()
         running.push_async_callback(config.stop)
+        ended = TopicFeed[EndedBy](servers, PIPELINES, empty={}, fold=with_ended)
+        await ended.start()
+        running.push_async_callback(ended.stop)
         streams = await running.enter_async_context(
             LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
         )
@@ -67,6 +74,7 @@ async def _run(
         sinks = {ToArchive.member: archive_kind(settings), ToDatabase.member: databases.kind}
         loop = PipelineLoop(spark, settings, metrics, config, streams, sinks)
         databases.ends = loop.book.ends
+        loop.documents.ended_before = lambda title: remembered(ended.value, title)
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse = Pulse()
         health.must_turn("what plans the pipelines", pulse, within_s=_LOOP_WITHIN_S)
@@ -79,6 +87,7 @@ async def _run(
                     group.create_task(_watch(spark, health)),
                     group.create_task(keep_standing(former, loop.member)),
                     group.create_task(loop.tables.keep_followed(config)),
+                    group.create_task(_places(spark, loop).run()),
                     group.create_task(_trials(loop, servers).run()),
                 ]
                 group.create_task(loop.run(stop, health, pulse))
@@ -102,6 +111,19 @@ def _trials(loop: PipelineLoop, servers: str) -> Trials:
         tables=loop.tables.of,
         is_ours=loop.is_ours,
         answer=lambda key, row: loop.writers.of(key).store([row], {}),
+    )
+
+
+def _places(spark: SparkOnDemand, loop: PipelineLoop) -> PlaceWatch:
+    """Who takes places of the executor and does not give them back."""
+    return PlaceWatch(
+        spark,
+        HeldPlaces(loop.settings.slots),
+        loop.book,
+        loop.runner.turns,
+        loop.documents,
+        loop.metrics,
+        may_replace=loop.settings.cluster is None,
     )
 
 

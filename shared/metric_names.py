@@ -228,6 +228,20 @@ PIPELINES_MICRO_BATCH_SECONDS = Metric(
     labels=("pipeline",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
+PIPELINES_EXECUTOR_ENDED = Metric(
+    "hifi_pipelines_executor_ended_total",
+    "Times that the pipeline has ended the executor that works on all events, with nothing else at"
+    " work in it: no other can have done it.",
+    labels=("tenant", "pipeline"),
+)
+PIPELINES_EXECUTORS_LOST = Metric(
+    "hifi_pipelines_executors_lost_total",
+    "Executors of this process that have ended before it, whoever's doing it was.",
+)
+PIPELINES_HELD_PLACES = Metric(
+    "hifi_pipelines_held_places_count",
+    "Places of the executor that tasks hold which were cut off a while ago and go on.",
+)
 PIPELINES_SPARK_UP = Metric(
     "hifi_pipelines_spark_up",
     "1 once the process has started Spark, which it does for the first pipeline that it gets.",

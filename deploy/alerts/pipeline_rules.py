@@ -8,6 +8,7 @@ from shared import metric_names as m
 from shared.proof.overview import StreamVerdict
 
 _LATE_MAX = 100
+_ENDED = m.PIPELINES_EXECUTOR_ENDED.name
 
 PIPELINE_ALERTS: tuple[Alert, ...] = (
     Alert(
@@ -46,6 +47,16 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
         " schema is not that of the events.",
         whose=PIPELINES,
         for_="1m",
+    ),
+    Alert(
+        "HifiPipelineEndsExecutors",
+        "ticket",
+        # What is counted for the first time is no increase.
+        f"sum by (tenant, pipeline) ({_ENDED} unless {_ENDED} offset 1h) > 0"
+        f" or sum by (tenant, pipeline) (increase({_ENDED}[1h])) > 0",
+        "{{ $labels.pipeline }} of {{ $labels.tenant }} ends what works on all pipelines' events",
+        "An event of it, or its document, takes all memory of the executor, with nothing else at"
+        " work in that. Others wait for seconds each time, until the event is found and rests.",
     ),
     Alert(
         "HifiPipelineLate",

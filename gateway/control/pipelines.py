@@ -49,7 +49,7 @@ from shared.config.pipeline import (
     ToStream,
     ToTable,
 )
-from shared.config.pipeline_state import PipelineState, PipelineStates, Standing
+from shared.config.pipeline_state import PipelineState, PipelineStates, Standing, state_of
 from shared.event.topics import config_key
 from shared.runtime.clock import now_ms
 
@@ -60,6 +60,8 @@ _PATH = "/v1/pipelines/{pipeline}"
 # How long a GET may wait for the judgement, and how often it looks.
 _WAIT_S_MAX = 10.0
 _LOOK_S = 0.25
+# How often it has ended the executor that works on events, and when last.
+_ENDED = ("executors_ended", "executor_ended_at_ms")
 
 
 class PipelineLine(BaseModel):
@@ -70,6 +72,7 @@ class PipelineLine(BaseModel):
     writes: list[str]
     standing: Standing
     why: str
+    executors_ended: int
 
 
 class PipelineList(BaseModel):
@@ -223,7 +226,7 @@ async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
 
 def shown(pipeline: Pipeline, state: PipelineState) -> dict[str, Any]:
     """The pipeline as the API shows it: with how it stands."""
-    told = ("standing", "why", "pointer", "lost", "lost_last")
+    told = ("standing", "why", "pointer", "lost", "lost_last", *_ENDED)
     said = {each: getattr(state, each) for each in told}
     said |= {"note": state.note} if state.note else {}
     return {**shown_document(pipeline), "state": said}
@@ -242,15 +245,8 @@ def _line(pipeline: Pipeline, states: PipelineStates) -> dict[str, Any]:
         "writes": [*sorted(pipeline.targets), *_elsewhere(pipeline)],
         "standing": state.standing,
         "why": state.why,
+        "executors_ended": state.executors_ended,
     }
-
-
-def state_of(pipeline: Pipeline, states: PipelineStates) -> PipelineState:
-    """What has been judged of this document, and not of one before it."""
-    state = states.get(pipeline.title)
-    if state is None or state.fingerprint != pipeline.fingerprint:
-        return PipelineState(pipeline.fingerprint, "checking")
-    return state
 
 
 def _sees(caller: Caller, tenant: str, streams: set[str]) -> bool:

@@ -15,7 +15,6 @@ from gateway.control.pipelines import (
     keep,
     known_pipeline,
     shown,
-    state_of,
     told_of_the_document,
 )
 from gateway.control.requests import (
@@ -35,7 +34,7 @@ from shared.config.configuration import Configuration, Replacement
 from shared.config.destination import Start
 from shared.config.model import ConfigError
 from shared.config.pipeline import Pipeline
-from shared.config.pipeline_state import PipelineState
+from shared.config.pipeline_state import PipelineState, state_of
 from shared.config.steps.window import duration_ms
 from shared.event.topics import config_key
 from shared.runtime.clock import now_ms

@@ -12,7 +12,7 @@ import structlog
 from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
 from observe.lag.pace import Pace
-from observe.lag.pipeline_states import built_anew, state_of
+from observe.lag.pipeline_states import built_anew
 from observe.lag.pipeline_verdict import pipeline_verdict
 from observe.lag.progress import WINDOW_MS, Lags, Progress, Rolling
 from observe.lag.trouble import LATEST_MS
@@ -21,7 +21,7 @@ from observe.series.steps import STEP_MS, EndedStep
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
-from shared.config.pipeline_state import PipelineStates
+from shared.config.pipeline_state import PipelineStates, state_of
 from shared.event.record import Origin
 from shared.event.spread import Spread
 from shared.event.times import MINUTE_MS
@@ -293,9 +293,10 @@ class Sampler:
         lane = replace(lane, verdict=found.verdict, reason=found.reason, cause=found.cause)
         told = (state.standing, state.why, state.pointer)
         kept, lost = (state.kept, state.kept_bytes), (state.lost, state.lost_last)
+        ended = (state.executors_ended, state.executor_ended_at_ms)
         built = built_anew(view.name, self._configuration(), self._standings())
         return PipelineView(
-            *(view.stream, view.name, view.balance, lane, *told, rates, *kept, *lost, built)
+            *(view.stream, view.name, view.balance, lane, *told, rates, *kept, *lost, *ended, built)
         )
 
     def _shown(

@@ -36,6 +36,7 @@ from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
 from pipelines.windows.change import KeptChange, TooManyChangedError, TooMuchKeptError
 from pipelines.writer import UNWRITTEN, SlotLostError, SlotWriters
+from shared.config.pipeline import Pipeline
 from shared.event.envelope import EVENT_BYTES_MAX
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import lane_group
@@ -77,6 +78,8 @@ class JobRunner:
     # Gets the pipeline, and why what it writes to does not take anything; empty: it does.
     told: Callable[[str, str], None] = lambda _, __: None
     keepers: KeptLanes = field(default_factory=KeptLanes)
+    # Gets who has ended an executor, and how.
+    blame: Callable[[Pipeline, str], None] = lambda _, __: None
     turns: ExecutorTurns = field(default_factory=ExecutorTurns)
 
     def __post_init__(self) -> None:
@@ -122,7 +125,7 @@ class JobRunner:
             except ExecutorEndedError as error:
                 self.book.offended(job, time.monotonic())
                 for task in ready:
-                    self.told(task.pipeline.title, f"{error}, with nothing else at work in it")
+                    self.blame(task.pipeline, f"{error}, with nothing else at work in it")
                 raise EndsExecutorError(str(error)) from error
 
     async def _went_wrong(

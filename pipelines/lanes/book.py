@@ -42,6 +42,8 @@ class PipelineBook:
     ends: dict[KafkaPartition, int] = field(default_factory=dict)
     # When these were asked for, by the brokers' clock.
     asked_ms: dict[KafkaPartition, int] = field(default_factory=dict)
+    # Those whose tasks go on after they were cut off begin nothing until these are gone.
+    waiting: Collection[str] = frozenset()
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
@@ -151,7 +153,7 @@ class PipelineBook:
         free = [
             lane
             for lane in self.lanes.values()
-            if lane.id not in leaving and self._may_start(lane, now_s)
+            if not (lane.id in leaving or lane.id in self.waiting) and self._may_start(lane, now_s)
         ]
         free.sort(key=lambda lane: lane.last_s)
         elsewhere = self._elsewhere([lane for lane in free if lane.gathering is not None])
@@ -318,6 +320,9 @@ class PipelineBook:
                 parts = 1 if share.is_fixed and len(share.ranges) > 1 else parts
                 for where, (begin, end) in share.ranges.items():
                     lane.cut_to[where] = max(1, (end - begin) // parts)
+
+    def is_at_work(self, lane_ids: Collection[str]) -> bool:
+        return any(it in self.lanes and self.lanes[it].is_under_way for it in lane_ids)
 
     def is_suspect(self, job: Planned) -> bool:
         return any(lane.is_suspect for lane, _ in self._still_ours(job))

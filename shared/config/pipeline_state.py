@@ -5,6 +5,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import DecodeError, Struct, json
 
+from shared.config.pipeline import Pipeline
+
 # Judged by Spark; what it says meanwhile; or not run, and why; or built beside what it replaces.
 Standing: TypeAlias = Literal["checking", "running", "refused", "replacing"]
 
@@ -30,6 +32,9 @@ class PipelineState(Struct, frozen=True):
     # How many offsets Kafka had deleted before it came to them, and which these were last.
     lost: int = 0
     lost_last: str = ""
+    # How often it has ended the executor that works on events, all by itself, and when last.
+    executors_ended: int = 0
+    executor_ended_at_ms: int = 0
     # What it reads that Kafka has no more, in words; empty: nothing.
     note: str = ""
 
@@ -44,6 +49,14 @@ class PipelineState(Struct, frozen=True):
 
 
 PipelineStates: TypeAlias = Mapping[str, PipelineState]
+
+
+def state_of(pipeline: Pipeline, states: PipelineStates) -> PipelineState:
+    """What has been judged of this document; one that nobody has told of is being checked."""
+    state = states.get(pipeline.title)
+    if state is None or state.fingerprint != pipeline.fingerprint:
+        return PipelineState(pipeline.fingerprint, "checking")
+    return state
 
 
 def with_state(known: PipelineStates, key: bytes, value: bytes | None) -> PipelineStates:

@@ -307,6 +307,9 @@ class PipelineView:
     # How many offsets Kafka had deleted before it came to them, and which these were last.
     lost: int = 0
     lost_last: str = ""
+    # How often it has ended the executor that works on events, and when last.
+    executors_ended: int = 0
+    executor_ended_at_ms: int = 0
     built: BuiltAnew | None = None
 
     @property

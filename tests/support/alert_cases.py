@@ -31,6 +31,7 @@ def pipeline_is(word: str, cause: str) -> str:
     return f"hifi_observe_verdict{{{labels}}}"
 
 
+EXECUTOR_ENDED = 'hifi_pipelines_executor_ended_total{pipeline="sales",tenant="acme"}'
 OLDEST = f"hifi_observe_oldest_age_seconds{{{BILLING}}}"
 LAG = f'hifi_observe_lag_seconds{{{BILLING},node="end to end",since="accepted",quantile="0.95"}}'
 LAG_LABELS = {**DESTINATION, "node": "end to end", "since": "accepted", "quantile": "0.95"}
@@ -192,6 +193,21 @@ CASES = [
         "3m",
         "orders/pipeline:sales is REJECTING: dead_letters",
         {"destination": "orders/pipeline:sales", "verdict": "REJECTING"},
+    ),
+    *(
+        Case(
+            "HifiPipelineEndsExecutors",
+            {
+                EXECUTOR_ENDED: values,
+                'hifi_pipelines_executor_ended_total{pipeline="visits",tenant="acme"}': "4x200",
+            },
+            {EXECUTOR_ENDED: "1x200"},
+            "70m",
+            "sales of acme ends what works on all pipelines' events",
+            {"pipeline": "sales", "tenant": "acme"},
+        )
+        # The first that its process counts, and one more.
+        for values in ("_x130 1x20", "1x130 2x20")
     ),
     Case(
         "HifiPipelineLate",

@@ -232,6 +232,8 @@ def _body(document: "Document") -> dict[str, Any]:
 def _cells(shown: dict[str, Any]) -> list[str]:
     why = shown["why"].split("\n")[0]
     standing = f"{shown['standing']}: {why}" if why else shown["standing"]
+    if ended := shown.get("executors_ended"):
+        standing += f" (has ended its executor {ended} time{'s' * (ended > 1)})"
     return [shown["name"], shown["reads"], ", ".join(shown["writes"]), harmless(standing)]
 
 

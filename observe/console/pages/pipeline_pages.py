@@ -67,7 +67,7 @@ def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, capt
         rows.append(
             [
                 tag("a", view.name, href=f"/pipelines/{view.name}"),
-                view.standing or wording.NONE,
+                _standing(view),
                 badge(lane.verdict) if lane else wording.NONE,
                 tag("span", lane.reason, class_="why") if lane and lane.reason else "",
                 f"{view.stream} → {_written(context.configuration.pipelines.get(view.name))}",
@@ -137,10 +137,6 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
 def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list[tuple[str, Child]]:
     assert view.lane is not None, "as above"
     lane = view.lane
-    state: Child = view.standing
-    if view.standing == "refused":
-        where = [" at ", tag("code", view.pointer)] if view.pointer else []
-        state = tag("span", f"refused: {view.why}", *where, class_="warn")
     others = [outcome for outcome in view.rates if outcome not in _OUTCOMES]
     rates = [
         f"{view.rates.get(outcome, 0.0):,.1f} {outcome}"
@@ -148,7 +144,7 @@ def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list
         if outcome in view.rates or outcome in {PASSED, "filtered", "dead"}
     ]
     facts: list[tuple[str, Child]] = [
-        ("State", state),
+        ("State", _state(view)),
         ("Events per second, last minute", f"{view.events_per_s:,.1f} in: {', '.join(rates)}"),
         ("Done since the gateway had them", f"{p95(lane.since_accepted)} (p95)"),
         ("Oldest event without an outcome", wording.duration(lane.oldest_age_s)),
@@ -168,12 +164,32 @@ def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list
     if view.lost:
         gone = f"{wording.plural(view.lost, 'event')}, last {view.lost_last}"
         facts.append(("Deleted by Kafka before it read them", tag("span", gone, class_="warn")))
+    if view.executors_ended:
+        times = wording.plural(view.executors_ended, "time")
+        said = f"{times}, last at {wording.moment(view.executor_ended_at_ms)}"
+        facts.append(("Has ended its executor", tag("span", said, class_="warn")))
     if lane.silent_s:
         facts.append(("No sign of it for", wording.duration(lane.silent_s)))
     if view.balance.dead:
         said = wording.plural(view.balance.dead, "event")
         facts.append(("Dead letters", figure(said, _dead_path(view))))
     return facts
+
+
+def _state(view: PipelineView) -> Child:
+    if not view.why:
+        return view.standing
+    if view.standing == "refused":
+        where = [" at ", tag("code", view.pointer)] if view.pointer else []
+        return tag("span", f"refused: {view.why}", *where, class_="warn")
+    return fragment(f"{view.standing}. ", tag("span", wording.sentence(view.why), class_="warn"))
+
+
+def _standing(view: PipelineView) -> Child:
+    if not view.executors_ended:
+        return view.standing or wording.NONE
+    times = wording.plural(view.executors_ended, "time")
+    return tag("span", f"{view.standing}, has ended its executor {times}", class_="warn")
 
 
 def _progress(built: BuiltAnew) -> Child:

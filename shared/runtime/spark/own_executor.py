@@ -63,9 +63,9 @@ _CLUSTER: Mapping[str, str] = {
     "spark.executor.logs.rolling.maxRetainedFiles": "2",
 }
 _SESSION: Mapping[str, str] = {
-    # A task that is still running this long after it was cut off ends its executor, whose places it
-    # would hold for good.
-    "spark.task.reaper.killTimeout": "120s",
+    # A task that is still running this long after it was cut off ends its executor, whatever else
+    # runs there: by then it has been replaced in order, unless others did not come to their end.
+    "spark.task.reaper.killTimeout": "900s",
     # Whoever plans the jobs finds out which of them has ended an executor.
     "spark.task.maxFailures": "1",
 }

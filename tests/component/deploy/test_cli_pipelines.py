@@ -79,6 +79,12 @@ def test_a_pipeline_is_put_shown_listed_and_deleted(
     listed, _ = hifi(gateway, "list")
     assert listed.splitlines()[-1].split() == ["sales", "orders", "eu", "running"]
     assert json.loads(hifi(gateway, "list", "--json")[0])[0]["writes"] == ["eu"]
+    gateway.store.states["sales"] = PipelineState(
+        from_file.fingerprint, "running", executors_ended=2, executor_ended_at_ms=7
+    )
+    assert "running (has ended its executor 2 times)" in " ".join(hifi(gateway, "list")[0].split())
+    state = json.loads(hifi(gateway, "get", "sales")[0])["state"]
+    assert (state["executors_ended"], state["executor_ended_at_ms"]) == (2, 7)
     asked = CliRunner().invoke(
         app, ["pipelines", "delete", "sales"], env={"HIFI_GATEWAY": gateway.url}, input="n\n"
     )

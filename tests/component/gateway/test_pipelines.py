@@ -30,6 +30,8 @@ DOCUMENT: dict[str, Any] = {
     "to": [{"stream": "eu", "when": "country = 'DE'"}, {"dead": True}],
     "match": "first",
 }
+# What is told of one that has lost nothing and ended nothing.
+UNHURT = {"lost": 0, "lost_last": "", "executors_ended": 0, "executor_ended_at_ms": 0}
 STREAMS = ("orders", "eu", "us")
 KEYS = {
     name: new_text(kind="secret", key_id=name, entropy=bytes(ENTROPY_BYTES))
@@ -79,12 +81,13 @@ def test_a_pipeline_is_made_shown_listed_changed_and_removed(gateway: RunningGat
     made = put(gateway)
     assert made.status_code == 201, made.text
     assert made.json()["steps"] == DOCUMENT["steps"]
-    state = {"standing": "checking", "why": "", "pointer": "", "lost": 0, "lost_last": ""}
+    state = {"standing": "checking", "why": "", "pointer": "", **UNHURT}
     assert made.json()["state"] == state
     shown = gateway.client.get(PATH)
     assert shown.json() == made.json()
     assert shown.headers["etag"] == made.headers["etag"]
-    line = {"name": "sales", "reads": "orders", "writes": ["eu"], "standing": "checking", "why": ""}
+    line: dict[str, object] = {"name": "sales", "reads": "orders", "writes": ["eu"]}
+    line |= {"standing": "checking", "why": "", "executors_ended": 0}
     assert gateway.client.get("/v1/pipelines").json() == {"pipelines": [line], "removed": []}
     # What a GET has shown can be PUT as it is.
     again = gateway.client.put(PATH, json=shown.json())
@@ -280,15 +283,21 @@ def test_what_has_been_judged_is_told_of_the_document_it_was_judged_of(
     refused = PipelineState(first.fingerprint, "refused", "no such column", "/steps/0/where", 5)
     gateway.store.states["sales"] = refused
     why, at = "no such column", "/steps/0/where"
-    state = {"standing": "refused", "why": why, "pointer": at, "lost": 0, "lost_last": ""}
+    state = {"standing": "refused", "why": why, "pointer": at, **UNHURT}
     assert gateway.client.get(PATH, params={"wait": 10}).json()["state"] == state
     assert gateway.client.get("/v1/pipelines").json()["pipelines"][0]["standing"] == "refused"
     changed = put(gateway, match="all").json()
     assert changed["state"]["standing"] == "checking"
     assert gateway.client.get(PATH).json()["state"]["standing"] == "checking"
     second = config.configuration.pipelines["sales"]
-    gateway.store.states["sales"] = PipelineState(second.fingerprint, "running")
-    assert gateway.client.get(PATH, params={"wait": 1}).json()["state"]["standing"] == "running"
+    gateway.store.states["sales"] = PipelineState(
+        second.fingerprint, "running", executors_ended=3, executor_ended_at_ms=7
+    )
+    told = gateway.client.get(PATH, params={"wait": 1}).json()["state"]
+    assert (told["standing"], told["executors_ended"]) == ("running", 3)
+    assert told["executor_ended_at_ms"] == 7
+    (line,) = gateway.client.get("/v1/pipelines").json()["pipelines"]
+    assert line["executors_ended"] == 3
     assert code(gateway.client.get(PATH, params={"wait": 60}))[:2] == (400, "bad_query")
 
 

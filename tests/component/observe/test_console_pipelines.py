@@ -89,6 +89,9 @@ def shown() -> Overview:
                 kept=1_234,
                 kept_bytes=5_600_000,
                 built=BuiltAnew(3, "replacing", behind=1_204_113),
+                executors_ended=3,
+                executor_ended_at_ms=1_790_000_000_000,
+                why="the process that works on its events has ended",
             ),
             refused,
         ),
@@ -106,6 +109,10 @@ def test_the_list_has_the_worst_first_and_a_page_says_all_there_is(
     assert "16.1 in: 12.5 passed, 3.0 filtered, 0.5 late, 0.1 dead" in page
     assert "1,234 known keys, 5.6 MB of memory" in page
     assert "Being built anew: generation 3</dt><dd>1,204,113 events to go" in page
+    said = "3 times, last at 2026-09-21 14:13:20.000Z"
+    assert f'Has ended its executor</dt><dd><span class="warn">{said}' in page
+    assert 'running. <span class="warn">The process that works on its events has ended' in page
+    assert '<span class="warn">running, has ended its executor 3 times' in listed
     assert 'href="/streams/orders"' in page
     assert 'href="/dead?stream=orders&amp;destination=pipeline:eu-sales"' in page
     # The whole expression stands in the picture's titles, and in the document.

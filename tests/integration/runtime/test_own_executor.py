@@ -15,6 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.judging.sandbox import OPTIONS
 from pipelines.parts.blame import ExecutorEndedError, check_executor
+from pipelines.parts.bounded import TookTooLongError, bounded
+from shared.runtime.spark.left_tasks import LeftTasks, left_tasks, replace_executors
 from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
 from tests.support.stack_fixtures import wait_until
 
@@ -24,6 +26,8 @@ pytestmark = pytest.mark.integration
 TOO_LONG, TOO_MUCH = "repeat(repeat(id, 40000), 40000)", "split(repeat(id, 90000000), '')"
 # Millions of small things: it would look for memory for half a minute.
 TOO_MANY = "transform(sequence(1, 6000000), n -> named_struct('a', n, 'b', array(n, n)))"
+# Goes on for hours, and looks at no interruption.
+ENDLESS = "concat(repeat('a', 5000), id) RLIKE 'a*a*a*a*a*a*b'"
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +116,22 @@ def test_an_executor_that_is_killed_is_followed_by_another(spark: SparkSession) 
     other = wait_for_another(spark, pid)
     assert other not in {pid, driver}
     assert driver_of(spark) == driver
+
+
+def test_tasks_that_outlive_their_job_are_found_and_go_with_their_executor(
+    spark: SparkSession,
+) -> None:
+    pid = executor_of(spark)
+    assert left_tasks(spark) == []
+    rows = spark.range(2).repartition(2).select(F.expr(ENDLESS))
+    with pytest.raises(TookTooLongError), bounded(spark.sparkContext, "evil", 5):
+        rows.collect()
+    (left,) = left_tasks(spark)
+    assert left == LeftTasks(left.stage, "evil", 2)
+    # Others have the places that are left.
+    assert executor_of(spark) == pid
+    assert left_tasks(spark) == [left]
+    replace_executors(spark)
+    # Nothing is given to the one that ends, so nothing fails with it.
+    assert executor_of(spark) != pid
+    wait_until(lambda: left_tasks(spark) == [], what="they have gone with their executor")

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from observe.lag.pipeline_states import built_anew, state_of
+from observe.lag.pipeline_states import built_anew
 from shared.config.configuration import Configuration, Replacement
 from shared.config.pipeline import Pipeline
-from shared.config.pipeline_state import PipelineState
+from shared.config.pipeline_state import PipelineState, state_of
 from shared.proof.overview import BuiltAnew
 
 VISITS = Pipeline.of(

@@ -1,0 +1,129 @@
+"""Sees to it that tasks which do not listen when they are cut off do not take all places.
+
+Each holds a place of the executor, and most often a processor, for minutes or hours. Before they
+hold too much the executor is replaced, once the jobs under way have come to their end.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import structlog
+
+from pipelines.documents import Documents
+from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.culprits import Culprits
+from pipelines.metrics import PipelineMetrics
+from pipelines.parts.alone import ExecutorTurns, NotAloneError
+from pipelines.session import SparkOnDemand
+from shared.runtime.spark.left_tasks import LeftTasks, left_tasks, replace_executors
+
+log = structlog.get_logger()
+
+_LOOK_S = 1.0
+# One that listens ends within that.
+_LISTENS_S = 5.0
+# However few they are, none goes on for longer.
+_HELD_S_MAX = 120.0
+# Others are held back for a try to replace it, and for the next one not at once; and an executor
+# takes some seconds to end.
+_AGAIN_S = 60.0
+
+
+@dataclass(slots=True)
+class HeldPlaces:
+    """Those of one executor."""
+
+    slots: int
+    left: list[LeftTasks] = field(default_factory=list)
+    _since_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(each.tasks for each in self.left)
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """The pools of jobs, which have the names of their pipelines."""
+        return frozenset(each.pool for each in self.left)
+
+    def see(self, found: Sequence[LeftTasks], now_s: float) -> bool:
+        """Enter those that are left now; whether there are others than before."""
+        self._since_s = {each.stage: self._since_s.get(each.stage, now_s) for each in found}
+        held = [each for each in found if now_s - self._since_s[each.stage] >= _LISTENS_S]
+        before, self.left = self.left, held
+        return before != held
+
+    def are_too_many(self, now_s: float) -> bool:
+        longest_s = max((now_s - self._since_s[each.stage] for each in self.left), default=0.0)
+        return 2 * self.count >= self.slots or longest_s >= _HELD_S_MAX
+
+
+@dataclass(slots=True)
+class PlaceWatch:
+    """Looks once a second."""
+
+    spark: SparkOnDemand
+    places: HeldPlaces
+    book: PipelineBook
+    turns: ExecutorTurns
+    documents: Documents
+    metrics: PipelineMetrics
+    # A cluster's executors are for whoever runs that.
+    may_replace: bool
+    _lost: int = 0
+    _not_before_s: float = 0.0
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "places"))
+
+    async def run(self) -> None:
+        await self.spark.is_up.wait()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                await self.look(time.monotonic())
+            except Exception as error:  # noqa: BLE001 - Spark may be ending, or stand still
+                log.warning("executor.not_seen", error=repr(error)[:300])
+
+    async def look(self, now_s: float) -> None:
+        if lost := self.spark.watch.ended - self._lost:
+            self._lost += lost
+            self.metrics.executors_lost(lost)
+            log.warning("executor.ended", count=lost)
+        session = await self.spark.get()
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._thread, left_tasks, session)
+        if self.places.see(found, now_s):
+            self.metrics.holds_places(self.places.count)
+            log.warning("executor.places_held", count=self.places.count, by=self._by())
+        self.book.waiting = frozenset()
+        if self.may_replace and self.places.are_too_many(now_s):
+            await self._replace(now_s)
+
+    async def _replace(self, now_s: float) -> None:
+        """Whoever holds places takes no more of them; what it has under way comes to its end."""
+        holders = {
+            lane_id: pipeline
+            for lane_id, pipeline in self.documents.by_lane().items()
+            if pipeline.name in self.places.owners
+        }
+        self.book.waiting = frozenset(holders)
+        if now_s < self._not_before_s or self.book.is_at_work(holders):
+            return
+        self._not_before_s = now_s + _AGAIN_S
+        session = await self.spark.get()
+        try:
+            async with self.turns.alone():
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._thread, replace_executors, session)
+        except NotAloneError as error:
+            log.warning("executor.not_replaced", error=str(error))
+            return
+        log.warning("executor.replaced", held=self.places.count, by=self._by())
+        why = "its tasks went on after they were cut off, and held places of others"
+        for pipeline in holders.values():
+            Culprits(self.documents, self.metrics).blame(pipeline, why)
+
+    def _by(self) -> list[str]:
+        return sorted(self.places.owners)
