@@ -197,7 +197,7 @@ _REFUSALS = (
 
 def _control_app(plane: ControlPlane) -> FastAPI:
     # The pages of the framework load scripts from elsewhere; the document and its page are our own.
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.router.routes.extend(_ROUTES)
     app.state.control_plane = plane
     app.state.described = described(plane.settings)

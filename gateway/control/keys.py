@@ -31,6 +31,7 @@ from gateway.control.requests import (
     as_json,
     named,
     strictly,
+    takes,
 )
 from gateway.intake.admission import ACCEPT_POST
 from gateway.intake.encodings import ENCODINGS
@@ -58,6 +59,7 @@ from shared.runtime.tokens.links import LINK_CHARS_MAX, link_key_of, write_link
 log = structlog.get_logger()
 router = APIRouter()
 _LINK = TypeAdapter(ViewLink)
+_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "default": []}
 
 _LIMITS = (
     *("body_bytes_max", "decompressed_bytes_max", "ratio_max", "events_max", "event_bytes_max"),
@@ -162,7 +164,25 @@ async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     log.info("key.removed", key=key, tenant=caller.tenant)
 
 
-@router.post("/v1/links", status_code=201, response_model=dict[str, Any])
+@router.post(
+    "/v1/links",
+    status_code=201,
+    response_model=dict[str, Any],
+    openapi_extra=takes(
+        {
+            "tenant": {"type": "string"},
+            "streams": _NAMES,
+            "origins": _NAMES,
+            "lasts_s": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": LINK_LASTS_MS_MAX // 1000,
+                "default": HOUR_MS // 1000,
+            },
+        },
+        "unknown_stream",
+    ),
+)
 async def make_link(request: Request, caller: Admin, given: JsonObject, plane: Plane) -> Response:
     """Make a link that shows the console as a reader sees it: `path` there. Nothing is stored.
 

@@ -309,3 +309,9 @@ def as_json(
 def also(*codes: str) -> dict[str, Any]:
     """For a route's `openapi_extra`: problems that only it can answer with."""
     return {PROBLEMS_MEMBER: codes}
+
+
+def takes(members: Mapping[str, Any], *codes: str) -> dict[str, Any]:
+    """The same, for one that takes an object with these members, all of which may be left out."""
+    schema = {"type": "object", "properties": members, "additionalProperties": False}
+    return {**also(*codes), "requestBody": {"content": {"application/json": {"schema": schema}}}}

@@ -4,6 +4,7 @@ That is the routes of events and rows (which no framework serves), the problems 
 objects that our own reader takes from a body, and an example for every answer.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +27,28 @@ _EVERYWHERE = (
 )
 # Whose PUT judges and stores nothing, if it is asked to.
 _REHEARSED = ("{stream}", "{destination}", "{table}", "{channel}", "{pipeline}", "{tenant}")
+# By a word of the path: under which heading an operation stands.
+_TAGS = {
+    "events": "events",
+    "beacon": "events",
+    "receipts": "events",
+    "streams": "streams",
+    "destinations": "destinations",
+    "dead-letters": "dead letters",
+    "replays": "replays",
+    "statements": "proof",
+    "ids": "proof",
+    "pipelines": "pipelines",
+    "tables": "tables",
+    "channels": "channels",
+    "keys": "keys",
+    "links": "keys",
+    "secrets": "keys",
+    "tenants": "tenants",
+    "limits": "tenants",
+    "changes": "changes",
+    "openapi.json": "about",
+}
 _DRY_RUN: Json = {
     "dry_run": {
         "type": "boolean",
@@ -76,6 +99,9 @@ def document(routes: Iterable[BaseRoute], *, asks_for_keys: bool) -> Json:
         description="Events in over HTTP. A 2xx means that Kafka has reported every accepted event"
         " stored; `results` says what became of the others.",
         routes=list(routes),
+        servers=[{"url": "/"}],
+        tags=[{"name": name} for name in dict.fromkeys(_TAGS.values())],
+        license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         separate_input_output_schemas=False,
     )
     for path, operations in (event_paths() | row_paths()).items():
@@ -86,12 +112,28 @@ def document(routes: Iterable[BaseRoute], *, asks_for_keys: bool) -> Json:
     for path, operations in whole["paths"].items():
         for method, operation in operations.items():
             operation["operationId"] = to_camel(operation["summary"].replace(" ", "_"))
+            operation["tags"] = [_tag_of(path)]
+            _leave_out_defaults(operation)
             _add_body(path, method, operation, schemas)
             _add_problems(path, operation)
             _add_examples(operation, schemas)
     whole["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     whole["security"] = [{"key": []}] if asks_for_keys else []
     return whole
+
+
+def _tag_of(path: str) -> str:
+    """By the last part of the path that says what it is about."""
+    words = re.findall(r"/([a-z.-]+)", path)
+    return next((_TAGS[word] for word in reversed(words) if word in _TAGS), "streams")
+
+
+def _leave_out_defaults(operation: Json) -> None:
+    """Those that only our own code has: what nobody says is no text that could be sent."""
+    for parameter in operation.get("parameters", ()):
+        schema = parameter["schema"]
+        if schema.get("type") == "string" and not isinstance(schema.get("default", ""), str):
+            del schema["default"]
 
 
 def _show_as_views_do(schemas: Json) -> None:

@@ -89,7 +89,7 @@ def _of_many(table: Json) -> Json:
                 _query("to", "Rows before this key."),
                 *_reading(),
             ],
-            "responses": {"200": _answer("Rows in the order of their keys.", "RowPage")},
+            "responses": {"200": _watched(_answer("Rows in the order of their keys.", "RowPage"))},
             PROBLEMS_MEMBER: _READS,
         },
         "post": {
@@ -115,10 +115,12 @@ def _of_one(path: list[Json]) -> Json:
                 *_reading(),
             ],
             "responses": {
-                "200": {
-                    "description": "The row, or with from or to the windows of the key.",
-                    "content": {"application/json": {"schema": _either()}},
-                }
+                "200": _watched(
+                    {
+                        "description": "The row, or with from or to the windows of the key.",
+                        "content": {"application/json": {"schema": _either()}},
+                    }
+                )
             },
             PROBLEMS_MEMBER: _READS,
         },
@@ -162,6 +164,15 @@ def _answer(description: str, schema: str) -> Json:
     return {"description": description, "content": content}
 
 
+def _watched(answer: Json) -> Json:
+    """What it is with `watch=1`."""
+    answer["content"]["text/event-stream"] = {
+        "schema": {**_TEXT, "description": "row, deleted, restart and as_of, as they come."},
+        "example": _ROW_EVENT,
+    }
+    return answer
+
+
 def _header(name: str, description: str) -> Json:
     schema = {**_TEXT, "maxLength": 500}
     return _parameter("header", name, schema, description)
@@ -178,6 +189,10 @@ def _parameter(where: str, name: str, schema: Json, description: str = "") -> Js
 
 
 _SIGNATURE = _header("Hifi-Signature", "t=SECONDS,v1=HEX, for keys that must sign.")
+_ROW_EVENT = (
+    "id: 18\nevent: row\n"
+    'data: {"key":"c-1","row":{"country":"DE"},"offset":17,"time_ms":1764000000000}\n\n'
+)
 _CONDITIONS = (
     _header("If-Match", "Only if the row still has one of these ETags; *: if there is one."),
     _header("If-None-Match", "Only if the row has none of these ETags; *: if there is none."),

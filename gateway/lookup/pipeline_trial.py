@@ -14,9 +14,9 @@ from gateway.control.requests import (
     JsonObject,
     PathName,
     Plane,
-    also,
     as_json,
     check_kept_name,
+    takes,
 )
 from gateway.problems import Problem
 from shared.config.model import ConfigError
@@ -53,7 +53,23 @@ class TrialFound(BaseModel):
 @router.post(
     "/v1/pipelines/{pipeline}/try",
     response_model=TrialFound,
-    openapi_extra=also(
+    openapi_extra=takes(
+        {
+            "document": {"type": "object", "description": "Without it, as it is."},
+            "events": {
+                "type": "array",
+                "items": {},
+                "maxItems": GIVEN_MAX,
+                "default": [],
+                "description": "As they come; none: the newest of its stream.",
+            },
+            "newest": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": GIVEN_MAX,
+                "default": _NEWEST_DEFAULT,
+            },
+        },
         *("bad_pipeline", "pipeline_in_use", "unknown_pipeline", "unknown_stream"),
         *("unknown_table", "secrets_off", "secret_changed", "overloaded", "not_tried"),
     ),

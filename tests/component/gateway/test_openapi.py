@@ -137,6 +137,54 @@ def test_every_example_fits_its_schema() -> None:
     assert count > 100
 
 
+def test_what_is_left_out_is_something_that_could_be_said() -> None:
+    whole, count = described(Settings()), 0
+    for path, item in whole["paths"].items():
+        for method, operation in item.items():
+            for parameter in operation.get("parameters", ()):
+                schema = parameter["schema"]
+                if "default" in schema:
+                    said = path, method, parameter["name"]
+                    fits = jsonschema_rs.is_valid(
+                        {**schema, "components": whole["components"]}, schema["default"]
+                    )
+                    assert fits, said
+                    count += 1
+    assert count > 10
+
+
+def test_the_document_says_whose_it_is_and_what_each_operation_is_about() -> None:
+    whole = described(Settings())
+    assert whole["info"]["license"]["identifier"] == "Apache-2.0"
+    assert whole["servers"] == [{"url": "/"}]
+    tags = {each["name"] for each in whole["tags"]}
+    operations = [it for item in whole["paths"].values() for it in item.values()]
+    assert {tag for it in operations for tag in it["tags"]} == tags
+    paths = whole["paths"]
+    assert paths["/v1/streams/{stream}/dead-letters:redrive"]["post"]["tags"] == ["dead letters"]
+    assert paths["/v1/streams/{stream}/events"]["post"]["tags"] == ["events"]
+    assert paths["/v1/streams/{stream}"]["put"]["tags"] == ["streams"]
+    for path in ("/v1/links", "/v1/pipelines/{pipeline}/try"):
+        told = paths[path]["post"]
+        assert told["requestBody"]["content"][JSON]["schema"]["properties"], path
+        assert "413" in told["responses"], path
+    for path in ("/v1/tables/{table}/rows", "/v1/tables/{table}/rows/{key}"):
+        assert "text/event-stream" in paths[path]["get"]["responses"]["200"]["content"]
+
+
+def test_a_path_with_a_slash_behind_it_is_none(gateway: RunningGateway) -> None:
+    for method, path in (
+        ("POST", "/v1/streams/orders/events/"),
+        ("GET", "/v1/streams/"),
+        ("GET", "/docs/"),
+    ):
+        answer = httpx.request(method, f"{gateway.url}{path}", json=[{}])
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+        assert answer.headers["content-type"] == PROBLEM
+    there_is_none = httpx.get(f"{gateway.url}/v1/streams/none/destinations")
+    assert (there_is_none.status_code, there_is_none.json()["code"]) == (404, "unknown_stream")
+
+
 def test_every_code_of_the_catalogue_is_described() -> None:
     codes = {
         code
