@@ -30,6 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--events", type=int, default=1_000_000, help="how many the long form of archives keeps"
     )
+    parser.addoption(
+        "--rounds", type=int, default=3, help="how often each worst neighbour is measured"
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from tests.support.neighbours.kinds import KINDS as WORST_KINDS
+
 # Trouble comes in rounds; after each one everything is healed and the books are counted again.
 ROUND_S = 40.0
 
@@ -45,7 +47,9 @@ FAULTS = (
 FAULTS_OF_THREE = ("move leaders", "roll brokers", "cut broker")
 # What an operator does once a broker is back, as its leaders are elsewhere by then.
 AFTERMATH = "elect leaders"
-LASTING = frozenset({*FAULTS, *FAULTS_OF_THREE, AFTERMATH})
+# A tenant that does its worst, which is none of the customers'.
+WORST = tuple(f"worst {kind}" for kind in WORST_KINDS)
+LASTING = frozenset({*FAULTS, *FAULTS_OF_THREE, AFTERMATH, *WORST})
 CHANGES = (
     "make tenant",
     "change tenant",
@@ -73,6 +77,7 @@ KINDS = (
     *FAULTS_OF_THREE,
     AFTERMATH,
     *CHANGES,
+    *WORST,
 )
 
 Brokers: TypeAlias = Literal[1, 3]

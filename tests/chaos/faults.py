@@ -21,11 +21,15 @@ from deploy.local.cluster import STOP_TIMEOUT_S
 from deploy.local.ports import answers
 from deploy.local.process_faults import NotHereError, ProcessFaults
 from shared.runtime.kafka.clients import new_client, running
-from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.setup_error import KafkaUnavailableError, OperatorError, UsageError
 from tests.chaos.actions import Action
 from tests.chaos.world import World
 from tests.support.broker_faults import wait_in_sync
 from tests.support.leader_moves import elect_preferred, move_leaders
+from tests.support.neighbours.kinds import KINDS
+from tests.support.neighbours.site import QUOTAS, make_tenant, site_of
+from tests.support.neighbours.worst_process import EndedError, worst_process
+from tests.support.neighbours.worst_tenant import unproven
 
 _DISKS = {"spool": "spool", "scratch": "retrier"}
 _BLOCK = bytes(1 << 20)
@@ -48,7 +52,7 @@ class Faults:
     _ends: dict[Action, Callable[[], str | None]] = field(default_factory=dict)
     # Those that take as long as they take.
     _works: dict[Action, Future[str]] = field(default_factory=dict)
-    _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "faults"))
+    _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "faults"))
 
     @property
     def under_way(self) -> list[Action]:
@@ -66,6 +70,9 @@ class Faults:
                 return self._cut(action)
             case "move" | "elect" | "roll":
                 return self._work(action, getattr(self, f"_{what}_{target}"))
+            case "worst":
+                self._works[action] = self._workers.submit(self._misbehave, action, target)
+                return ""
             case _:
                 return self._step_clock(action, float(dict(action.settings)["seconds"]))
 
@@ -90,6 +97,24 @@ class Faults:
         self._world.excuse(for_s=action.for_s)
         self._works[action] = self._workers.submit(what, dict(action.settings))
         return ""
+
+    def _misbehave(self, action: Action, kind: str) -> str:
+        """A tenant of its own, which is gone afterwards."""
+        stack, worst = self._world.stack, KINDS[kind]
+        try:
+            key = make_tenant(stack.gateway, self._world.operator_key, action.tenant, QUOTAS)
+            site = site_of(stack, action.tenant, key)
+            with worst_process(worst, site) as misbehaving:
+                misbehaving.go()
+                time.sleep(action.for_s)
+                happened = misbehaving.stop()
+        except (EndedError, OperatorError, UsageError) as error:
+            # The gateway may be away just then.
+            raise NotHereError(f"it did not come to that: {error}") from error
+        # Executors are not watched here.
+        if lacking := [one for one in unproven(worst, happened) if "executors" not in one]:
+            raise NotHereError(f"it did not come to that: {', '.join(lacking)}")
+        return ", ".join(f"{what}: {count}" for what, count in sorted(happened.items()))
 
     def _move_leaders(self, settings: dict[str, Any]) -> str:
         """Once in each pause of a broker, which follows those that lead then."""

@@ -17,6 +17,7 @@ from tests.chaos.actions import (
     FAULTS_OF_THREE,
     MOODS,
     ROUND_S,
+    WORST,
     Action,
     Brokers,
     ChaosPlan,
@@ -48,9 +49,27 @@ def chaos_plan(seed: int, *, minutes: float, brokers: Brokers | None = None) -> 
     # The others happen to one broker as well as to three.
     faults = _deck(dice, FAULTS if given == 1 else (*FAULTS, *FAULTS_OF_THREE, *FAULTS_OF_THREE))
     changes = _deck(dice, CHANGES)
+    # Rolled apart: a seed's other actions are what they were without it.
+    worst = _worst(Random(f"{seed} worst"))
+    drafted = (drafter.round(faults, changes) for _ in range(rounds))
     return ChaosPlan(
-        seed, given, beginning, tuple(drafter.round(faults, changes) for _ in range(rounds))
+        seed,
+        given,
+        beginning,
+        tuple(tuple(sorted([*actions, next(worst)], key=_at_s)) for actions in drafted),
     )
+
+
+def _at_s(action: Action) -> float:
+    return action.at_s
+
+
+def _worst(dice: Random) -> Iterator[Action]:
+    """One tenant at its worst in each round, while other things happen as well."""
+    deal = _deck(dice, WORST)
+    for nth in count(1):
+        at_s, for_s = round(dice.uniform(0, 10), 1), round(dice.uniform(8, 16), 1)
+        yield Action(at_s, deal(), tenant=f"worst-{nth}", for_s=for_s)
 
 
 def _deck(dice: Random, cards: Sequence[str]) -> Callable[[], str]:

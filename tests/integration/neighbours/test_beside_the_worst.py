@@ -1,0 +1,37 @@
+"""Beside tenants at their worst nothing of Hifi ends, and all that a neighbour sends comes.
+
+How long it takes is measured by test_worst_neighbour.py, which takes long.
+"""
+
+import time
+
+import pytest
+
+from tests.support.neighbours.kinds import KINDS
+from tests.support.neighbours.neighbour import neighbour
+from tests.support.neighbours.processes import watched
+from tests.support.neighbours.site import site_of
+from tests.support.neighbours.worst_process import worst_process
+from tests.support.neighbours.worst_tenant import unproven
+from tests.support.stack_fixtures import RunningHifi
+
+pytestmark = pytest.mark.integration
+
+_AT_WORST_S = 5.0
+
+
+def test_a_neighbours_events_come_beside_bodies_and_answers_that_never_end(
+    hifi: RunningHifi,
+) -> None:
+    """Nobody is asked for a key here: all are one tenant, which hurts rather more."""
+    with neighbour(site_of(hifi.stack, "beside"), hifi.kafka) as beside:
+        for kind in ("bodies", "replies"):
+            site = site_of(hifi.stack, f"beside-{kind}")
+            with watched(hifi.stack) as seen, worst_process(KINDS[kind], site) as worst:
+                worst.go()
+                time.sleep(_AT_WORST_S)
+                happened = worst.stop()
+            assert unproven(KINDS[kind], happened) == []
+            assert seen.gone == []
+        assert beside.waited_for() == {}
+        assert len(beside.acknowledged) > 0

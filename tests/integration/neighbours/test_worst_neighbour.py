@@ -1,0 +1,135 @@
+"""One tenant does its worst, and another one's events, pipelines, writes and pages are measured.
+
+`make test-long ARGS="-k worst_neighbour"` prints a table; `-k "worst_neighbour and memory"` is of
+one kind. The figures are also in build/worst-neighbour.txt and .json.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from deploy.local.stack import Stack
+from tests.support.neighbours.figures import Round, Verdict, table, verdicts
+from tests.support.neighbours.kinds import KINDS
+from tests.support.neighbours.neighbour import Neighbour, neighbour
+from tests.support.neighbours.processes import Processes, watched
+from tests.support.neighbours.site import QUOTAS, Site, make_tenant, site_of
+from tests.support.neighbours.worst_process import WorstProcess, worst_process
+from tests.support.neighbours.worst_tenant import unproven
+from tests.support.stack_fixtures import QUICK_INTERVALS, stack_settings
+
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
+
+# A worst tenant is at its worst by then.
+_BEGUN_S = 0.5
+_BUILD = Path("build")
+_NICE = -10
+
+
+@dataclass
+class Scene:
+    """A Hifi, the neighbour in it, and what was found so far."""
+
+    stack: Stack
+    neighbour: Neighbour
+    processes: Processes
+    rounds: int
+    operator_key: str
+    # Of the neighbour's events, what never came.
+    missing: dict[str, int] = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
+    found: list[Verdict] = field(default_factory=list)
+    happened: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def site(self, tenant: str) -> Site:
+        key = make_tenant(self.stack.gateway, self.operator_key, tenant, QUOTAS)
+        return site_of(self.stack, tenant, key)
+
+    def round(self, worst: WorstProcess, window_s: float) -> Round:
+        """Before and during; gives it once the neighbour is well again."""
+        self.missing.update(self.neighbour.waited_for())
+        begun_s = time.monotonic()
+        time.sleep(window_s)
+        worst.go()
+        during_s = time.monotonic() + _BEGUN_S
+        time.sleep(_BEGUN_S + window_s)
+        self.counted = worst.stop()
+        self.missing.update(self.neighbour.waited_for())
+        before = self.neighbour.window(begun_s, begun_s + window_s)
+        return Round(before, self.neighbour.window(during_s, during_s + window_s))
+
+    def write(self) -> None:
+        _BUILD.mkdir(exist_ok=True)
+        (_BUILD / "worst-neighbour.txt").write_text(table(self.found) + "\n")
+        told = {"lines": [one.to_json() for one in self.found], "happened": self.happened}
+        (_BUILD / "worst-neighbour.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+@pytest.fixture(scope="module")
+def scene(
+    tmp_path_factory: pytest.TempPathFactory, jars_cache: Path, request: pytest.FixtureRequest
+) -> Iterator[Scene]:
+    """A Hifi that asks for keys, at the pace of production."""
+    settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
+    keys = {"HIFI_GATEWAY_AUTH": "keys", "HIFI_OBSERVE_CONSOLE_AUTH": "keys"}
+    environ = {**os.environ, **QUICK_INTERVALS, **keys}
+    stack = Stack(replace(settings, time_scale=1.0), environ=environ, say=lambda _: None)
+    stack.start(lambda _: None)
+    try:
+        operator_key = (settings.folder / "operator-key").read_text().strip()
+        key = make_tenant(stack.gateway, operator_key, "steady", {})
+        be_quick(_NICE)
+        site = site_of(stack, "steady", key)
+        with neighbour(site, stack.bootstrap_servers) as living, watched(stack) as seen:
+            rounds = request.config.getoption("--rounds")
+            made = Scene(stack, living, seen, rounds, operator_key)
+            yield made
+            say(request, table(made.found))
+    finally:
+        be_quick(0)
+        stack.stop()
+
+
+def be_quick(nice: int) -> None:
+    """What measures takes little, and is not what is measured: this thread, and those it starts."""
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+
+
+def say(request: pytest.FixtureRequest, text: str) -> None:
+    """To whoever waits for it, also where pytest keeps what tests print."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        sys.stdout.write(f"\n{text}\n")
+        sys.stdout.flush()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worst_neighbour_is_hardly_noticed(
+    kind: str, scene: Scene, request: pytest.FixtureRequest
+) -> None:
+    worst = KINDS[kind]
+    gone = len(scene.processes.gone)
+    ended = scene.processes.ended.copy()
+    scene.missing.clear()
+    with worst_process(worst, scene.site(f"worst-{kind}")) as misbehaving:
+        rounds = [scene.round(misbehaving, worst.window_s) for _ in range(scene.rounds)]
+    happened = scene.counted
+    happened["executors ended"] = (scene.processes.ended - ended)["executor"]
+    lines = verdicts(worst.says, rounds, has_ended_executors=worst.ends_executors)
+    scene.found += lines
+    scene.happened[kind] = dict(happened)
+    scene.write()
+    say(request, f"{table(lines)}\n{dict(happened)}")
+    assert scene.processes.gone[gone:] == [], "a process of Hifi has ended"
+    assert scene.missing == {}
+    assert unproven(worst, happened) == []
+    assert [line for line in lines if not line.is_kept] == []

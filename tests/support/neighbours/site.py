@@ -1,0 +1,78 @@
+"""Says where a Hifi is and as whom a tenant comes to it, and makes tenants."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from deploy.local.stack import Stack
+from shared.runtime.control_client import ControlClient
+from shared.runtime.defaults import HOST
+
+# What every process knows of a new key by then, as is promised, and a little.
+_KNOWN_S = 2.5
+# What an operator who lets strangers in would give them.
+QUOTAS: Mapping[str, int] = {
+    "events_per_s": 2_000,
+    "requests_per_s": 100,
+    "bytes_per_s": 4_000_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Addresses, and the key of one tenant."""
+
+    gateway: str
+    console: str
+    # Pages that tell of health, of whatever services; none of them asks for a key.
+    health: tuple[str, ...]
+    tenant: str
+    # Empty where nobody is asked for one.
+    key: str = field(default="", repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.key}"} if self.key else {}
+
+    def call(self, method: str, *path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        return ControlClient(self.gateway, self.key or None).call(method, *path, body=body)
+
+
+def site_of(stack: Stack, tenant: str, key: str = "") -> Site:
+    """Where a tenant finds the Hifi of a test."""
+    services = [service for service in stack.services if service.name != "sample"]
+    return Site(
+        gateway=stack.gateway,
+        console=f"http://{HOST}:{stack.settings.console_port}",
+        health=tuple(service.ready_url for service in services),
+        tenant=tenant,
+        key=key,
+    )
+
+
+def make_tenant(gateway: str, operator_key: str, tenant: str, quotas: Mapping[str, int]) -> str:
+    """A tenant with these quotas; gives the text of a key that may do everything in it."""
+    operator = ControlClient(gateway, operator_key)
+    operator.call("PUT", "tenants", tenant, body=dict(quotas))
+    scopes = ["write", "read", "admin"]
+    made = operator.call("PUT", "keys", tenant, body={"tenant": tenant, "scopes": scopes})
+    time.sleep(_KNOWN_S)
+    key: str = made["key"]
+    return key
+
+
+async def sign_in(client: httpx.AsyncClient, console: str, key: str) -> str:
+    """The client keeps the cookie of its session, which is given as well."""
+    if not key:
+        return ""
+    form = await client.get(f"{console}/sign-in")
+    token = re.search(r'name="csrf" value="([0-9a-f]{64})"', form.text)
+    assert token, form.text[:500]
+    fields = {"csrf": token[1], "key": key, "next": "/"}
+    answer = await client.post(f"{console}/sign-in", data=fields)
+    assert answer.status_code == httpx.codes.SEE_OTHER, answer.text[:500]
+    return "; ".join(f"{name}={value}" for name, value in client.cookies.items())

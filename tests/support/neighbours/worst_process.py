@@ -1,0 +1,128 @@
+"""Runs a worst tenant in a process of its own, which ends when whoever started it does.
+
+`go` on its standard input sets it on, `stop` calls it off; after either, and when it is prepared,
+it prints a line. When its input ends it takes away what it has made.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tests.support.neighbours.kinds import KINDS
+from tests.support.neighbours.site import Site
+from tests.support.neighbours.worst_tenant import WorstTenant
+
+# Hifi's processes come before it: what it costs is the cost of a machine that is not there.
+_NICE = 10
+# However it is left.
+_LASTS_S = 900.0
+_ENDS_S = 60.0
+
+
+class EndedError(Exception):
+    """The worst tenant did not get as far as that."""
+
+
+@dataclass
+class WorstProcess:
+    """As whoever started it sees it."""
+
+    _process: "subprocess.Popen[str]"
+
+    def go(self) -> None:
+        self._tell("go")
+
+    def stop(self) -> Counter[str]:
+        """What has happened, how often, since it was started."""
+        return Counter(self._tell("stop"))
+
+    def wait_until_prepared(self) -> None:
+        self._line()
+
+    def _tell(self, word: str) -> dict[str, int]:
+        assert self._process.stdin is not None
+        # One that has ended says nothing more, which is seen below.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
+        return self._line()
+
+    def _line(self) -> dict[str, int]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise EndedError(f"it has ended with {self._process.wait(_ENDS_S)}")
+        said: dict[str, int] = json.loads(line)
+        return said
+
+
+@contextmanager
+def worst_process(worst: type[WorstTenant], site: Site) -> Iterator[WorstProcess]:
+    """Prepared; gone after the block, with what it has made."""
+    argv = [sys.executable, "-m", __name__, worst.kind]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(asdict(site)) + "\n")
+        process.stdin.flush()
+        running = WorstProcess(process)
+        running.wait_until_prepared()
+        yield running
+    finally:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDS_S)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def _serve(worst: WorstTenant, words: asyncio.StreamReader) -> None:
+    async with worst.at_home():
+        _say({})
+        at_work: asyncio.Task[None] | None = None
+        while word := (await words.readline()).strip():
+            if word == b"go":
+                at_work = asyncio.create_task(worst.misbehave())
+                _say({})
+            elif at_work is not None:
+                await _end(at_work)
+                await worst.look_back()
+                _say(dict(worst.happened))
+        if at_work is not None:
+            await _end(at_work)
+
+
+async def _end(work: "asyncio.Task[None]") -> None:
+    work.cancel()
+    with suppress(asyncio.CancelledError):
+        await work
+
+
+def _say(what: dict[str, int]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+async def _main() -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    words = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
+    told: dict[str, Any] = json.loads(await words.readline())
+    site = Site(**{**told, "health": tuple(told["health"])})
+    async with asyncio.timeout(_LASTS_S):
+        await _serve(KINDS[sys.argv[1]](site), words)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
