@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.runtime.spark.memory_watch import _BUSY_S_MIN, _LOOKS, ExecutorWatch, _Executor, _ran_s
+from shared.runtime.spark.memory_watch import _BUSY_S_MIN, _LOOKS, ExecutorWatch, _Executor
+from shared.runtime.spark.processes import processor_s
 
 # A process whose threads are called like a JVM's collector only after a moment.
 _LATE = """
@@ -39,8 +40,8 @@ def test_collectors_that_start_after_the_first_look_are_found() -> None:
         assert executor.collectors == []
         while not executor.has_no_memory():
             # However little of the processor it gets meanwhile.
-            until_s = _ran_s(Path(f"/proc/{process.pid}")) + _BUSY_S_MIN / _LOOKS + 0.2
-            while _ran_s(Path(f"/proc/{process.pid}")) < until_s:
+            until_s = processor_s(Path(f"/proc/{process.pid}")) + _BUSY_S_MIN / _LOOKS + 0.2
+            while processor_s(Path(f"/proc/{process.pid}")) < until_s:
                 assert time.monotonic() < give_up_s
                 time.sleep(0.05)
         assert len(executor.collectors) == 1
