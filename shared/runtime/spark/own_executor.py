@@ -65,7 +65,7 @@ _CLUSTER: Mapping[str, str] = {
 _SESSION: Mapping[str, str] = {
     # A task that is still running this long after it was cut off ends its executor, whatever else
     # runs there: by then it has been replaced in order, unless others did not come to their end.
-    "spark.task.reaper.killTimeout": "900s",
+    "spark.task.reaper.killTimeout": "300s",
     # Whoever plans the jobs finds out which of them has ended an executor.
     "spark.task.maxFailures": "1",
 }

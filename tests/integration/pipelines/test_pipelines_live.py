@@ -15,6 +15,7 @@ from tests.support.pipeline_runs import (
     post_all,
     put,
     receipts_told,
+    states,
     wait_for_state,
     wait_until_all_is_done,
     written,
@@ -238,6 +239,9 @@ def test_an_event_that_takes_all_memory_is_found_and_makes_no_other_late(hifi: R
     assert set(ids) == set(range(10)) - {5}
     (letter,) = hifi.dead_letters(bomb.lane_id)
     assert b"has ended" in dict(letter.headers)[LAST_DETAIL]
+    known = states(hifi.kafka)
+    assert known[bomb.name].executors_ended >= 1
+    assert known[bomb.name].executor_ended_at_ms > known[calm.name].executor_ended_at_ms == 0
     late_ms = [
         row.timestamp_ms - int(row.headers[ACCEPTED_AT]) for row in written(hifi.kafka, "calm-out")
     ]
