@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.support.neighbours.of_destinations import Crowd, Hanging, Replies
+from tests.support.neighbours.of_destinations import Crowd, Drips, Hanging, Replies, Reports
 from tests.support.neighbours.of_pipelines import Documents, Memory, Numbers, Patterns, Trials
 from tests.support.neighbours.of_requests import Bodies, Connections, Heads
 from tests.support.neighbours.of_viewers import Channels, Links, Pages, Searches, Tables, Writes
@@ -12,7 +12,7 @@ from tests.support.neighbours.worst_tenant import WorstTenant
 _ALL: tuple[type[WorstTenant], ...] = (
     *(Bodies, Heads, Connections),
     *(Pages, Searches, Channels, Tables, Writes, Links),
-    *(Replies, Hanging, Crowd),
+    *(Reports, Replies, Drips, Hanging, Crowd),
     *(Documents, Trials, Numbers, Patterns, Memory),
 )
 KINDS: Mapping[str, type[WorstTenant]] = {worst.kind: worst for worst in _ALL}

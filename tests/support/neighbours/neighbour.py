@@ -74,18 +74,20 @@ class Neighbour:
             {
                 probe: [
                     (self.came[probe].get(nth, now_s) - due_s) * 1_000
-                    for nth, due_s in list(
-                        self.due["post" if probe in _OF_EVENTS else probe].items()
-                    )
+                    for nth, due_s in self._due(probe).items()
                     if from_s <= due_s < to_s
                 ]
                 for probe in PROBES
             }
         )
 
+    def _due(self, probe: str) -> dict[int, float]:
+        """As it is now: it grows meanwhile."""
+        return self.due["post" if probe in _OF_EVENTS else probe].copy()
+
     def waited_for(self) -> dict[str, int]:
         """How many events, acknowledged by now, have not been delivered, or come out, in time."""
-        owed = set(self.acknowledged)
+        owed = self.acknowledged.copy()
         until_s = time.monotonic() + _COME_S
         while (missing := self._missing(owed)) and time.monotonic() < until_s:
             time.sleep(_LOOK_S)

@@ -38,34 +38,46 @@ class _WithServer(WorstTenant):
         raise NotImplementedError
 
 
-class Replies(_WithServer):
-    kind, says = "replies", "answers of a destination: long reports, 8 MB, byte by byte"
-    proofs: ClassVar = {"long reports": 3, "long answers": 3, "slow answers": 3}
-    count = 12
+class _WithReplies(_WithServer):
+    count = 6
     settings: ClassVar = {"parallel_max": 64, "batch_count_max": 10_000, "timeout_s": 60}
     batch, every_s = 500, 0.5
+
+
+class Reports(_WithReplies):
+    kind, says = "reports", "reports of a destination with tens of thousands of entries"
+    proofs: ClassVar = {"long reports": 10}
 
     async def prepare(self) -> None:
         entries = [{"id": "a", "status": 503}] * 30_000
         self._report = reply(207, json.dumps({"failed": entries}).encode())
-        self._long = reply(200, b"x" * (8 * _MB))
         await super().prepare()
 
-    async def _answer(self, path: str, _: bytes, writer: asyncio.StreamWriter) -> None:
-        match int(path[1:]) % 3:
-            case 0:
-                self.happened["long reports"] += 1
-                writer.write(self._report)
-            case 1:
-                self.happened["long answers"] += 1
-                writer.write(self._long)
-            case _:
-                self.happened["slow answers"] += 1
-                writer.write(b"HTTP/1.1 207 Some\r\ncontent-length: 4000000\r\n\r\n")
-                while True:
-                    writer.write(b" " * 1_000)
-                    await writer.drain()
-                    await asyncio.sleep(0.1)
+    async def _answer(self, _: str, __: bytes, writer: asyncio.StreamWriter) -> None:
+        self.happened["long reports"] += 1
+        writer.write(self._report)
+
+
+class Replies(_WithReplies):
+    kind, says = "replies", "answers of a destination of 8 MB"
+    proofs: ClassVar = {"long answers": 10}
+
+    async def _answer(self, _: str, __: bytes, writer: asyncio.StreamWriter) -> None:
+        self.happened["long answers"] += 1
+        writer.write(reply(200, b"x" * (8 * _MB)))
+
+
+class Drips(_WithReplies):
+    kind, says = "drips", "answers of a destination that come drop by drop"
+    proofs: ClassVar = {"slow answers": 10}
+
+    async def _answer(self, _: str, __: bytes, writer: asyncio.StreamWriter) -> None:
+        self.happened["slow answers"] += 1
+        writer.write(b"HTTP/1.1 207 Some\r\ncontent-length: 4000000\r\n\r\n")
+        while True:
+            writer.write(b" " * 1_000)
+            await writer.drain()
+            await asyncio.sleep(0.1)
 
 
 class Hanging(_WithServer):
@@ -82,8 +94,8 @@ class Hanging(_WithServer):
 
 class Crowd(_WithServer):
     kind, says = "crowd", "hundreds of destinations that fail"
-    proofs: ClassVar = {"refusals": 200}
-    count = 300
+    proofs: ClassVar = {"refusals": 100}
+    count = 200
     batch, every_s = 5, 0.5
 
     async def _answer(self, _: str, __: bytes, writer: asyncio.StreamWriter) -> None:
