@@ -25,7 +25,7 @@ from pipelines.jobs.losses import Losses
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
 from pipelines.jobs.succession import Succession
-from pipelines.judging.judge_client import JudgeClient
+from pipelines.judging.apart.judge_client import JudgeClient
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.culprits import Culprits
 from pipelines.lanes.shares import PipelineShare, Planned

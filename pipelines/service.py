@@ -8,8 +8,8 @@ import structlog
 
 from pipelines.archive.kind import archive_kind
 from pipelines.databases.kind import Databases
+from pipelines.judging.apart.trials import Trials
 from pipelines.judging.sandbox import OPTIONS
-from pipelines.judging.trials import Trials
 from pipelines.lanes.culprits import EndedBy, remembered, with_ended
 from pipelines.lanes.held_places import HeldPlaces, PlaceWatch
 from pipelines.loop import PipelineLoop

@@ -28,8 +28,8 @@ def main() -> None:
     """Ask, and die without a word while the answer is awaited."""
     import asyncio  # noqa: PLC0415 - those that are asked need none of it
 
-    from pipelines.judging.judge_client import JudgeClient  # noqa: PLC0415
-    from pipelines.judging.judge_process import JudgeQuestion  # noqa: PLC0415
+    from pipelines.judging.apart.judge_client import JudgeClient  # noqa: PLC0415
+    from pipelines.judging.apart.judge_process import JudgeQuestion  # noqa: PLC0415
     from tests.support import judge_works  # noqa: PLC0415 - they are known by this name there
 
     async def ask() -> None:

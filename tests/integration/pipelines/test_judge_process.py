@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.judging import judge_client
+from pipelines.judging.apart import judge_client
+from pipelines.judging.apart.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
+from pipelines.judging.apart.judge_process import JudgeQuestion
 from pipelines.judging.judge import NotTriedError
-from pipelines.judging.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
-from pipelines.judging.judge_process import JudgeQuestion
 from tests.support import judge_works
 from tests.support.stack_fixtures import wait_until
 from tests.support.trial_spark import a_pipeline

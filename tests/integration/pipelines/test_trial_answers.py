@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.judging.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
-from pipelines.judging.judge_process import JudgeQuestion
+from pipelines.judging.apart.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
+from pipelines.judging.apart.judge_process import JudgeQuestion
+from pipelines.judging.apart.trial_answer import tried_on
+from pipelines.judging.apart.trials import Trials
 from pipelines.judging.trial import given_records
-from pipelines.judging.trial_answer import tried_on
-from pipelines.judging.trials import Trials
 from pipelines.parts.bounded import TookTooLongError
 from pipelines.shards import NO_SHARDS
 from pipelines.tables.look_ups import NO_TABLES
@@ -93,7 +93,7 @@ def test_what_takes_too_long_is_cut_off(
     def never_ends(*_: Any, **__: Any) -> Any:
         raise TookTooLongError("it took longer than 15 s")
 
-    monkeypatch.setattr("pipelines.judging.trial_answer.came_of", never_ends)
+    monkeypatch.setattr("pipelines.judging.apart.trial_answer.came_of", never_ends)
     answer = answer_to(locked_spark, a_pipeline({"where": "n > 1"}), {"n": 1})
     assert answer.is_unfinished
     assert answer.why.startswith("it took longer than 15 s")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.judging.apart.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
 from pipelines.judging.judge import Refusal
-from pipelines.judging.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
 from shared.config.pipeline import Pipeline
 
 DOCUMENT = Pipeline.of({"name": "sales", "from": {"stream": "a"}, "to": [{"stream": "b"}]})

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import structlog
 
 from pipelines.functions.granted import granted
-from pipelines.judging.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
-from pipelines.judging.judge_process import JudgeQuestion
+from pipelines.judging.apart.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
+from pipelines.judging.apart.judge_process import JudgeQuestion
+from pipelines.judging.apart.trial_answer import TRIAL_S_MAX, tried_on
 from pipelines.judging.trial import given_records
-from pipelines.judging.trial_answer import TRIAL_S_MAX, tried_on
 from pipelines.shards import partitionings
 from pipelines.tables.look_ups import Tables
 from shared.config.configuration import Configuration

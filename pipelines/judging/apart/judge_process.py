@@ -1,9 +1,9 @@
 """Judges documents and tries events in a process of its own (`python -m` this module).
 
 Spark folds, plans and runs a document's expressions here, in a small JVM, before any other process
-does: one that takes all memory, or never ends, takes it from nobody. pipelines.judging.judge_client
-asks, one question at a time, and ends this process when an answer takes too long. It ends by itself
-when nobody is at the other end.
+does: one that takes all memory, or never ends, takes it from nobody. `judge_client` asks, one
+question at a time, and ends the process when an answer takes too long. It ends by itself when
+nobody is at the other end.
 """
 
 import os

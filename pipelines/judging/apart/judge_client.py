@@ -20,9 +20,9 @@ from typing import Any
 
 import structlog
 
-from pipelines.judging import judge_process
+from pipelines.judging.apart import judge_process
+from pipelines.judging.apart.judge_process import LENGTH, Answer, JudgeQuestion, framed
 from pipelines.judging.judge import NotTriedError, Refusal, judge
-from pipelines.judging.judge_process import LENGTH, Answer, JudgeQuestion, framed
 from shared.config.pipeline import Pipeline
 from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.spark.processes import tree_processor_s
