@@ -27,9 +27,10 @@ from pipelines.parts.columns import (
     time_ms,
     timestamp,
 )
-from pipelines.parts.decimals import expression, takes_hours
+from pipelines.parts.decimals import expression
 from pipelines.parts.enriched import TABLE, enriched, names_row
 from pipelines.parts.for_sinks import SINK_COLUMNS, for_a_sink, made_id
+from pipelines.parts.heap import fit
 from pipelines.parts.times import with_all_digits
 from pipelines.parts.whole_events import DEAD, FILTERED, GONE, whole_events
 from pipelines.shards import NO_SHARDS, Partitionings, partition_at
@@ -93,6 +94,8 @@ _READING = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowNonNumericNumbers": "false",
+    # Or a text could hide what is looked at before it is read.
+    "allowSingleQuotes": "false",
 }
 # A trace has 55 characters; a longer one is somebody's mistake, and goes no further.
 _TRACE_BYTES_MAX = 512
@@ -211,13 +214,13 @@ def _read(rows: DataFrame, members: StructType) -> DataFrame:
     """With the members of the event; one that cannot be read as such has its fate."""
     shape = StructType([*members.fields, StructField(_CORRUPT, StringType())])
     text = ours("value").cast("string")
-    read = F.from_json(alive(F.when(~takes_hours(text, members), text)), shape, _READING)
-    kept = [name for name in rows.columns if name != f"{OURS}fate"]
+    read = F.from_json(alive(fit(text, members)), shape, _READING)
+    kept = [column(name) for name in rows.columns if name != f"{OURS}fate"]
     rows = rows.withColumn(f"{OURS}event", read)
     is_broken = ours("event").isNull() | ours("event").getField(_CORRUPT).isNotNull()
     fate = F.coalesce(ours("fate"), F.when(is_broken, NOT_READABLE)).alias(f"{OURS}fate")
     columns = [ours("event").getField(name).alias(name) for name in members.fieldNames()]
-    return rows.select(*map(column, kept), fate, *columns)
+    return rows.select(*kept, fate, *columns)
 
 
 def _exploded(rows: DataFrame, name: str, elements: Column) -> DataFrame:
@@ -225,9 +228,8 @@ def _exploded(rows: DataFrame, name: str, elements: Column) -> DataFrame:
     count = F.coalesce(F.size(ours("list")), F.lit(0))
     fate = F.when(count < 1, FILTERED).when(count > ROWS_MAX, TOO_MANY_ROWS)
     rows = rows.withColumns({f"{OURS}count": count, f"{OURS}fate": F.coalesce(ours("fate"), fate)})
-    others = [
-        column(each) for each in rows.columns if each not in {f"{OURS}at", f"{OURS}list", name}
-    ]
+    gone = {f"{OURS}at", f"{OURS}list", name}
+    others = [column(each) for each in rows.columns if each not in gone]
     each = F.posexplode_outer(alive(ours("list"))).alias(f"{OURS}at", name)
     return rows.select(*others, each)
 
@@ -240,8 +242,7 @@ def _written(pipeline: Pipeline, rows: DataFrame, targets: _Targets) -> DataFram
         members = [
             with_all_digits(column(name), kinds[name]).alias(name) for name in columns_of(rows)
         ]
-        made = F.to_json(F.struct(*members))
-        value = alive(made).cast("binary")
+        value = alive(F.to_json(F.struct(*members))).cast("binary")
     wants = [
         F.lit(True) if output.when is None else F.coalesce(expression(output.when), F.lit(False))
         for output in pipeline.to

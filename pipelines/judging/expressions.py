@@ -5,27 +5,34 @@ refused: statements within expressions, functions that are on no list, names tha
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipelines.judging.allowed import CHOOSING, FUNCTIONS, JUDGING, LONGER, OPERATORS, Kind
 from pipelines.judging.growth import (
     GROWTH_MAX,
+    MEMORY_MAX,
     NOTHING,
     WRITTEN_MAX,
     Growth,
     either,
+    element,
+    of_each,
     of_written,
     times,
     together,
+    untyped,
     within,
     worst,
+    worst_memory,
     written,
 )
+from pipelines.judging.objects import made
 from pipelines.judging.patterns import PatternBudget
 from pipelines.judging.trees import Branch
 from pipelines.judging.written import CHECKS, WrittenError, check_like, check_pattern
 from pipelines.members import is_type
+from pipelines.parts.heap import NUMBER
 
 _LAMBDAS = frozenset({"transform", "filter", "exists", "forall"})
 # Words that stand for a time: another one at each start. Written with escapes they are not seen.
@@ -81,6 +88,13 @@ def check_growth(growth: Growth) -> None:
         raise ExpressionError(
             f"what is written in it makes {count:,.0f} bytes, and {WRITTEN_MAX:,} are the most"
         )
+    if (most := worst_memory(growth)) > MEMORY_MAX:
+        raise ExpressionError(
+            f"it may take {most:,.0f} bytes of memory for each byte of an event, as its lists have"
+            f" so many elements, and {MEMORY_MAX:.0f} are the most: say into how many parts at most"
+            " a text is split, split(text, ',', 1000), or how much of it is looked at,"
+            " left(text, 100000), and name fewer members and lists in one step"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,9 @@ class _Judge:
             case "UnresolvedExtractValue":
                 return self._part(node)
             case kind:
-                return self._of(node, carries=kind not in JUDGING, chooses=kind == "CaseWhen")
+                carries, chooses = kind not in JUDGING, kind == "CaseWhen"
+                growth = self._of(node.children, carries=carries, chooses=chooses)
+                return self._made(kind, node, growth) if carries and not chooses else growth
 
     def _check(self, node: Branch) -> None:
         """Refuse what is on no list, or not written out."""
@@ -131,11 +147,16 @@ class _Judge:
     def _elements(self) -> Mapping[str, Growth]:
         return self.scope.elements
 
-    def _of(self, node: Branch, *, carries: bool, chooses: bool) -> Growth:
-        parts = [self.growth(child) for child in node.children]
+    def _of(self, children: Iterable[Branch], *, carries: bool, chooses: bool) -> Growth:
+        parts = [self.growth(child) for child in children]
         if not carries:
-            return NOTHING
+            return self._each(memory=NUMBER)
         return either(parts) if chooses else together(parts)
+
+    def _each(self, *, byte_count: float = 0.0, memory: float) -> Growth:
+        """What is made for each of the elements, if it stands within x -> ..."""
+        each = self._elements.values()
+        return together(of_each(of, byte_count=byte_count, memory=memory) for of in each)
 
     def _literal(self, node: Branch) -> Growth:
         if node.type == "binary":
@@ -145,8 +166,7 @@ class _Judge:
         text = (node.text or "").encode(errors="surrogatepass")
         if not self._elements:
             return of_written(max(_VALUE_BYTES, len(text)))
-        # Once for each element of a list, which has two bytes at least.
-        return together(times(of, len(text) / 2) for of in self._elements.values())
+        return self._each(byte_count=len(text), memory=len(text))
 
     def _name(self, node: Branch) -> Growth:
         first, *names = node.names
@@ -165,8 +185,8 @@ class _Judge:
     def _part(self, node: Branch) -> Growth:
         whole, which = node.children
         self.growth(which)
-        names = [which.text] if which.text else []
-        return within(self.growth(whole), names)
+        growth = self.growth(whole)
+        return within(growth, [which.text]) if which.text else element(growth)
 
     def _function(self, node: Branch) -> Growth:
         name = ".".join(node.names)
@@ -185,9 +205,17 @@ class _Judge:
                 self._check_written(name, node, nth, kind)
         if name in _LAMBDAS:
             return self._each_element(name, node)
-        growth = self._of(node, carries=rule.carries, chooses=name in CHOOSING)
+        of = [it for nth, it in enumerate(node.children) if rule.written.get(nth) not in _SAID]
+        growth = self._of(of, carries=rule.carries, chooses=name in CHOOSING)
+        if not rule.carries or name in CHOOSING:
+            return growth
+        if name in _COUNTS:
+            growth = together([growth, _counted(name, [it.number or 0 for it in node.children])])
         growth = growth if node.children else of_written(_VALUE_BYTES)
-        return times(growth, _longer(name, node))
+        return self._made(name, node, times(growth, _longer(name, node)))
+
+    def _made(self, name: str, node: Branch, growth: Growth) -> Growth:
+        return made(name, node, growth, self._elements.values())
 
     def _check_written(self, name: str, node: Branch, nth: int, kind: Kind) -> None:
         if kind == "pattern":
@@ -207,16 +235,29 @@ class _Judge:
                 wrong = f"{name} takes a list, and a function such as x -> x.price > 1"
                 raise ExpressionError(wrong)
         named = {element.names[0]: whole for element in elements}
-        made = _Judge(self.text, Scope(self.scope.columns, named), self.budget).growth(body)
+        growth = _Judge(self.text, Scope(self.scope.columns, named), self.budget).growth(body)
         if name == "transform":
-            return made
+            return untyped(growth)
         return whole if name == "filter" else NOTHING
 
 
 # As much as any value takes.
 _VALUE_BYTES = 16
+# Which arguments say what is done, and are no part of what comes of it.
+_SAID: Container[Kind | None] = {"format", "index", "needle", "number", "pattern", "type"}
+# By which of their numbers so much is made that no event has.
+_COUNTS = {"lpad": 1, "rpad": 1, "sequence": 0, "space": 0}
 # These make something of nothing.
 _WITHOUT = frozenset({"array", "concat"})
+
+
+def _counted(name: str, numbers: list[int]) -> Growth:
+    """What comes of numbers alone: blanks, letters before or behind, or a list of numbers."""
+    if name != "sequence":
+        return of_written(max(0, numbers[_COUNTS[name]]))
+    first, last, step = [*numbers, 1][:3]
+    count = abs(last - first) // max(1, abs(step)) + 1
+    return of_written(count * _VALUE_BYTES, count)
 
 
 def _longer(name: str, node: Branch) -> float:

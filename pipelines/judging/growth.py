@@ -1,65 +1,175 @@
 """Reckons how much an expression may make of an event: of which of its members, how many times."""
 
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
 
-# By the path of a member, how many times its bytes there may be.
-Growth: TypeAlias = Mapping[tuple[str, ...], float]
+from pipelines.parts.heap import TEXT, TypeOf
+from shared.event.envelope import EVENT_BYTES_MAX
+
+
+class Size(NamedTuple):
+    """How much there is of a value at most, for each byte of what it is made of."""
+
+    bytes: float = 1.0
+    # In memory, with all objects that it is made of.
+    memory: float = 1.0
+    # How many elements its lists have.
+    elements: float = 0.0
+    # Known of what is in an event as it is.
+    type: TypeOf | None = None
+
+    def times(self, factor: float) -> "Size":
+        return Size(self.bytes * factor, self.memory * factor, self.elements * factor)
+
+
+# By the path of a member, how much of it there may be.
+Growth: TypeAlias = Mapping[tuple[str, ...], Size]
 
 NOTHING: Growth = {}
 # More than any sensible step, and little enough to have in memory.
 GROWTH_MAX = 32.0
 # The most bytes that the literals of one expression may make; they do not depend on the event.
 WRITTEN_MAX = 65_536
+# The most bytes in memory for each byte of an event; for one of the largest an executor has 768.
+MEMORY_MAX = 160.0
 # No member has this name.
 _WRITTEN = ("",)
 
 
-def of_member(*path: str) -> Growth:
-    return {path: 1.0}
+def of_member(type_: TypeOf, *path: str) -> Growth:
+    return {path: Size(1.0, *type_.density, type_)}
 
 
-def of_written(byte_count: int) -> Growth:
-    """The growth of a literal."""
-    return {_WRITTEN: float(byte_count)}
+def of_written(byte_count: float, elements: int = 0) -> Growth:
+    """The growth of a literal, or of a list of so many."""
+    return {_WRITTEN: Size(byte_count, byte_count + elements * TEXT, elements)}
+
+
+def of_each(listed: Growth, *, byte_count: float = 0.0, memory: float) -> Growth:
+    """What is made for each element of a list."""
+    return {
+        path: Size(size.elements * byte_count, size.elements * memory, size.elements)
+        for path, size in listed.items()
+    }
 
 
 def within(whole: Growth, names: list[str]) -> Growth:
     """Of a member of what has this growth."""
-    if not names or list(whole.values()) != [1.0] or _WRITTEN in whole:
+    if not names:
         return whole
-    ((path, times),) = whole.items()
-    return {(*path, *names): times}
+    if len(whole) == 1 and _WRITTEN not in whole:
+        ((path, size),) = whole.items()
+        if size.type is not None and size.bytes == 1.0:
+            return of_member(_at(size.type, names), *path, *names)
+    return _changed(whole, lambda type_: _at(type_, names))
+
+
+def element(listed: Growth) -> Growth:
+    """Of one element of a list or a map."""
+    return _changed(listed, lambda type_: type_.element)
+
+
+def _at(type_: TypeOf, names: list[str]) -> TypeOf:
+    for name in names:
+        type_ = type_.member(name)
+    return type_
+
+
+def _changed(growth: Growth, change: Callable[[TypeOf], TypeOf]) -> Growth:
+    """With other types, for values that are no larger."""
+
+    def changed(size: Size) -> Size:
+        if size.type is None:
+            return size
+        type_ = change(size.type)
+        memory, elements = (size.bytes * it for it in type_.density)
+        return Size(size.bytes, min(size.memory, memory), min(size.elements, elements), type_)
+
+    return {path: changed(size) for path, size in growth.items()}
+
+
+def retyped(growth: Growth, made: TypeOf) -> Growth:
+    """With the type that it is of, where none was known."""
+    return {path: size if size.type else size._replace(type=made) for path, size in growth.items()}
+
+
+def untyped(growth: Growth) -> Growth:
+    """Of something else, made of the same bytes."""
+    return {path: size._replace(type=None) for path, size in growth.items()}
+
+
+def as_text(growth: Growth) -> Growth:
+    """Of a text that is written of this."""
+    return {path: Size(it.bytes, min(it.bytes, it.memory)) for path, it in growth.items()}
+
+
+def read_as(text: Growth, type_: TypeOf, each: float | None = None) -> Growth:
+    """Of a value that is read from this text; `each`: of a list, for each byte of it."""
+    memory, elements = type_.density if each is None else (1 + each, 1.0)
+
+    def read(size: Size) -> Size:
+        # Texts in a list take more in memory than their bytes, and have no more of these.
+        count = min(size.bytes, size.memory)
+        return Size(size.bytes, count * memory, count * elements, type_)
+
+    return {path: read(size) for path, size in text.items()}
+
+
+def limited(growth: Growth, chars: int) -> Growth:
+    """Of a text of so many characters at most, in the largest event."""
+    share = 4 * max(0, chars) / EVENT_BYTES_MAX
+    return {path: size._replace(memory=min(size.memory, share)) for path, size in growth.items()}
 
 
 def together(growths: Iterable[Growth]) -> Growth:
     """All of these beside each other."""
-    summed: dict[tuple[str, ...], float] = {}
-    for growth in growths:
-        for path, times in growth.items():
-            summed[path] = summed.get(path, 0.0) + times
-    return summed
+    return _joined(growths, operator.add)
 
 
 def either(growths: Iterable[Growth]) -> Growth:
     """The larger of these, member by member."""
-    largest: dict[tuple[str, ...], float] = {}
+    return _joined(growths, max)
+
+
+def _joined(growths: Iterable[Growth], join: Callable[[float, float], float]) -> Growth:
+    def joined(one: Size, other: Size) -> Size:
+        return Size(
+            join(one.bytes, other.bytes),
+            join(one.memory, other.memory),
+            join(one.elements, other.elements),
+        )
+
+    all_of_it: dict[tuple[str, ...], Size] = {}
     for growth in growths:
-        for path, times in growth.items():
-            largest[path] = max(largest.get(path, 0.0), times)
-    return largest
+        for path, size in growth.items():
+            before = all_of_it.get(path)
+            all_of_it[path] = size if before is None else joined(before, size)
+    return all_of_it
 
 
 def times(growth: Growth, factor: float) -> Growth:
-    return {path: count * factor for path, count in growth.items()}
+    if factor == 1.0:
+        return growth
+    return {path: size.times(factor) for path, size in growth.items()}
 
 
 def worst(growth: Growth) -> float:
     """How many times the event's bytes it is at most: two members are never the same bytes."""
+    return _worst({path: size.bytes for path, size in growth.items()})
+
+
+def worst_memory(growth: Growth) -> float:
+    """How many bytes it takes in memory for each byte of the event."""
+    written = growth.get(_WRITTEN, _NONE).memory / EVENT_BYTES_MAX
+    return written + _worst({path: size.memory for path, size in growth.items()})
+
+
+def _worst(counts: Mapping[tuple[str, ...], float]) -> float:
     return max(
         (
-            sum(count for path, count in growth.items() if leaf[: len(path)] == path)
-            for leaf in growth
+            sum(count for path, count in counts.items() if leaf[: len(path)] == path)
+            for leaf in counts
             if leaf != _WRITTEN
         ),
         default=0.0,
@@ -68,4 +178,7 @@ def worst(growth: Growth) -> float:
 
 def written(growth: Growth) -> float:
     """How many bytes its literals make, whatever the event is."""
-    return growth.get(_WRITTEN, 0.0)
+    return growth.get(_WRITTEN, _NONE).bytes
+
+
+_NONE = Size(0.0, 0.0)

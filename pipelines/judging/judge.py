@@ -26,7 +26,8 @@ from pipelines.functions.faults import fault_of_a_function
 from pipelines.functions.granted import check_granted, reads_of, signature_of
 from pipelines.functions.installed import NoFunctionError
 from pipelines.judging.expressions import ExpressionError, Scope, check_growth, judged
-from pipelines.judging.growth import Growth, of_member, together
+from pipelines.judging.growth import Growth, element, of_member, retyped, together
+from pipelines.judging.objects import of_event
 from pipelines.judging.patterns import PatternBudget
 from pipelines.judging.probes import probes_of
 from pipelines.judging.trees import Branch, TreeError, check_nesting, node_of
@@ -35,6 +36,7 @@ from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
 from pipelines.parts.blame import is_fault_of_others
 from pipelines.parts.bounded import TookTooLongError, bounded
+from pipelines.parts.heap import TypeOf, type_of
 from pipelines.plan import RECORDS, after, columns_of, opened
 from pipelines.windows.partials import events_of, parts_of
 from shared.config.model import ConfigError
@@ -110,12 +112,12 @@ def typed(
 ) -> list[Typed]:
     """What each step makes; UnfitError if one cannot be run. Nothing is run for it."""
     try:
-        members = members_of(pipeline.schema).fieldNames() if pipeline.schema else []
+        members = members_of(pipeline.schema) if pipeline.schema else StructType()
     except ConfigError as error:
         raise UnfitError(error.wrong, "schema") from None
     rows = opened(pipeline, session.createDataFrame([], RECORDS))
     look_ups = given_tables(pipeline).look_ups
-    scope: dict[str, Growth] = {name: of_member(name) for name in [*members, FACTS]}
+    scope = of_event(rows.schema, members)
     steps, budget = [], PatternBudget()
     for nth, step in enumerate(pipeline.steps):
         scope = _Stage(session, rows, scope, budget, functions).after(step, nth)
@@ -251,7 +253,7 @@ class _Stage:
                 if not isinstance(kind, ArrayType):
                     raise UnfitError(f"it is {_named(kind)}, and not a list", *at, name)
                 self._check_type(kind, *at, name)
-                return self.scope | {name: growth}
+                return self.scope | {name: element(growth)}
             case Enrich():
                 return self.scope | self._looked_up(step.enrich, *at)
             case Dedupe():
@@ -268,16 +270,16 @@ class _Stage:
     def _looked_up(self, asked: LookedUp, *at: str | int) -> dict[str, Growth]:
         self._value(asked.key, *at, "key")
         try:
-            members_of(asked.schema)
+            members = members_of(asked.schema)
         except ConfigError as error:
             raise UnfitError(error.wrong, *at, "schema") from None
-        return {asked.into: of_member(asked.into)}
+        return {asked.into: of_member(type_of(members, members), asked.into)}
 
     def _called(self, name: str, *at: str | int) -> dict[str, Growth]:
         """What a function adds: as much as it likes, for which its operator answers."""
         reads, returns = self._installed(signature_of, name, *at)
         self._check_reads(reads, *at)
-        return {made: of_member(made) for made in returns.fieldNames()}
+        return {made.name: of_member(TypeOf(made.dataType), made.name) for made in returns}
 
     def _installed(self, find: Callable[[str], Any], name: str, *at: str | int) -> Any:
         try:
@@ -310,6 +312,7 @@ class _Stage:
             kind, _ = self._judged(window.time, *at, "time")
             if not isinstance(kind, TimestampType):
                 raise UnfitError(f"it is {_named(kind)}, and a time is a TIMESTAMP", *at, "time")
+        kept: list[Growth] = []
         for name, text in window.compute.items():
             where = (*at, "compute", name)
             try:
@@ -319,11 +322,12 @@ class _Stage:
             if what.function:
                 self._check_reads(self._installed(reads_of, what.function, *where), *where)
             elif what.of:
-                self._aggregate(what, *where)
+                kept.append(self._aggregate(what, *where))
+        self._check_growth(kept, *at, "compute")
 
-    def _aggregate(self, what: Computed, *at: str | int) -> None:
+    def _aggregate(self, what: Computed, *at: str | int) -> Growth:
         """Of what can be added, or compared, or written."""
-        kind, _ = self._judged(what.of, *at)
+        kind, growth = self._judged(what.of, *at)
         named = f"{what.aggregate}({what.of}) is of {_named(kind)}"
         match what.aggregate:
             case "sum" | "avg" if not isinstance(kind, NumericType):
@@ -336,6 +340,7 @@ class _Stage:
                 self._check_type(kind, *at)
             case _:
                 pass
+        return growth
 
     def condition(self, text: str, *at: str | int) -> None:
         kind, _ = self._judged(text, *at)
@@ -353,7 +358,7 @@ class _Stage:
             kind = self.rows.select(F.expr(text).alias("it")).schema["it"].dataType
         except (ExpressionError, TreeError, PySparkException) as error:
             raise UnfitError(first_line(error), *at) from None
-        return kind, growth
+        return kind, retyped(growth, TypeOf(kind, is_read=False))
 
     def _tree(self, text: str) -> Branch:
         check_nesting(text)

@@ -1,9 +1,22 @@
-"""Makes events of what people do not think of: each member at its limits, missing, or null."""
+"""Makes events of what people do not think of: each member at its limits, missing, or null.
+
+And of what the document itself could take long over: they find what never ends, throws, or takes
+all memory. Each is within what events may be, so that a document that is well passes them.
+"""
 
 import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from pipelines.judging.odd_texts import (
+    DEEP_JSON,
+    EXPONENTS,
+    LONG_JSON,
+    strings_in,
+    texts_of,
+)
 from pipelines.members import members_of
 from shared.config.pipeline import Pipeline
 from shared.event.envelope import event_headers
@@ -35,34 +48,104 @@ _VALUES: dict[str, list[Any]] = {
 }
 # As many as the longest of these.
 _EVENTS = 7
+# What is said in a text behind this is JSON as it is, and no text.
+_RAW = "json:"
+_IS_RAW = re.compile(r'"json:([^"]*)"')
+_TEXTS_BYTES_MAX, _LISTS_BYTES_MAX = 200_000, 100_000
+# Within what Spark's reader of JSON takes.
+_DEEP = 900
 
 
 def probes_of(pipeline: Pipeline, *, partition: int) -> list[RecordIn]:
     """Records of such events, and of two that are none."""
     members = members_of(pipeline.schema).jsonValue() if pipeline.schema else {"fields": []}
-    shape = {"type": "struct", **members}
-    events = [json.dumps(_event(shape, nth)) for nth in range(_EVENTS)]
-    nulls = json.dumps({field["name"]: None for field in shape["fields"]})
+    fields = members["fields"]
+    steps = {name: pipeline.to_fields().get(name) for name in ("steps", "to")}
+    events = [
+        *(json.dumps(_struct(fields, nth, _VALUES)) for nth in range(_EVENTS)),
+        json.dumps({field["name"]: None for field in fields}),
+        "{}",
+        *(odd_events(fields, [*strings_in(steps)]) if fields else ()),
+    ]
     topic = stream_topic(pipeline.source.stream)
     headers = event_headers(event_id="probe", event_time_ms=0, accepted_at_ms=10**17)
     return [
         RecordIn(
             Origin(topic, partition, nth), 0, b"key" if nth % 2 else None, text.encode(), headers
         )
-        for nth, text in zip(count(), [*events, nulls, "{}", "no event", ""])
+        for nth, text in zip(count(), [*events, "no event", ""])
     ]
 
 
-def _event(kind: Any, nth: int) -> Any:
+def odd_events(fields: Sequence[Mapping[str, Any]], said: Sequence[str]) -> Iterator[str]:
+    """Events with these members, of what is said in the expressions of a document."""
+    for number in EXPONENTS:
+        yield _with_texts(fields, number)
+        yield _with_texts(fields, f"{_RAW}{number}")
+    yield _with_texts(fields, f"{_RAW}{'[' * _DEEP}{']' * _DEEP}", ("string",))
+    if (long := _with_long_lists(fields)) is not None:
+        yield long
+    words = set(re.findall(r"\w+", " ".join(said)))
+    named = [field for field in fields if words & set(re.findall(r"\w+", field["name"]))]
+    texts = texts_of(said)
+    if any("json" in word.lower() for word in words):
+        texts += [LONG_JSON, DEEP_JSON]
+    for text in texts:
+        yield _with_texts(named, text, ("string",))
+
+
+def _with_texts(
+    fields: Sequence[Mapping[str, Any]], text: str, kinds: Sequence[str] = ("string", "decimal")
+) -> str:
+    """The text, or as much of it as there is room for, in all members of these types."""
+
+    def event(text: str) -> str:
+        return json.dumps(_struct(fields, 1, {**_VALUES, **{kind: [text] for kind in kinds}}))
+
+    if not text.startswith(_RAW):
+        places = event("a place").count("a place")
+        text = text[: _TEXTS_BYTES_MAX // max(1, places)]
+    return _IS_RAW.sub(r"\1", event(text))
+
+
+def _with_long_lists(fields: Sequence[Mapping[str, Any]]) -> str | None:
+    """Lists of what is as short as can be; None if there are none."""
+    lists = {
+        field["name"]: field["type"]["elementType"]
+        for field in fields
+        if not isinstance(field["type"], str) and field["type"]["type"] == "array"
+    }
+    if not lists:
+        return None
+    room = _LISTS_BYTES_MAX // len(lists)
+    return json.dumps({name: _long_list(kind, room) for name, kind in lists.items()})
+
+
+def _long_list(kind: Any, room: int) -> list[Any]:
     if isinstance(kind, str):
-        values = _VALUES["timestamp" if kind.startswith("timestamp") else kind.partition("(")[0]]
-        return values[nth % len(values)]
+        return [None] * (room // len("null,"))
+    if kind["type"] == "array":
+        return [[]] * (room // len("[],"))
+    members = len(kind.get("fields", ()))
+    # Each takes memory for all of its members.
+    return [{}] * (room // (len("{},") + members))
+
+
+def _struct(
+    fields: Sequence[Mapping[str, Any]], nth: int, values: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    return {field["name"]: _event(field["type"], nth, values) for field in fields}
+
+
+def _event(kind: Any, nth: int, values: Mapping[str, Sequence[Any]]) -> Any:
+    if isinstance(kind, str):
+        some = values["timestamp" if kind.startswith("timestamp") else kind.partition("(")[0]]
+        return some[nth % len(some)]
     match kind["type"]:
         case "struct":
-            return {field["name"]: _event(field["type"], nth) for field in kind["fields"]}
+            return _struct(kind["fields"], nth, values)
         case "array":
-            return [_event(kind["elementType"], nth), None, _event(kind["elementType"], nth + 1)][
-                : nth % 4
-            ]
+            of = kind["elementType"]
+            return [_event(of, nth, values), None, _event(of, nth + 1, values)][: nth % 4]
         case _:
-            return {"": _event(kind["valueType"], nth), "a": None}
+            return {"": _event(kind["valueType"], nth, values), "a": None}

@@ -59,14 +59,14 @@ def lock(session: SparkSession) -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-# What a document is judged with, here and on the command line: of an event of 1 MB it may make 32.
-_TRIAL_HEAP_MB = 192
 # Spark takes no heap below 450 MB otherwise, of which it leaves 300 alone.
 _SMALL_HEAP: Mapping[str, str] = {"spark.testing.reservedMemory": str(32 * 1024 * 1024)}
 
 
 @contextmanager
-def trial_session(folder: Path, cache: Path | None = None) -> Iterator[SparkSession]:
+def trial_session(
+    folder: Path, cache: Path | None = None, heap_mb: int = 512
+) -> Iterator[SparkSession]:
     """One that is to pipelines as the running one, to try them out in: no job of it is large."""
     settings = SparkSettings(
         name="hifi-pipelines-trial",
@@ -74,7 +74,7 @@ def trial_session(folder: Path, cache: Path | None = None) -> Iterator[SparkSess
         folder=folder,
         cache=cache,
         slots=1,
-        heap_mb=_TRIAL_HEAP_MB,
+        heap_mb=heap_mb,
         more={**OPTIONS, **_SMALL_HEAP},
     )
     with running_spark(settings) as session:

@@ -46,7 +46,7 @@ def check_pattern(of: Branch, pattern: Branch, budget: PatternBudget, *, in_list
         return
     if in_list:
         raise WrittenError("a pattern within -> ... cannot repeat anything, nor choose")
-    chars = _chars_max(of)
+    chars = chars_max(of)
     if chars is None or chars > TEXT_CHARS_MAX:
         raise WrittenError(
             "say how much of the text a pattern with repeats or choices is to look at, up to"
@@ -71,13 +71,13 @@ def check_like(node: Branch) -> None:
         )
 
 
-def _chars_max(node: Branch) -> int | None:
+def chars_max(node: Branch) -> int | None:
     """How many characters it has at most, if that can be told from what is written."""
     if node.text is not None:
         return len(node.text)
     name = ".".join(node.names).lower() if node.kind == "UnresolvedFunction" else ""
     if name in _NO_LONGER or node.kind in _TRIMS:
-        return _chars_max(node.children[0])
+        return chars_max(node.children[0])
     if name in _SHORT or node.kind == "Substring":
         return (
             node.children[-1].number

@@ -58,12 +58,16 @@ def takes_hours(text: Column, members: StructType) -> Column:
         return F.lit(False)
     # Nearly none has anything of the kind, and is looked at no more.
     is_odd = text.rlike(_MAY_BE_LONG)
-    bare = F.regexp_replace(F.regexp_replace(text, r"\\.", "__"), '"[^"]*"', "")
     # Spark makes a DOUBLE of a number that is to be a text.
-    is_long = bare.rlike(_LONG_EXPONENT) | _is_no_number(
+    is_long = bare(text).rlike(_LONG_EXPONENT) | _is_no_number(
         F.from_json(text, as_texts(members)), members
     )
     return F.coalesce(F.when(is_odd, is_long), F.lit(False))
+
+
+def bare(text: Column) -> Column:
+    """JSON without its texts and names."""
+    return F.regexp_replace(F.regexp_replace(text, r"\\.", "__"), '"[^"]*"', "")
 
 
 def _is_no_number(read: Column, kind: DataType) -> Column:

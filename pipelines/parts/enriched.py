@@ -5,7 +5,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.members import members_of
 from pipelines.parts.columns import OURS, alive, column, ours
-from pipelines.parts.decimals import expression, takes_hours
+from pipelines.parts.decimals import expression
+from pipelines.parts.heap import fit
 from pipelines.tables.look_ups import FOUND, LookUp
 from shared.config.pipeline import LookedUp
 from shared.event.table_row import ROW_KEY_BYTES_MAX
@@ -16,7 +17,11 @@ NO_ROW = "no_row"
 # In which table an event was looked up, and how far that was known: TABLE@OFFSET.
 TABLE = "hifi-table"
 # A row that does not fit has null where it does not.
-_READING_ROWS = {"mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
+_READING_ROWS = {
+    "mode": "PERMISSIVE",
+    "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
+}
 
 
 def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
@@ -29,7 +34,7 @@ def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
     used = [ours("used")] if f"{OURS}used" in rows.columns else []
     told = F.concat_ws(",", *used, F.concat(F.lit(f"{asked.table}@"), at.cast("string")))
     members = members_of(asked.schema)
-    read = F.from_json(F.when(~takes_hours(row, members), row), members, _READING_ROWS)
+    read = F.from_json(fit(row, members), members, _READING_ROWS)
     made = {asked.into: read, f"{OURS}used": told}
     if asked.missing == "dead":
         made[f"{OURS}fate"] = F.coalesce(ours("fate"), F.when(row.isNull(), NO_ROW))

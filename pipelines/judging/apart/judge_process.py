@@ -25,6 +25,8 @@ from pyspark.sql import SparkSession
 from pipelines.judging.sandbox import trial_session
 
 LENGTH = struct.Struct("<I")
+# Of an event that documents are tried with, 200 KB long, no step may make more than 32 MB.
+_HEAP_MB = 192
 # Those who are in a hurry come first.
 _NICENESS = 5
 # How long a JVM takes to end after the question that it fails at.
@@ -55,7 +57,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     folder, cache = map(Path, sys.argv[1:])
     questions: SimpleQueue[JudgeQuestion] = SimpleQueue()
-    with socket.socket(fileno=0) as wire, trial_session(folder, cache) as session:
+    with socket.socket(fileno=0) as wire, trial_session(folder, cache, _HEAP_MB) as session:
         wire.sendall(framed((None, "")))
         Thread(target=_read, args=(wire.makefile("rb"), questions), daemon=True).start()
         while True:

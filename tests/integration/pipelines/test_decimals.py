@@ -88,6 +88,22 @@ def test_what_is_no_decimal_or_takes_hours_to_be_one_cannot_be_read(
     assert [outcome for outcome, _ in found] == ["dead", "dead", "passed"]
 
 
+@pytest.mark.parametrize("number", ["1e-100000000", "1e100000000"])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        # As within a text, if single quotes began one as well.
+        """{'"': 1, "x": NUMBER, '"': 2}""",
+        """{'a': '"', "x": NUMBER, 'b': '"'}""",
+        r"""{"a": "\\\"", "x": NUMBER, "b": "\\"}""",
+    ],
+)
+def test_no_text_hides_a_number(locked_spark: SparkSession, hidden: str, number: str) -> None:
+    event = hidden.replace("NUMBER", number)
+    (found,) = come(locked_spark, [event], schema="a STRING, x DECIMAL(38, 0), b STRING")
+    assert found == ("dead", None)
+
+
 @pytest.mark.parametrize("text", ["7e12345", r"\"1e100000000\"", "9" * 200, "ä\\u00e4 1e99999"])
 def test_what_stands_in_other_members_is_nobodys_number(
     locked_spark: SparkSession, text: str

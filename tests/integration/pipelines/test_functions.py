@@ -1,5 +1,7 @@
 """Every function on the list: it can be called as people do, and throws on no event."""
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -110,8 +112,12 @@ def test_what_may_be_used_can_be_and_throws_on_no_event(
 
 
 def test_events_are_tried_that_people_do_not_think_of(locked_spark: SparkSession) -> None:
-    pipeline = a_pipeline()
-    came = came_of(locked_spark, pipeline, probes_of(pipeline, partition=0))
+    pipeline = a_pipeline({"where": "left(id, 900) RLIKE 'x+y' AND from_json(id, 'a INT').a > 0"})
+    probes = probes_of(pipeline, partition=0)
+    values = b"\n".join(probe.value for probe in probes)
+    for odd in (b"1e100000000", b"x" * 1024, b"{},{},{}", b"[[[["):
+        assert odd in values
+    came = came_of(locked_spark, replace(pipeline, steps=()), probes)
     outcomes = [row.outcome for row in came]
     # All but two that are no events at all are read, and so take every step.
     assert outcomes == ["passed"] * (len(outcomes) - 2) + ["dead"] * 2

@@ -127,8 +127,22 @@ TOO_MUCH = [
     # And of what is written out, whatever the event is.
     "repeat(repeat(repeat('x', 1000), 1000), 1000)",
     "length(repeat(repeat('x', 1000), 1000))",
+    "repeat(space(1000), 1000)",
+    "repeat(lpad('', 1000, 'x'), 1000)",
     "array_repeat(array_repeat(array_repeat(1, 1000), 1000), 1000)",
     "array_repeat(array_repeat(array_repeat(array(), 1000), 1000), 1000)",
+    "flatten(array_repeat(sequence(1, 1000), 1000))",
+    # Objects take memory, and no bytes of an event need be in them.
+    "transform(split(id, ''), c -> struct(c, length(c), ascii(c)))",
+    "transform(split(id, ','), c -> array(split(c, ';'), split(c, '')))",
+    "transform(items, i -> array(" + ", ".join(["hash(i)"] * 16) + "))",
+    "arrays_zip(split(id, ''), split(id, 'a'))",
+    "array_repeat(split(id, ','), 5)",
+    "size(array(split(id, ''), split(id, ' '), split(id, 'x'))) > 0",
+    "size(array_repeat(json_object_keys(id), 3)) > 0",
+    "from_json(id, 'ARRAY<STRUCT<" + ", ".join(f"c{nth}: INT" for nth in range(100)) + ">>')",
+    "from_json(id, 'a MAP<STRING, STRUCT<" + ", ".join(f"c{n}: INT" for n in range(100)) + ">>').a",
+    "size(from_json(repeat(id, 10), 'ARRAY<ARRAY<STRING>>')) > 0",
     "lpad(id, 1000000000, 'x')",
     "rpad(id, n, 'x')",
     "space(2000000000)",
@@ -220,6 +234,22 @@ def test_it_is_refused_with_a_pointer_to_the_step(locked_spark: SparkSession, te
     assert found.pointer == "/steps/1/select/x"
     assert found.why.strip()
     assert "\n" not in found.why
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        {f"m{nth}": "split(concat(id, 'N'), '')" for nth in range(20)},
+        {f"m{nth}": "items" for nth in range(8)},
+    ],
+)
+def test_what_is_little_by_itself_may_be_too_much_together(
+    locked_spark: SparkSession, select: dict[str, str]
+) -> None:
+    found = refusal(locked_spark, {"select": select})
+    assert found is not None
+    assert found.pointer == "/steps/0/select"
+    assert found.why.startswith("all of it together: it may take ")
 
 
 @pytest.mark.parametrize("text", REACHES_OUT)

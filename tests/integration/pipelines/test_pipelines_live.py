@@ -1,14 +1,17 @@
 """Pipelines are put, changed and refused while others run; bad events rest, one letter each."""
 
+import asyncio
 from collections import Counter
 
 import httpx
 import pytest
 
+from shared.config.access import Tenant
 from shared.event.derived import VIA
 from shared.event.envelope import ACCEPTED_AT, EVENT_TIME, LAST_DETAIL, Malformed, open_retry_record
 from shared.event.record import Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
+from tests.support.config_records import write_config
 from tests.support.pipeline_runs import (
     START_S,
     document,
@@ -206,24 +209,24 @@ def test_what_is_posted_again_to_its_own_stream_goes_round_once(hifi: RunningHif
 
 
 def test_an_event_that_takes_all_memory_is_found_and_makes_no_other_late(hifi: RunningHifi) -> None:
-    wide = ", ".join(f"c{nth}: INT" for nth in range(490))
+    # Of expressions it is known before how much memory they take, and not of functions.
     bomb = document(
         "bomb",
         "bombs",
-        schema=f"id BIGINT, a ARRAY<STRUCT<{wide}>>",
-        steps=[{"where": "size(a) > 0"}],
+        schema="id BIGINT",
+        steps=[{"call": "fraud.vast"}, {"select": {"id": "id", "size": "length(much)"}}],
         to=[{"stream": "bombs-out"}],
     )
     calm = document("calm", "calm", schema="n BIGINT", to=[{"stream": "calm-out"}])
+    granted = Tenant(bomb.tenant, functions=("fraud.vast",))
+    asyncio.run(write_config(hifi.kafka, [granted]))
     put(hifi.kafka, bomb, calm)
     for each in (bomb, calm):
         wait_for_state(hifi.kafka, each, "running", within_s=START_S)
     service = hifi.stack.children["pipelines"].pid
     post_all(hifi, "calm", [{"n": -1}])
     wait_until_all_is_done(hifi, calm, 1)
-    # Two bytes of each element become two kilobytes: half a gigabyte, of which there is none.
-    events = [{"id": n, "a": [{}] * (300_000 if n == 5 else 1)} for n in range(10)]
-    post_all(hifi, "bombs", events)
+    post_all(hifi, "bombs", [{"id": n} for n in range(10)])
     count = 1
 
     def is_done() -> bool:
@@ -242,9 +245,10 @@ def test_an_event_that_takes_all_memory_is_found_and_makes_no_other_late(hifi: R
     known = states(hifi.kafka)
     assert known[bomb.name].executors_ended >= 1
     assert known[bomb.name].executor_ended_at_ms > known[calm.name].executor_ended_at_ms == 0
-    late_ms = [
-        row.timestamp_ms - int(row.headers[ACCEPTED_AT]) for row in written(hifi.kafka, "calm-out")
-    ]
+    late_ms: dict[str, int] = {}
+    for row in written(hifi.kafka, "calm-out"):
+        # What was at work beside it when an executor ended may be written a second time.
+        late_ms.setdefault(row.event_id, row.timestamp_ms - int(row.headers[ACCEPTED_AT]))
     assert len(late_ms) == count
-    assert max(late_ms) < LATE_MS
+    assert max(late_ms.values()) < LATE_MS
     assert hifi.stack.children["pipelines"].pid == service, "it is the same process"

@@ -47,6 +47,13 @@ def moody(events: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"seen": [True] * events.num_rows})
 
 
+@function(reads="id BIGINT", returns="much STRING")
+def vast(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Answers one event with more than there is memory for, where it is read."""
+    much = ["x" * (300_000_000 if it == 5 else 1) for it in events["id"].to_pylist()]
+    return pa.RecordBatch.from_pydict({"much": much})
+
+
 # How far the prices of a window are apart; an event without one adds nothing.
 spread = Reducer(
     reads="price DOUBLE",

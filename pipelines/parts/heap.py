@@ -1,0 +1,170 @@
+"""Reckons what values take in memory, and reads no event that would take too much of it.
+
+Memory is made of objects, not of bytes: `{}` in a list of structs with 490 members has two bytes,
+and becomes six thousand.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from pipelines.parts.decimals import bare, takes_hours
+from shared.event.envelope import EVENT_BYTES_MAX
+
+# One byte of an event may become so many, as far as brackets can say.
+PER_BYTE_MAX = 32.0
+# An object or a row that holds it, and what each takes beside that: as was seen with Java 17.
+TEXT, NUMBER = 72.0, 28.0
+_LONG_DECIMAL, _LIST, _MAP = 120.0, 64.0, 150.0
+_LONG = 18
+# The least JSON with the comma behind it: `1,`, `"",` or `{},`, and with a name before it `"":1,`.
+_LEAST_NUMBER, _LEAST = 2, 3
+
+
+def of_struct(members: int) -> float:
+    """What one takes, whatever is in it."""
+    return 52.0 + 12 * members
+
+
+class Density(NamedTuple):
+    """What values of a type are at most for each byte of their JSON."""
+
+    memory: float
+    # How many elements all of their lists have.
+    elements: float
+
+
+@dataclass(frozen=True)
+class TypeOf:
+    """The type of a value, and how few bytes it can be made of."""
+
+    kind: DataType
+    # How many opening brackets `{` there are at most for each byte.
+    brackets: float = 1 / _LEAST
+    # From JSON; what an expression makes may have an element for each byte.
+    is_read: bool = True
+
+    @cached_property
+    def density(self) -> Density:
+        match self.kind:
+            case ArrayType():
+                return self._of_elements(0, 0.0)
+            case MapType():
+                return self._of_elements(_LEAST, TEXT)
+            case StructType():
+                each = [self._with(it.dataType).density for it in self.kind]
+                return Density(
+                    max((it.memory for it in each), default=1.0),
+                    max((it.elements for it in each), default=0.0),
+                )
+            case _:
+                return Density(1.0, 0.0)
+
+    def _of_elements(self, name_least: int, name_memory: float) -> Density:
+        within = self.element
+        rate = 1 / (name_least + _least(within.kind)) if self.is_read else 1.0
+        if self.is_read and isinstance(within.kind, MapType | StructType):
+            rate = min(rate, self.brackets)
+        memory = 1 + rate * (name_memory + _own(within.kind))
+        return Density(max(memory, within.density.memory), max(rate, within.density.elements))
+
+    @property
+    def element(self) -> "TypeOf":
+        """The type of one of its elements; of what has none, its own."""
+        match self.kind:
+            case ArrayType():
+                return self._with(self.kind.elementType)
+            case MapType():
+                return self._with(self.kind.valueType)
+            case _:
+                return self
+
+    def member(self, name: str) -> "TypeOf":
+        """The type of a member; of a list, that of all of these."""
+        match self.kind:
+            case StructType() if name in self.kind.fieldNames():
+                return self._with(self.kind[name].dataType)
+            case ArrayType():
+                return self._with(ArrayType(self.element.member(name).kind))
+            case _:
+                return self.element
+
+    def _with(self, kind: DataType) -> "TypeOf":
+        return TypeOf(kind, self.brackets, self.is_read)
+
+
+def type_of(kind: DataType, members: StructType) -> TypeOf:
+    """The type of a value in an event that was read with these members."""
+    return TypeOf(kind, min(1 / _LEAST, brackets_max(members) / EVENT_BYTES_MAX))
+
+
+def brackets_max(members: StructType) -> float:
+    """How many opening brackets an event may have."""
+    return PER_BYTE_MAX * EVENT_BYTES_MAX / max(1.0, _largest(members, is_listed=False))
+
+
+def fit(text: Column, members: StructType) -> Column:
+    """The text, or null if reading these members from it would take too much memory, or hours."""
+    return F.when(~_takes_too_much(text, members) & ~takes_hours(text, members), text)
+
+
+def _takes_too_much(text: Column, members: StructType) -> Column:
+    most = int(brackets_max(members))
+    if most >= EVENT_BYTES_MAX / _LEAST:
+        return F.lit(False)
+    # Nearly none is that long, and is looked at no more.
+    is_long = F.octet_length(text) > most * _LEAST
+    is_too_much = is_long & (_count(text) > most) & (_count(bare(text)) > most)
+    return F.coalesce(is_too_much, F.lit(False))
+
+
+def _count(text: Column) -> Column:
+    return F.octet_length(text) - F.octet_length(F.replace(text, F.lit("{"), F.lit("")))
+
+
+def _largest(kind: DataType, *, is_listed: bool) -> float:
+    """What the largest of the objects takes that there may be any number of."""
+    own = _own(kind) if is_listed and isinstance(kind, MapType | StructType) else 0.0
+    match kind:
+        case ArrayType():
+            return _largest(kind.elementType, is_listed=True)
+        case MapType():
+            return max(own, _largest(kind.valueType, is_listed=True))
+        case StructType():
+            return max([own, *(_largest(it.dataType, is_listed=is_listed) for it in kind)])
+        case _:
+            return own
+
+
+def _own(kind: DataType) -> float:
+    """What a value takes beside its bytes, and without what is in it."""
+    match kind:
+        case StructType():
+            return of_struct(len(kind))
+        case ArrayType():
+            return _LIST
+        case MapType():
+            return _MAP
+        case StringType() | BinaryType():
+            return TEXT
+        case DecimalType() if kind.precision > _LONG:
+            return _LONG_DECIMAL
+        case _:
+            return NUMBER
+
+
+def _least(kind: DataType) -> int:
+    is_short = not isinstance(kind, ArrayType | MapType | StructType | StringType | BinaryType)
+    return _LEAST_NUMBER if is_short else _LEAST
