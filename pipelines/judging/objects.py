@@ -14,6 +14,7 @@ from pipelines.judging.growth import (
     of_written,
     read_as,
     retyped,
+    shown,
     together,
     untyped,
 )
@@ -28,6 +29,7 @@ _MADE: Mapping[str, Callable[[Growth], Growth]] = {
         ("array_compact", "array_remove", "reverse", "slice", "sort_array"), lambda listed: listed
     ),
     **dict.fromkeys(("array_max", "array_min", "element_at", "get"), element),
+    "string": shown,
     **dict.fromkeys(("array_append", "array_prepend", "array_repeat", "concat", "Concat"), untyped),
     **dict.fromkeys(("flatten", "map_keys", "map_values", "sequence"), untyped),
     **dict.fromkeys(("array", "struct", "named_struct", "CreateNamedStruct"), untyped),
@@ -47,6 +49,7 @@ def of_event(row: StructType, members: StructType) -> dict[str, Growth]:
 
 def made(name: str, node: Branch, growth: Growth, elements: Collection[Growth]) -> Growth:
     """What comes of all its arguments, and that for each element of the lists it stands within."""
+    name = "string" if (node.kind, node.type) == ("Cast", "string") else name
     growth = _value(name, node, growth, is_for_each=bool(elements))
     if elements:
         is_held = name in _HOLDING
@@ -70,9 +73,8 @@ def _value(name: str, node: Branch, growth: Growth, *, is_for_each: bool) -> Gro
         case "split" | "json_object_keys":
             most = node.children[2].number if len(node.children) == _WITH_LIMIT else None
             if most is not None and most > 0 and not is_for_each:
-                return together(
-                    [retyped(as_text(growth), TypeOf(_TEXTS, is_read=False)), of_written(0, most)]
-                )
+                made = retyped(as_text(growth), TypeOf(_TEXTS, is_read=False))
+                return together([made, of_written(0, most)])
             return read_as(growth, _type(_TEXTS, is_for_each=is_for_each), TEXT)
         case "from_json":
             kind = DataType.fromDDL(node.children[1].text or "")

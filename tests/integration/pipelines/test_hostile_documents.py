@@ -143,6 +143,8 @@ TOO_MUCH = [
     "from_json(id, 'ARRAY<STRUCT<" + ", ".join(f"c{nth}: INT" for nth in range(100)) + ">>')",
     "from_json(id, 'a MAP<STRING, STRUCT<" + ", ".join(f"c{n}: INT" for n in range(100)) + ">>').a",
     "size(from_json(repeat(id, 10), 'ARRAY<ARRAY<STRING>>')) > 0",
+    # A member that is not there is shown as null.
+    "concat(CAST(items AS STRING), string(items), items::string)",
     "lpad(id, 1000000000, 'x')",
     "rpad(id, n, 'x')",
     "space(2000000000)",

@@ -25,6 +25,7 @@ from pipelines.judging.growth import (
     of_written,
     read_as,
     retyped,
+    shown,
     times,
     together,
     untyped,
@@ -163,7 +164,7 @@ def test_what_is_made_has_a_type_and_may_have_an_element_for_each_byte() -> None
     assert worst_memory(element(made)) == 3 * (1 + TEXT)
     assert worst_memory(element(element(made))) == 3
     # It is kept if it is known already.
-    assert retyped(of("a"), TypeOf(INT, is_read=False)) == of("a")
+    assert retyped(of("a"), TypeOf(INT)) == of("a")
 
 
 def test_a_text_that_is_read_becomes_objects_and_what_is_written_is_a_text() -> None:
@@ -172,6 +173,10 @@ def test_a_text_that_is_read_becomes_objects_and_what_is_written_is_a_text() -> 
     read = read_as(limited(of("a"), 1_000), TypeOf(TEXTS))
     assert worst_memory(read) == pytest.approx(4_000 / EVENT_BYTES_MAX * (1 + TEXT / 3))
     assert as_text(split) == {("a",): Size(1.0, 1.0)}
+    # A struct is shown with all of its members, which may be none of its bytes.
+    wide = of("a", ArrayType(struct(**{f"c{n}": INT for n in range(20)})))
+    assert worst(shown(wide)) > 20 * len("null, ") / len("{},")
+    assert shown(of("a")) == {("a",): Size(1.0, 1.0)}
     # As many bytes, and no more, whatever the texts of a list take.
     texts = of("tags", TEXTS)
     assert worst_memory(read_as(texts, TypeOf(TEXT_))) == 1
