@@ -129,7 +129,7 @@ def open_retries(
         if is_again or doubts.cover(envelope):
             # What a dead try let wait anew, its repeat does too: that copy must say so.
             history = replace(history, is_ambiguous=True)
-        # What is stored of it from here on is a copy of this one.
+        # Whatever is stored from here on is a copy of this one.
         envelope = replace(envelope, read_at=record.origin)
         if name in destinations:
             decision = admit(history, schedule, now_ms=now_ms)

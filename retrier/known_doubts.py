@@ -26,7 +26,7 @@ _PATIENCE_S, _LOOK_S = 1.0, 0.01
 
 @dataclass(frozen=True, slots=True)
 class KnownDoubts:
-    """Of one process."""
+    """The doubts that one process knows of."""
 
     log: LogClient
     marks: MarksLog
@@ -61,7 +61,7 @@ class KnownDoubts:
             if repeated.at_ms >= since_ms:
                 for begin, end in repeated.ranges:
                     yield reader, (topic, number, begin, end)
-        # What nobody has passed may yet be read again.
+        # A place that nobody has passed may yet be read again.
         for (reader, (topic, number)), mark in self.marks.marks.items():
             if mark.at < mark.until:
                 yield reader, (topic, number, mark.at, WHATEVER)

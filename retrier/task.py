@@ -147,7 +147,7 @@ class _Part:
     # Up to where Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
-    # What is done and not stored yet, and who stores what came before it.
+    # Outcomes that are not stored yet, and the task that stores those before them.
     _left: list[RecordOut] = field(default_factory=list)
     _storing: asyncio.Task[None] | None = None
 

@@ -36,7 +36,7 @@ class MarksLog:
 
     log: LogClient
     marks: dict[Strand, Mark] = field(default_factory=dict)
-    # What was ever sent again, by who reads what.
+    # The ranges that were ever sent again, by strand.
     repeats: dict[Strand, Repeated] = field(default_factory=dict)
     # Up to where it is read.
     at: int = 0

@@ -51,7 +51,7 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
     Alert(
         "HifiPipelineEndsExecutors",
         "ticket",
-        # What is counted for the first time is no increase.
+        # A counter that appears for the first time shows no increase.
         f"sum by (tenant, pipeline) ({_ENDED} unless {_ENDED} offset 1h) > 0"
         f" or sum by (tenant, pipeline) (increase({_ENDED}[1h])) > 0",
         "{{ $labels.pipeline }} of {{ $labels.tenant }} ends what works on all pipelines' events",

@@ -15,7 +15,7 @@ from shared.config.table import Table
 from shared.runtime.tables.copy import ClosedError, DamagedError, TableCopy, room_of
 from shared.runtime.tables.folders import TableCopies
 
-# Of what a table may take: beyond that nothing but deletions are taken.
+# Beyond this part of its bytes a table takes nothing but deletions.
 _FULL_PART = 0.9
 SOON = ((b"retry-after", b"1"),)
 
@@ -55,7 +55,7 @@ class _Ahead:
 
 @dataclass(slots=True)
 class Rooms:
-    """What is left of what each table may take."""
+    """The room that each table has left."""
 
     copies: TableCopies
     # By topic; those that are not ahead of their copies are left out.

@@ -97,7 +97,7 @@ class RowShape:
 
 
 def newest(changes: Sequence[RowChange]) -> list[RowChange]:
-    """Of several changes of one row the last, in their order: the others would be written over.
+    """The last of several changes of one row, in their order: the others would be written over.
 
     Of one row as far as texts say: `07` and `7` may be the same to the database.
     """

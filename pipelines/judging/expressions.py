@@ -245,7 +245,7 @@ class _Judge:
 _VALUE_BYTES = 16
 # Which arguments say what is done, and are no part of what comes of it.
 _SAID: Container[Kind | None] = {"format", "index", "needle", "number", "pattern", "type"}
-# By which of their numbers so much is made that no event has.
+# These make bytes that no event has, as many as this argument says.
 _COUNTS = {"lpad": 1, "rpad": 1, "sequence": 0, "space": 0}
 # These make something of nothing.
 _WITHOUT = frozenset({"array", "concat"})

@@ -42,7 +42,7 @@ def of_member(type_: TypeOf, *path: str) -> Growth:
 
 
 def of_written(byte_count: float, elements: int = 0) -> Growth:
-    """The growth of a literal, or of a list of so many."""
+    """The growth of a literal, or of a list with this many elements."""
     return {_WRITTEN: Size(byte_count, byte_count + elements * TEXT, elements)}
 
 
@@ -66,7 +66,7 @@ def within(whole: Growth, names: list[str]) -> Growth:
 
 
 def element(listed: Growth) -> Growth:
-    """Of one element of a list or a map."""
+    """One element of a list or a map."""
     return _changed(listed, lambda type_: type_.element)
 
 
@@ -95,17 +95,17 @@ def retyped(growth: Growth, made: TypeOf) -> Growth:
 
 
 def untyped(growth: Growth) -> Growth:
-    """Of something else, made of the same bytes."""
+    """Something else, made of the same bytes."""
     return {path: size._replace(type=None) for path, size in growth.items()}
 
 
 def as_text(growth: Growth) -> Growth:
-    """Of a text that is written of this."""
+    """A text that is written of this."""
     return {path: Size(it.bytes, min(it.bytes, it.memory)) for path, it in growth.items()}
 
 
 def shown(growth: Growth) -> Growth:
-    """Of a text that shows a value as Spark does: it has a word, too, for each member that is null.
+    """A text that shows a value as Spark does: it has a word, too, for each member that is null.
 
     A member that is not there takes twice as much in memory, and so much more than its word.
     """
@@ -113,7 +113,7 @@ def shown(growth: Growth) -> Growth:
 
 
 def read_as(text: Growth, type_: TypeOf, each: float | None = None) -> Growth:
-    """Of a value that is read from this text; `each`: of a list, for each byte of it."""
+    """A value that is read from this text; `each`: a list, for each byte of it."""
     memory, elements = type_.density if each is None else (1 + each, 1.0)
 
     def read(size: Size) -> Size:
@@ -125,7 +125,7 @@ def read_as(text: Growth, type_: TypeOf, each: float | None = None) -> Growth:
 
 
 def limited(growth: Growth, chars: int) -> Growth:
-    """Of a text of so many characters at most, in the largest event."""
+    """A text with at most this many characters, in the largest event."""
     share = 4 * max(0, chars) / EVENT_BYTES_MAX
     return {path: size._replace(memory=min(size.memory, share)) for path, size in growth.items()}
 

@@ -87,5 +87,5 @@ def _type(kind: DataType, *, is_for_each: bool) -> TypeOf:
     return TypeOf(ArrayType(kind) if is_for_each else kind)
 
 
-# Of a split: the text, the pattern, and into how many at most.
+# A split with a limit has a text, a pattern, and the most parts.
 _WITH_LIMIT = 3

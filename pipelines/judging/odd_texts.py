@@ -10,10 +10,10 @@ from pipelines.judging.patterns import TEXT_CHARS_MAX, PatternError, judged
 EXPONENTS = ("1e100000000", "1e-400000000")
 # A list, and lists within each other: the reader's own limit are a thousand.
 LONG_JSON, DEEP_JSON = "[" + "{}," * 30_000 + "{}]", '[{"a":' * 5_000
-# The most costly patterns of a document are tried, with so many texts.
+# The most costly patterns of a document are tried, with this many texts.
 _PATTERNS_MAX, _TEXTS_MAX = 4, 6
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
-# What one character is matched with, and how often it may come.
+# Matches one character of a pattern, and how often it may come.
 _ATOM = re.compile(
     r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[\]()|^$*+?{}])([*+?]|\{[^}]*\})?", re.DOTALL
 )

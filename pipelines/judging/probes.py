@@ -48,7 +48,7 @@ _VALUES: dict[str, list[Any]] = {
 }
 # As many as the longest of these.
 _EVENTS = 7
-# What is said in a text behind this is JSON as it is, and no text.
+# A text that begins with this stands in the event without quotes.
 _RAW = "json:"
 _IS_RAW = re.compile(r'"json:([^"]*)"')
 _TEXTS_BYTES_MAX, _LISTS_BYTES_MAX = 200_000, 100_000

@@ -24,7 +24,7 @@ EndedBy: TypeAlias = Mapping[str, EndedExecutors]
 
 @dataclass(slots=True)
 class Culprits:
-    """Of the pipelines of one process."""
+    """Those among the pipelines of one process."""
 
     documents: Documents
     metrics: PipelineMetrics

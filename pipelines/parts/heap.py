@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from pipelines.parts.decimals import bare, takes_hours
 from shared.event.envelope import EVENT_BYTES_MAX
 
-# One byte of an event may become so many, as far as brackets can say.
+# The most bytes that one byte of an event may become, as far as brackets can say.
 PER_BYTE_MAX = 32.0
 # An object or a row that holds it, and what each takes beside that: as was seen with Java 17.
 TEXT, NUMBER = 72.0, 28.0
@@ -34,7 +34,7 @@ _LEAST_NUMBER, _LEAST = 2, 3
 
 
 def of_struct(members: int) -> float:
-    """What one takes, whatever is in it."""
+    """The memory of one, whatever is in it."""
     return 52.0 + 12 * members
 
 
@@ -149,7 +149,7 @@ def _largest(kind: DataType, *, is_listed: bool) -> float:
 
 
 def _own(kind: DataType) -> float:
-    """What a value takes beside its bytes, and without what is in it."""
+    """The memory of a value beside its bytes and its members."""
     match kind:
         case StructType():
             return of_struct(len(kind))

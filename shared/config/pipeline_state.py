@@ -52,7 +52,7 @@ PipelineStates: TypeAlias = Mapping[str, PipelineState]
 
 
 def state_of(pipeline: Pipeline, states: PipelineStates) -> PipelineState:
-    """What has been judged of this document; one that nobody has told of is being checked."""
+    """How this document stands; one without a record is being checked."""
     state = states.get(pipeline.title)
     if state is None or state.fingerprint != pipeline.fingerprint:
         return PipelineState(pipeline.fingerprint, "checking")

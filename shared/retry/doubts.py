@@ -10,7 +10,7 @@ from shared.event.topics import RETRIER
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """What was read twice, or may be: by a destination's lane its stream, by the retrier a tier.
+    """Places that were read twice, or may be: in a stream by a lane, in a tier by the retrier.
 
     It travels with each job, thousands of ranges after a bad day: they are plain tuples.
     """

@@ -17,7 +17,7 @@ from shared.proof.intervals import Offsets
 Stretch: TypeAlias = tuple[int, int]
 
 _SUFFIX = b":repeats"
-# Of a strand. More of them are joined, the first ones: nothing waits any more of what is that old.
+# A strand keeps this many; the oldest are joined, as nothing that old still waits.
 _RANGES_MAX = 16
 
 
@@ -40,7 +40,7 @@ _DECODER = msgspec.json.Decoder(RepeatsRecord)
 def unsaid(
     known: Mapping[Strand, Repeated], begun: Mapping[Strand, Stretch]
 ) -> dict[Strand, tuple[Stretch, ...]]:
-    """All that is to be said of those of which it is not known that so much is sent again."""
+    """The ranges to write for strands whose record does not cover what begins now."""
     news: dict[Strand, tuple[Stretch, ...]] = {}
     for strand, (begin, end) in begun.items():
         ranges = Offsets.of(known[strand].ranges if strand in known else ())

@@ -89,7 +89,7 @@ class Found:
 
     @property
     def gaps(self) -> Mapping[int, Offsets]:
-        """What is missing in between, where all events were to be kept."""
+        """The gaps between objects, where all events were to be kept."""
         said = [each.archived for each in self.objects]
         return gaps(said) if all(each.is_whole for each in said) else {}
 

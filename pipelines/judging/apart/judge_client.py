@@ -30,7 +30,7 @@ from shared.runtime.tenant_turns import TenantTurns
 
 log = structlog.get_logger()
 
-# A document is judged for at most so long: of a processor, as a busy machine makes none a bad one,
+# The longest that a document is judged: of a processor, as a busy machine makes none a bad one,
 # and by the clock, as a function may wait for somebody. The first of a JVM takes 10 s of it.
 _CPU_S, _JUDGE_S = 40.0, 150.0
 # A JVM starts within 10 s, unless the machine is busy.
@@ -112,7 +112,7 @@ class _JudgeProcess:
     """One process, and our end of the wire to it."""
 
     def __init__(self, folder: Path, cache: Path | None) -> None:
-        # What is left of an earlier one, which may have been killed.
+        # An earlier one may have been killed, and have left files.
         shutil.rmtree(folder, ignore_errors=True)
         self._wire, theirs = socket.socketpair()
         self._wire.setblocking(False)

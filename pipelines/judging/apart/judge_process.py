@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from pipelines.judging.sandbox import trial_session
 
 LENGTH = struct.Struct("<I")
-# Of an event that documents are tried with, 200 KB long, no step may make more than 32 MB.
+# No step may make more than 32 MB of the longest event that documents are tried with (200 KB).
 _HEAP_MB = 192
 # Those who are in a hurry come first.
 _NICENESS = 5

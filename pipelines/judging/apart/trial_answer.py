@@ -25,7 +25,7 @@ TRIAL_S_MAX = 15.0
 _POOL = "trials"
 # An output that takes whatever the steps leave.
 _EVERYTHING = (ToStream("trial"),)
-# Of what is answered: one record has to hold it.
+# One record has to hold the answer.
 _VALUE_CHARS_MAX, _WHY_MAX, _CHARS_MAX = 1_000, 300, 150_000
 
 

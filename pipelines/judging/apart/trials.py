@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 _FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
 _READ_MAX = 1_000
-# What has not noticed that it was cut off ends with its process.
+# A trial that does not notice that it was cut off ends with its process.
 _CUT_OFF_S = TRIAL_S_MAX + 2.0
 
 

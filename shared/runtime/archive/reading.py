@@ -134,7 +134,7 @@ def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Dama
 
 
 def miscounted(said: Archived, count: int) -> Damage | None:
-    """What is wrong if an object does not have as many events as is said beside it."""
+    """Says what is wrong if an object has not as many events as its manifest says."""
     if said.count == count:
         return None
     return Damage(said.manifest_path, "changed", f"it says {said.count} events, and not {count}")

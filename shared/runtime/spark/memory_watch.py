@@ -27,10 +27,10 @@ _SHARE_MAX, _LOOKS = 0.7, 3
 # An executor that ran for less than this between them is not judged.
 _BUSY_S_MIN = 1.0
 _LOOK_S = 1.0
-# So many looks are known: as long as the longest jobs take.
+# This many looks are known: as long as the longest jobs take.
 _KNOWN_LOOKS = 600
-# Jobs that an executor was late with while its collectors had more than so much of its processor
-# time are late through those; one that had less than so much of a processor was not busy at all.
+# A job is late through the collectors where they had more than this part of the processor time of
+# its executor; one that had less than the second part of a processor was not busy at all.
 _COLLECTED_MOST, _BUSY_MIN = 0.5, 0.1
 # The threads in which the JVM's collectors work, by how their names begin.
 _COLLECTORS = ("VM Thread", "GC Thread", "G1 ")
@@ -68,7 +68,7 @@ class _Times(NamedTuple):
 
 
 class ExecutorWatch:
-    """What is seen of the executors of a driver, once a second."""
+    """Looks at the executors of a driver once a second."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -110,7 +110,7 @@ class ExecutorWatch:
         self._looks.append(_Times(at_ms, self.ended, ran_s, collected_s))
 
     def trouble_since(self, at_ms: int) -> str:
-        """What has held up all jobs since then, in words; empty: nothing."""
+        """Say what has held up all jobs since then; empty: nothing."""
         looks = [*self._looks]
         before = max((it for it in looks if it.at_ms <= at_ms), default=looks[0] if looks else None)
         if before is None:
