@@ -149,7 +149,7 @@ class JobRunner:
         elif isinstance(error, TooMuchAtOnceError):
             await self._too_much(_part(job, others), others, error, began_ms)
         elif isinstance(error, ExecutorEndedError):
-            self.book.suspect(_part(job, others))
+            self.book.suspect(_part(job, others), time.monotonic())
             for task in others:
                 self._died(task, error, 0)
         else:

@@ -327,16 +327,17 @@ class PipelineBook:
     def is_suspect(self, job: Planned) -> bool:
         return any(lane.is_suspect for lane, _ in self._still_ours(job))
 
-    def suspect(self, job: Planned) -> None:
+    def suspect(self, job: Planned, now_s: float) -> None:
         """One of the pipelines at work has ended the executor: each is tried alone."""
         for lane, _ in self._still_ours(job):
             lane.is_apart = lane.is_suspect = True
+            lane.rest(now_s)
 
     def offended(self, job: Planned, now_s: float) -> None:
         """It has ended an executor, alone, and may do so again; but others go on first."""
         for lane, share in self._still_ours(job):
             lane.offences += 1
-            lane.not_before_s = now_s + lane.rests_s
+            lane.rest(now_s)
             lane.guilty_to |= {where: end for where, (_, end) in share.ranges.items()}
 
     def too_much(self, job: Planned) -> None:

@@ -10,6 +10,9 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 # One that ends executors again is tried after 2, 4, 8 and then every so many seconds.
 _OFFENDER_S_MAX = 60.0
+# One that was at work when an executor ended rests so many times as long as it ran, and no longer
+# than this: while another is started, and as long again. What ran for a moment is tried at once.
+_RESTS_TIMES, _RESTS_S_MAX = 2.0, 20.0
 
 
 @dataclass(slots=True)
@@ -52,10 +55,11 @@ class PipelineLane:
     # What Kafka has no more of what it is to read.
     earlier: EarlierEvents = field(default_factory=EarlierEvents)
 
-    @property
-    def rests_s(self) -> float:
-        """How long others go on before one that has ended its executor works again."""
-        return min(2.0 ** min(self.offences, 8), _OFFENDER_S_MAX) if self.offences else 0.0
+    def rest(self, now_s: float) -> None:
+        """Others go on for so long before it works again, after an executor ended under it."""
+        again_s = min(2.0 ** min(self.offences, 8), _OFFENDER_S_MAX) if self.offences else 0.0
+        ran_s = min(_RESTS_TIMES * (now_s - self.last_s), _RESTS_S_MAX)
+        self.not_before_s = now_s + max(again_s, ran_s)
 
     @property
     def position(self) -> Position:
@@ -64,7 +68,7 @@ class PipelineLane:
     def trust(self, now_s: float, *, is_well: bool) -> None:
         """Suspect it less after a job that ended no executor, unless one has for its last event."""
         if self.is_suspect and not is_well:
-            self.not_before_s = now_s + self.rests_s
+            self.rest(now_s)
         elif not self.guilty_to:
             self.offences = max(0, self.offences - 1)
             self.is_suspect = self.offences > 0

@@ -16,7 +16,7 @@ def test_who_was_at_work_when_an_executor_ended_is_tried_alone() -> None:
     have(book, 1_000)
     (job,) = book.plan(0.0)
     assert not book.is_suspect(job)
-    book.suspect(job)
+    book.suspect(job, 0.0)
     book.over(job)
     bad, good = book.plan(0.0)
     assert who([bad, good]) == [["t.bad"], ["t.good"]]
@@ -29,11 +29,30 @@ def test_who_was_at_work_when_an_executor_ended_is_tried_alone() -> None:
     assert not book.lanes["t.good"].is_suspect
 
 
+def test_what_was_at_work_for_a_moment_is_tried_first_and_others_go_on_before_the_rest() -> None:
+    book = book_of("t.bad", "t.good")
+    for lane in book.lanes.values():
+        lane.is_apart = True
+    have(book, 1_000)
+    (bad,) = book.plan(0.0, ["t.good"])
+    (good,) = book.plan(5.9)
+    for job in (bad, good):
+        book.suspect(job, 6.0)
+        book.over(job)
+    assert book.plan(6.1) == []
+    (again,) = book.plan(6.3)
+    assert who([again]) == [["t.good"]]
+    end_well(book, again)
+    # Another executor has started meanwhile, and others have worked as long as it.
+    assert book.plan(17.9, ["t.good"]) == []
+    assert who(book.plan(18.1, ["t.good"])) == [["t.bad"]]
+
+
 def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list[float]:
     """Work on 1,000 events of which one ends executors, and `bad` fails; gives the waits."""
     have(book, 1_000)
     (job,) = book.plan(0.0)
-    book.suspect(job)
+    book.suspect(job, 0.0)
     book.over(job)
     now_s, waits_s, done = 0.0, list[float](), 0
     while book.lanes["t.bad"].is_suspect:
@@ -76,7 +95,7 @@ def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:
     book = sink_book("t.a")
     have(book, 200)
     (job,) = book.plan(0.0)
-    book.suspect(job)
+    book.suspect(job, 0.0)
     book.over(job)
     (again,) = book.plan(0.0)
     assert again.shares[0].ranges == job.shares[0].ranges

@@ -136,6 +136,11 @@ class Ground:
         asyncio.run(self.runner.run(job, work))
         self.book.over(job)
 
+    def rested(self) -> None:
+        """Whoever waits for others, or for its next try, has waited long enough."""
+        for lane in self.book.lanes.values():
+            lane.not_before_s = 0.0
+
     def reach(self, name: str) -> Reach:
         return self.book.lanes[document(name).lane_id].reaches[WHERE]
 
@@ -335,6 +340,7 @@ def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()
     assert ground.writers.said == [("bad", [], told("bad", 0, 1)), ("good", [], told("good", 0, 1))]
+    ground.rested()
     ground.run_all()
     assert ran == [["bad", "good"], ["bad"], ["good"]]
     assert ground.reach("good") == Reach(1, 1)
@@ -357,10 +363,11 @@ def test_an_event_of_an_offender_that_merely_fails_does_not_end_the_search(
 
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()
+    ground.rested()
     ground.run()
     assert (lane.guilty_to, lane.cut_to) == ({WHERE: 16}, {WHERE: 2})
     for _ in range(2):
-        lane.not_before_s = 0.0
+        ground.rested()
         ground.run()
     assert ground.reach("a").at == 1, "the first is a dead letter"
     assert (lane.guilty_to, lane.is_suspect) == ({WHERE: 16}, True)
@@ -380,6 +387,7 @@ def test_who_is_late_through_others_is_tried_alone_and_not_cut(
     ground.run()
     lane = ground.book.lanes[document("a").lane_id]
     assert (lane.is_suspect, bool(lane.cut_to)) == (bool(trouble), not trouble)
+    ground.rested()
     ground.run()
     # Alone nobody else is at fault.
     assert lane.cut_to == {WHERE: 5 if trouble else 2}
