@@ -7,7 +7,7 @@ and are near it. It is free again when it is done itself, whatever its job still
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from math import ceil
 
@@ -239,11 +239,11 @@ class Book:
             else:
                 ready.setdefault(strand.destination, []).append(strand)
         shared: dict[JobKind, dict[Strand, Span]] = {}
-        may_start = {kind: turns.may_start(kind, now_s=now_s) for kind in JobKind}
+        may_start = cache(partial(turns.may_start, now_s=now_s))
         for name, waiting in ready.items():
             lane, is_alone = lanes[name], self._is_alone(lanes[name], waiting)
             # With hundreds that wait for their turn, to look further would be most of all work.
-            if not (is_alone or may_start[lane.kind]):
+            if not (is_alone or may_start(lane.kind, lane.tenant)):
                 continue
             sent_count = self._sent_count(name)
             if not (strands := self._in_turn(lane, waiting, sent_count)):
@@ -293,8 +293,6 @@ class Book:
         now_s: float,
     ) -> Iterator[Job]:
         """Jobs for as many as may have slots."""
-        if not turns.may_start(kind, now_s=now_s):
-            return
         turns.pause(kind, strand_count=len(spans), now_s=now_s)
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
         follow_s = turns.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0

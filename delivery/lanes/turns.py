@@ -7,6 +7,7 @@ that are in a hurry, and the others are lent, to no tenant more than it leaves (
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import exp, inf
 from typing import NamedTuple
 
@@ -77,6 +78,11 @@ class Turn:
             number, tenant = self._strands.pop(strand)
             self._tasks[number] -= Counter({tenant: 1})
 
+    def waits_only_for_another(self, tenant: str) -> bool:
+        """It waits for destinations of one tenant, and not of this one."""
+        open_to = {*chain.from_iterable(self._tasks)}
+        return len(open_to) == 1 and tenant not in open_to
+
     @property
     def open_part(self) -> float:
         """What part of its strands it still waits for."""
@@ -126,8 +132,12 @@ class Turns:
         """When those who are well may have a job again."""
         return self._next_s.get(JobKind.SHARED, 0.0)
 
-    def may_start(self, kind: JobKind, *, now_s: float) -> bool:
+    def may_start(self, kind: JobKind, tenant: str, *, now_s: float) -> bool:
+        """Whether there is another job of this kind for that tenant's."""
         fresh = self._fresh(kind, now_s)
+        if kind is JobKind.SHARED:
+            # Who does not answer is its own tenant's concern alone, from the first moment on.
+            fresh = [turn for turn in fresh if not turn.waits_only_for_another(tenant)]
         most = self.worker_count * _FRESH_MAX.get(kind, inf)
         if kind is JobKind.SHARED and self._stretch > _CROWDED:
             # Those that are all but done have left the processors to others.

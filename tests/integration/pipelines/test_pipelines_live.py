@@ -258,7 +258,7 @@ def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
     assert known[bomb.name].executor_ended_at_ms > known[calm.name].executor_ended_at_ms == 0
     ended = ended_at_ms(hifi)
     assert len(ended) >= 2, "once among others, and once alone"
-    waited: dict[str, list[int]] = {}
+    waited: dict[str, list[float]] = {}
     for row in written(hifi.kafka, "calm-out"):
         # What was at work beside it when an executor ended may be written a second time.
         accepted_ms = int(row.headers[ACCEPTED_AT])

@@ -50,7 +50,7 @@ def wait_s(kind: JobKind, strand_count: int, *, running: int = 0, since_s: float
     for _ in range(running):
         started(waits, kind, "a", now_s=since_s)
     waits.pause(kind, strand_count=strand_count, now_s=0.0)
-    return next(ms for ms in range(10_000) if waits.may_start(kind, now_s=ms / 1_000)) / 1_000
+    return next(ms for ms in range(10_000) if waits.may_start(kind, "a", now_s=ms / 1_000)) / 1_000
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,28 @@ def test_there_are_never_too_many_but_who_hangs_is_none_of_them(
     """Two at once for each of two workers, or five that follow their logs."""
     of = turns(100)
     for _ in range(count):
-        assert of.may_start(kind, now_s=0.0)
+        assert of.may_start(kind, "a", now_s=0.0)
         first = started(of, kind, "a")
-    assert not of.may_start(kind, now_s=held_s)
-    assert all(of.may_start(each, now_s=0.0) for each in set(JobKind) - {kind})
-    assert of.may_start(kind, now_s=held_s + 0.1)
+    assert not of.may_start(kind, "a", now_s=held_s)
+    assert all(of.may_start(each, "a", now_s=0.0) for each in set(JobKind) - {kind})
+    assert of.may_start(kind, "a", now_s=held_s + 0.1)
     of.end(first.job)
-    assert of.may_start(kind, now_s=0.0)
+    assert of.may_start(kind, "a", now_s=0.0)
+
+
+def test_who_does_not_answer_takes_no_other_tenants_jobs() -> None:
+    of = turns(100)
+    for _ in range(4):
+        started(of, JobKind.SHARED, "a")
+    assert not of.may_start(JobKind.SHARED, "a", now_s=0.1)
+    assert of.may_start(JobKind.SHARED, "b", now_s=0.1)
+    mixed = [started(of, JobKind.SHARED, "a b") for _ in range(4)]
+    assert not of.may_start(JobKind.SHARED, "b", now_s=0.1)
+    assert not of.may_start(JobKind.SHARED, "c", now_s=0.1)
+    # One is all but done: only another tenant's is waited for.
+    mixed[0].done(strand("b"))
+    assert of.may_start(JobKind.SHARED, "b", now_s=0.1)
+    assert not of.may_start(JobKind.SHARED, "a", now_s=2.0)
 
 
 def test_those_in_real_time_end_together_and_go_on_together() -> None:
@@ -236,21 +251,21 @@ def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of
     for each in (calm, busy):
         started(each, JobKind.SHARED, "a b c")
         last = started(each, JobKind.SHARED, "a b c")
-        assert each.may_start(JobKind.SHARED, now_s=0.1) is (each is calm)
-        assert each.may_start(JobKind.APART, now_s=0.1)
-        assert each.may_start(JobKind.FOLLOWING, now_s=0.1)
+        assert each.may_start(JobKind.SHARED, "a", now_s=0.1) is (each is calm)
+        assert each.may_start(JobKind.APART, "a", now_s=0.1)
+        assert each.may_start(JobKind.FOLLOWING, "a", now_s=0.1)
         last.done(strand("a"))
-        assert each.may_start(JobKind.SHARED, now_s=0.1) is (each is calm)
+        assert each.may_start(JobKind.SHARED, "a", now_s=0.1) is (each is calm)
         last.done(strand("b"))
-        assert each.may_start(JobKind.SHARED, now_s=0.1), "who hangs in one holds up nobody else"
+        assert each.may_start(JobKind.SHARED, "a", now_s=0.1), "who hangs in one holds up nobody else"
 
 
 @pytest.mark.parametrize(("stretch", "expected_s"), [(1.5, 0.06), (3.0, 0.12), (90.0, 0.24)])
 def test_where_processors_are_short_more_shares_a_job(stretch: float, expected_s: float) -> None:
     busy = crowded(turns(), stretch)
     busy.pause(JobKind.SHARED, strand_count=10, now_s=0.0)
-    assert not busy.may_start(JobKind.SHARED, now_s=expected_s - 0.002)
-    assert busy.may_start(JobKind.SHARED, now_s=expected_s + 0.002)
+    assert not busy.may_start(JobKind.SHARED, "a", now_s=expected_s - 0.002)
+    assert busy.may_start(JobKind.SHARED, "a", now_s=expected_s + 0.002)
 
 
 def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
@@ -294,8 +309,8 @@ def test_a_worker_with_little_to_do_waits_for_company_for_longer(
     of = Turns(worker_count=2)
     fed(of, cores, from_s=0.0, for_s=60)
     of.pause(JobKind.SHARED, strand_count=200, now_s=0.0)
-    assert not of.may_start(JobKind.SHARED, now_s=expected_s - 0.02)
-    assert of.may_start(JobKind.SHARED, now_s=expected_s + 0.02)
+    assert not of.may_start(JobKind.SHARED, "a", now_s=expected_s - 0.02)
+    assert of.may_start(JobKind.SHARED, "a", now_s=expected_s + 0.02)
 
 
 def test_a_third_of_what_takes_two_workers_is_for_one() -> None:
