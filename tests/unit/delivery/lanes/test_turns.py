@@ -257,7 +257,9 @@ def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of
         last.done(strand("a"))
         assert each.may_start(JobKind.SHARED, "a", now_s=0.1) is (each is calm)
         last.done(strand("b"))
-        assert each.may_start(JobKind.SHARED, "a", now_s=0.1), "who hangs in one holds up nobody else"
+        assert each.may_start(JobKind.SHARED, "a", now_s=0.1), (
+            "who hangs in one holds up nobody else"
+        )
 
 
 @pytest.mark.parametrize(("stretch", "expected_s"), [(1.5, 0.06), (3.0, 0.12), (90.0, 0.24)])
