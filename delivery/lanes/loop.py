@@ -34,6 +34,7 @@ from delivery.lanes.units import (
     StrandEnd,
     TaskEnd,
 )
+from delivery.lanes.worker_daemon import ANY_WORKER
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
@@ -46,6 +47,7 @@ from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
+from shared.runtime.spark.daemon_copies import WORKER_NAME
 from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
@@ -63,8 +65,6 @@ _THREADS_PER_SLOT = 2
 # Each lane's fate is looked at so often.
 _FATES_S = 1.0
 _AWAY_S = 1.0
-# What a worker is called by.
-_WORKER = "HIFI_WORKER"
 _DICE = SystemRandom()
 # Of what processes number their spans by: far apart, and small enough to count on from.
 _NUMBER_BITS = 60
@@ -307,7 +307,9 @@ class LaneLoop:
         return self.tasks.run(
             [(units, orders.of(units)) for units in job.tasks],
             pool=job.kind.value,
-            environment={_WORKER: "any" if job.worker is None else f"{job.kind}-{job.worker}"},
+            environment={
+                WORKER_NAME: ANY_WORKER if job.worker is None else f"{job.kind}-{job.worker}"
+            },
             place=job.place(self.turns.worker_count) if self.settings.spark_executors > 1 else None,
         )
 

@@ -17,6 +17,7 @@ ENVIRONMENT_READERS = {
     "shared/runtime/java/java.py": "JAVA_HOME and PATH are where every program looks for Java",
     "shared/runtime/java/cache_folder.py": "it is asked for before there are settings",
     "shared/runtime/spark/session.py": "it writes: Spark reads its Python and address there",
+    "shared/runtime/spark/daemon_copies.py": "a copy has the environment of whom it stands for",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
     "deploy/cli/scale/fresh.py": "as up.py",
     "deploy/cli/control/pipeline_files.py": "a document may name the variable of a password",

@@ -9,13 +9,11 @@ import gc
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-
-from shared.runtime.logs import configure_logs
+from shared.runtime.spark.daemon_copies import is_copied, offer_copies, worker_name
 
 # Connections to hundreds of destinations; systems give 1,024 unasked, and more to who asks.
 _DESCRIPTORS = 4_096
@@ -30,6 +28,30 @@ def run_daemon(*preloaded: str, service: str, data_bytes_max: int | None = None)
 
     A worker that wants more memory than that gets a MemoryError, which fails its task alone.
     """
+    _load(*preloaded, service=service, data_bytes_max=data_bytes_max).manager()
+
+
+def run_daemons(
+    *preloaded: str, service: str, data_bytes_max: int | None, niceness: Mapping[str, int]
+) -> None:
+    """Do the same where a JVM has several: all but the first are copies of that.
+
+    Where processors are short, workers with a niceness by their name leave more of them to others.
+    """
+    nice = niceness.get(worker_name(), 0)
+    if is_copied(niceness=nice):
+        return
+    daemon = _load(*preloaded, service=service, data_bytes_max=data_bytes_max)
+    held = offer_copies(niceness=nice)
+    try:
+        daemon.manager()
+    finally:
+        if held is not None:
+            held.close()
+
+
+def _load(*preloaded: str, service: str, data_bytes_max: int | None) -> Any:
+    """Spark's daemon, with all that its workers need."""
     if data_bytes_max is not None:
         _limit(resource.RLIMIT_DATA, data_bytes_max)
     # Spark puts itself on the path as archives, beside the package that is installed. A new worker
@@ -44,13 +66,15 @@ def run_daemon(*preloaded: str, service: str, data_bytes_max: int | None = None)
     for module in ("pyspark.worker", "importlib.metadata", *preloaded):
         import_module(module)
     daemon.worker = _that_ends_quietly(daemon.worker)
-    configure_logs(service=service)
+    logs: Any = import_module("shared.runtime.logs")
+    logs.configure_logs(service=service)
     # Arrow's own allocator keeps what a batch took: 30 MB in each worker that has had one of 5,000
     # events, where the C library keeps next to nothing, at the same pace (docs/tuning.md).
-    pa.set_memory_pool(pa.system_memory_pool())
+    arrow: Any = import_module("pyarrow")
+    arrow.set_memory_pool(arrow.system_memory_pool())
     # Nothing of this is garbage; a collection in each copy would only copy the pages.
     gc.freeze()
-    daemon.manager()
+    return daemon
 
 
 def _limit(what: int, most: int) -> None:

@@ -1,0 +1,107 @@
+"""Starts the next daemon of a JVM's Spark workers as a copy of its first one.
+
+Spark has a daemon for each environment of its workers. One that loads everything by itself takes a
+second of processor time and 50 MB, and until it is there the JVM takes no worker for any task and
+gives none back (`SparkEnv.createPythonWorker` is synchronized): all that it sends stands still.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
+
+# In a folder of the JVM's own, which it names to all its daemons.
+_FOLDER, _NAME = "SPARK_LOCAL_DIRS", "daemons.sock"
+# What the workers of a daemon are called by: those of another name are others.
+WORKER_NAME = "HIFI_WORKER"
+_ORDER_BYTES_MAX = 1024 * 1024
+_OWN = (0, 1, 2)
+# With no folder, or nobody there, each loads everything by itself.
+_ALONE = KeyError, OSError
+
+# What a copy keeps open for as long as it lives: whoever asked for it waits for its end.
+Held: TypeAlias = socket.socket
+
+
+def worker_name() -> str:
+    return os.environ.get(WORKER_NAME, "")
+
+
+def is_copied(*, niceness: int) -> bool:
+    """Have a copy serve Spark in place of this process; True once that has ended."""
+    order = json.dumps({"environ": dict(os.environ), "niceness": niceness}).encode()
+    with suppress(*_ALONE), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+        with _address() as address:
+            first.connect(address)
+        socket.send_fds(first, [order], _OWN)
+        first.recv(1)
+        return True
+    return False
+
+
+def offer_copies(*, niceness: int) -> Held | None:
+    """From here on others can be copies of this process; returns in each copy as well."""
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with _address() as address:
+            listener.bind(address)
+        listener.listen()
+    except _ALONE:
+        os.nice(niceness)
+        return None
+    if os.fork():
+        listener.close()
+        os.nice(niceness)
+        return None
+    return _copied_by(listener)
+
+
+def _copied_by(listener: socket.socket) -> Held:
+    """Be what others are copied from, until the JVM is gone; returns in each copy."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    poll = select.poll()
+    # What comes from there is for the first daemon; its end is for all.
+    poll.register(0, 0)
+    poll.register(listener, select.POLLIN)
+    while listener.fileno() in (ready := dict(poll.poll())) or 0 not in ready:
+        asker, _ = listener.accept()
+        order, own, *_ = socket.recv_fds(asker, _ORDER_BYTES_MAX, len(_OWN))
+        if len(own) == len(_OWN) and _is_ours(asker) and not os.fork():
+            listener.close()
+            _become(order, own)
+            return asker
+        asker.close()
+        for each in own:
+            os.close(each)
+    os._exit(0)
+
+
+def _become(order: bytes, own: list[int]) -> None:
+    told = json.loads(order)
+    for now, then in zip(own, _OWN, strict=True):
+        os.dup2(now, then)
+        os.close(now)
+    os.environ.clear()
+    os.environ.update(told["environ"])
+    os.nice(told["niceness"])
+
+
+def _is_ours(asker: socket.socket) -> bool:
+    of = struct.Struct("3i")
+    _, user, _ = of.unpack(asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, of.size))
+    return bool(user == os.getuid())
+
+
+@contextmanager
+def _address() -> Iterator[str]:
+    """By the folder's descriptor: the path of a socket may have 108 bytes."""
+    folder = os.open(os.environ[_FOLDER].split(",")[0], os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{_NAME}"
+    finally:
+        os.close(folder)
