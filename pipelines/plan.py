@@ -27,10 +27,10 @@ from pipelines.parts.columns import (
     time_ms,
     timestamp,
 )
-from pipelines.parts.decimals import expression
 from pipelines.parts.enriched import TABLE, enriched, names_row
 from pipelines.parts.for_sinks import SINK_COLUMNS, for_a_sink, made_id
 from pipelines.parts.heap import fit
+from pipelines.parts.numbers import expression
 from pipelines.parts.times import with_all_digits
 from pipelines.parts.whole_events import DEAD, FILTERED, GONE, whole_events
 from pipelines.shards import NO_SHARDS, Partitionings, partition_at

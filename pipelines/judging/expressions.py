@@ -40,8 +40,12 @@ _MOMENTS = re.compile(r"now|today|tomorrow|yesterday|epoch|\\", re.IGNORECASE)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
-# A text that is made a decimal is looked at first, and so it stands there several times.
-_DECIMALS_DEEP_MAX = 3
+# What is made another kind of number is looked at first, and so it stands there several times.
+_NUMBERS_DEEP_MAX = 3
+# By the name of the type, and of the function that does the same.
+_NUMBERS = frozenset({"decimal", "byte", "short", "integer", "long"}) | {
+    *("tinyint", "smallint", "int", "bigint", "ceil", "ceiling", "floor")
+}
 
 
 class ExpressionError(ValueError):
@@ -59,8 +63,11 @@ class Scope:
 
 def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Growth:
     """What it may make of an event; ExpressionError if it is not taken."""
-    if _decimals_deep(tree) > _DECIMALS_DEEP_MAX:
-        wrong = f"more than {_DECIMALS_DEEP_MAX} times a DECIMAL is made within what one is made of"
+    if _numbers_deep(tree) > _NUMBERS_DEEP_MAX:
+        wrong = (
+            f"more than {_NUMBERS_DEEP_MAX} times a number is made a DECIMAL or a whole number"
+            " within what is made one"
+        )
         raise ExpressionError(wrong)
     try:
         growth = _Judge(text, scope, budget).growth(tree)
@@ -70,11 +77,10 @@ def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Grow
     return growth
 
 
-def _decimals_deep(node: Branch) -> int:
-    """How often a decimal is made within another."""
-    makes_one = node.kind == "Cast" and node.type.startswith("decimal")
-    makes_one = makes_one or [name.lower() for name in node.names] == ["decimal"]
-    return makes_one + max(map(_decimals_deep, node.children), default=0)
+def _numbers_deep(node: Branch) -> int:
+    """How often a number is made another kind of number within what is made one."""
+    of = node.type.partition("(")[0] if node.kind == "Cast" else ".".join(node.names).lower()
+    return (of in _NUMBERS) + max(map(_numbers_deep, node.children), default=0)
 
 
 def check_growth(growth: Growth) -> None:

@@ -5,8 +5,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.members import members_of
 from pipelines.parts.columns import OURS, alive, column, ours
-from pipelines.parts.decimals import expression
 from pipelines.parts.heap import fit
+from pipelines.parts.numbers import expression
 from pipelines.tables.look_ups import FOUND, LookUp
 from shared.config.pipeline import LookedUp
 from shared.event.table_row import ROW_KEY_BYTES_MAX

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType
 from pipelines.functions.reducing import with_states
 from pipelines.parts.columns import OURS, alive, column, ours
 from pipelines.parts.columns import timestamp as as_timestamp
-from pipelines.parts.decimals import expression
+from pipelines.parts.numbers import expression
 from pipelines.parts.whole_events import DEAD, FILTERED, LATE
 from pipelines.plan import (
     TOO_LARGE,

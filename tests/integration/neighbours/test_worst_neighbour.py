@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from tests.support.neighbours.kinds import KINDS
 from tests.support.neighbours.neighbour import Neighbour, neighbour
 from tests.support.neighbours.processes import Processes, watched
 from tests.support.neighbours.site import QUOTAS, Site, make_tenant, site_of
-from tests.support.neighbours.worst_process import WorstProcess, worst_process
+from tests.support.neighbours.worst_process import WorstProcess, be_nice, worst_process
 from tests.support.neighbours.worst_tenant import unproven
 from tests.support.stack_fixtures import QUICK_INTERVALS, stack_settings
 
@@ -86,7 +85,8 @@ def scene(
     try:
         operator_key = (settings.folder / "operator-key").read_text().strip()
         key = make_tenant(stack.gateway, operator_key, "steady", {})
-        be_quick(_NICE)
+        # What measures takes little, and is not what is measured: this thread, and those it starts.
+        be_nice(_NICE)
         site = site_of(stack, "steady", key)
         with neighbour(site, stack.bootstrap_servers) as living, watched(stack) as seen:
             rounds = request.config.getoption("--rounds")
@@ -94,14 +94,8 @@ def scene(
             yield made
             say(request, table(made.found))
     finally:
-        be_quick(0)
+        be_nice(0)
         stack.stop()
-
-
-def be_quick(nice: int) -> None:
-    """What measures takes little, and is not what is measured: this thread, and those it starts."""
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 def say(request: pytest.FixtureRequest, text: str) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.judging.judge import judge
 from pipelines.parts.bounded import bounded
-from pipelines.parts.decimals import expression
+from pipelines.parts.numbers import expression
 from pipelines.plan import RECORDS, planned
 from shared.event.envelope import event_headers
 from tests.support.trial_spark import a_pipeline

@@ -1,0 +1,114 @@
+"""Reads what people have written so that each number in it fits its type, or is null.
+
+Spark's own arithmetic wraps: 9223372036854775807 + 1 is negative, and so is int(3000000000).
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pipelines.parts.decimals import NUMBER
+
+# All else has nothing that may not fit, and is left as it is.
+_MAY_NOT_FIT = re.compile(r"[-+*]|div|dec|numeric|int|byte|short|long|ceil|floor", re.IGNORECASE)
+_IT = "hifi:it"
+_OVERFLOWS = frozenset({"Add", "Subtract", "Multiply"})
+# By the class of the type, and by the function that does the same.
+_WHOLE = {name: name.upper() for name in ("tinyint", "smallint", "int", "bigint")} | {
+    "ByteType": "TINYINT",
+    "ShortType": "SMALLINT",
+    "IntegerType": "INT",
+    "LongType": "BIGINT",
+}
+# Spark's own cast reads a text without its fraction, and gives null if it is no whole number.
+_CAST_WHOLE = (
+    f"CASE WHEN typeof(`{_IT}`) = 'string' THEN CAST(`{_IT}` AS KIND)"
+    f" ELSE TRY_CAST(`{_IT}` AS KIND) END"
+)
+# Java would write out the hundred million digits of a text like 1e100000000, for hours.
+_DECIMAL_FROM = (
+    f"CASE WHEN typeof(`{_IT}`) != 'string' OR `{_IT}` RLIKE r'{NUMBER}' THEN `{_IT}` END"
+)
+# What is beyond would be the largest BIGINT, or the smallest.
+_ROUNDED_FROM = (
+    f"CASE WHEN typeof(`{_IT}`) NOT IN ('double', 'float')"
+    f" OR (`{_IT}` >= -9.223372036854775808E18D AND `{_IT}` < 9.223372036854775808E18D)"
+    f" THEN `{_IT}` END"
+)
+_ROUND = frozenset({"ceil", "ceiling", "floor"})
+
+
+def expression(text: str) -> Column:
+    """What people have written, in which no number becomes another."""
+    return _fitting(SparkSession.active(), text) if _MAY_NOT_FIT.search(text) else F.expr(text)
+
+
+# A plan is made anew for each job that writes something again.
+@lru_cache(maxsize=1_000)
+def _fitting(session: SparkSession, text: str) -> Column:
+    return _Fitting(session).read(text)
+
+
+class _Fitting:
+    """Changes the tree of an expression whose types are not known yet."""
+
+    def __init__(self, session: SparkSession) -> None:
+        spark: Any = session
+        self._jvm = spark._jvm  # noqa: SLF001 - nothing else reaches it
+        self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - the same
+
+    def read(self, text: str) -> Column:
+        made = self._made(self._parser.parseExpression(text))
+        return Column(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(made))
+
+    def _made(self, node: Any) -> Any:
+        node = self._rebuilt(node, self._made)
+        if (kind := _kind(node)) in _OVERFLOWS:
+            return self._or_null(node)
+        target = _kind(node.dataType()) if kind == "Cast" else _function(node)
+        if whole := _WHOLE.get(target):
+            return self._put_in(_CAST_WHOLE.replace("KIND", whole), node)
+        if target in {"DecimalType", "decimal"}:
+            return self._rebuilt(node, lambda _: self._put_in(_DECIMAL_FROM, node))
+        if target in _ROUND and node.children().size() == 1:
+            return self._rebuilt(node, lambda _: self._put_in(_ROUNDED_FROM, node))
+        return node
+
+    def _or_null(self, node: Any) -> Any:
+        how = node.evalContext()
+        null = self._jvm.org.apache.spark.sql.catalyst.expressions.EvalMode.TRY()
+        return node.copy(node.left(), node.right(), how.copy(null, how.allowDecimalPrecisionLoss()))
+
+    def _put_in(self, template: str, node: Any) -> Any:
+        """The template, with the first child of the node in its places."""
+        child = node.children().apply(0)
+
+        def put(each: Any) -> Any:
+            return child if _kind(each) == "UnresolvedAttribute" else self._rebuilt(each, put)
+
+        return put(self._parser.parseExpression(template))
+
+    def _rebuilt(self, node: Any, change: Callable[[Any], Any]) -> Any:
+        """The same, with its children changed."""
+        children, changed = node.children(), self._jvm.java.util.ArrayList()
+        for nth in range(children.size()):
+            changed.add(change(children.apply(nth)))
+        if not changed.size():
+            return node
+        as_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        return node.withNewChildren(as_scala(changed).toSeq())
+
+
+def _kind(node: Any) -> str:
+    # An object of Scala's has a sign behind its name.
+    return str(node.getClass().getSimpleName()).removesuffix("$")
+
+
+def _function(node: Any) -> str:
+    if _kind(node) != "UnresolvedFunction":
+        return ""
+    return str(node.nameParts().mkString(".")).lower()
