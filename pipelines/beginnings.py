@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from pipelines.archive.earlier import NOT_GIVEN, EarlierReads
-from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored
+from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored, placed
 from pipelines.jobs.kept_store import KeptLostError, read_kept
 from pipelines.jobs.sink import SinkKind
 from pipelines.lanes.book import PipelineBook
@@ -115,17 +115,23 @@ class Entrance:
         found, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
         if not found:
             return
-        found, borders = await self.earlier.begin(pipeline, found, is_new=is_new)
         kept = None
         if lane_id not in self.book.lanes:
             try:
-                kept = await read_kept(
+                stand = await read_kept(
                     servers, pipeline, is_new=is_new, before=self.before(pipeline)
                 )
             except KeptLostError as lost:
                 self.refuse(pipeline, str(lost))
                 return
-        await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept))
+            kept = stand.kept if stand else None
+            if is_new and stand and stand.position:
+                # Kafka forgets a group that was not written for a week, or somebody deletes it.
+                found = await self._as_kept(found, stand.position)
+                is_new = False
+                log.warning("lane.position_lost", lane=lane_id, goes_on="where what it keeps ends")
+        found, borders = await self.earlier.begin(pipeline, found, is_new=is_new)
+        await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept, found))
         # If it was lost meanwhile, and came again, others may have gone on with it.
         if self.writers.of(pipeline.name) is writer and self.is_running(lane_id):
             most = _ONCE_EVENTS_MAX if pipeline.dedupe else self.settings.micro_batch_events_max
@@ -141,6 +147,14 @@ class Entrance:
             self._told_s[lane_id] = time.monotonic()
             log.info("lane.started", lane=lane_id)
 
+    async def _as_kept(
+        self, found: Mapping[KafkaPartition, Reach], position: Position
+    ) -> dict[KafkaPartition, Reach]:
+        """What a stream has grown by since is read whole."""
+        ends, starts = await self.log.ends(list(found)), await self.log.starts(list(found))
+        ats = {where: position.get(where, starts.get(where, 0)) for where in found}
+        return {where: _within(Reach(at, at), ends.get(where, at)) for where, at in ats.items()}
+
     def _gathering(self, pipeline: Pipeline) -> Gathering | None:
         if (output := pipeline.sink) is None:
             return None
@@ -148,11 +162,14 @@ class Entrance:
         return gathering if table is None else replace(gathering, rate_per_s=table.rate_per_s)
 
 
-def _begun(pipeline: Pipeline, kept: Kept | None) -> list[Stored]:
+def _begun(
+    pipeline: Pipeline, kept: Kept | None, found: Mapping[KafkaPartition, Reach]
+) -> list[Stored]:
     """Says with its first position of which window it is what it keeps from now on."""
     if kept is None or pipeline.kept_spec is None:
         return []
-    return [(pipeline.kept_spec.name, *kept.head.record, ())]
+    position = {where: reach.at for where, reach in found.items()}
+    return [(pipeline.kept_spec.name, *kept.head.record, ()), placed(pipeline, position)]
 
 
 class Begun(NamedTuple):

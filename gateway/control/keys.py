@@ -51,7 +51,7 @@ from shared.config.access import (
     secret_from,
 )
 from shared.config.model import ConfigError
-from shared.event.times import HOUR_MS
+from shared.event.times import DAY_MS, HOUR_MS
 from shared.event.topics import config_key
 from shared.runtime.clock import now_ms
 from shared.runtime.tokens.links import LINK_CHARS_MAX, link_key_of, write_link
@@ -124,10 +124,13 @@ async def put_key(
     async def edit(_: ApiKey | None) -> ApiKey:
         if "secrets" in given:
             raise ConfigError("secrets", "they are made here")
+        if given.get("expires_at_ms") is None:
+            given["expires_at_ms"] = _until_ms(caller, plane)
         unread = [{"hash": secret_from(text, signs=False).hash}]
         item = strictly(ApiKey.of({**named(given, id=key), "secrets": unread}), None)
         item = replace(item, secrets=(_secret_of(item, text),))
         caller.check_grant(item)
+        _check_new_text(item, caller, plane)
         plane.check_bounds(item.tenant, {"keys": 1})
         return item
 
@@ -137,7 +140,11 @@ async def put_key(
 @router.post("/v1/keys/{key}/rotate", response_model=ApiKey)
 async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
     """A second text for a key: both are good, until `retire` or the next rotation."""
-    check = partial(_checked, caller=caller)
+
+    def check(known: ApiKey | None) -> ApiKey:
+        _check_new_text(found := _checked(known, caller), caller, plane)
+        return found
+
     text = _new_text(check(plane.configuration.keys.get(key)).kind, key)
 
     async def edit(before: ApiKey) -> ApiKey:
@@ -319,6 +326,26 @@ def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
         raise _unknown_key()
     caller.check_grant(key)
     return key
+
+
+def _until_ms(caller: Caller, plane: ControlPlane) -> int | None:
+    """When the keys end that this caller makes; None: when it says."""
+    days = plane.settings.keys_by_token_days
+    return now_ms() + days * DAY_MS if caller.kind == "token" and days else None
+
+
+def _check_new_text(key: ApiKey, caller: Caller, plane: ControlPlane) -> None:
+    """Refuse to give out a text that outlasts whoever shows a token by too much."""
+    until_ms = _until_ms(caller, plane)
+    if until_ms is not None and (key.expires_at_ms is None or key.expires_at_ms > until_ms):
+        days = plane.settings.keys_by_token_days
+        raise Problem(
+            "scope_missing",
+            f"With a token, keys are made and rotated that end within {days} days, by"
+            f" expires_at_ms {until_ms}. For one that lasts longer show a key, or set"
+            " HIFI_GATEWAY_KEYS_BY_TOKEN_DAYS.",
+            pointer="/expires_at_ms",
+        )
 
 
 def _sees(caller: Caller, key: ApiKey) -> bool:

@@ -12,7 +12,7 @@ from pipelines.functions.states import Fold
 from pipelines.jobs.outcomes import Made
 from pipelines.lanes.shares import PipelineShare
 from pipelines.parts.whole_events import DEAD
-from pipelines.windows.change import Head, KeptChange, WindowRow
+from pipelines.windows.change import Head, KeptChange, WindowRow, position_record
 from pipelines.windows.frontier import Frontier
 from pipelines.windows.kept import WINDOW_BYTES_MAX, KeptWindows
 from pipelines.windows.partials import partials_of
@@ -21,7 +21,7 @@ from shared.config.pipeline import Pipeline, ToStream, ToTable
 from shared.config.table import Table
 from shared.event.derived import VIA, window_id
 from shared.event.envelope import EVENT_BYTES_MAX, event_headers
-from shared.event.record import Headers, KafkaPartition
+from shared.event.record import Headers, KafkaPartition, Position
 from shared.event.table_row import window_key
 from shared.event.topics import kept_topic, stream_topic
 from shared.proof.receipt import PASSED
@@ -107,6 +107,12 @@ class KeptLanes:
             used[keeper.tenant] += keeper.kept.size
         left = max(_PROCESS_MAX - used.total(), _PROCESS_MAX // len(used) - used[tenant])
         return min(_TENANT_MAX - used[tenant], left)
+
+
+def placed(pipeline: Pipeline, position: Position) -> Stored:
+    """Says of which events all is that is kept: those before this position."""
+    topic = kept_topic(pipeline.name, pipeline.generation)
+    return topic, *position_record(position), ()
 
 
 def stored_of(

@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import structlog
 
 from pipelines.jobs.kept_lanes import Kept, KeptLanes, kept_for
-from pipelines.windows.change import ALL_QUIET_MS, HEAD, Head, head_of
+from pipelines.windows.change import ALL_QUIET_MS, HEAD, POSITION, Head, head_of, position_of
 from pipelines.windows.leftovers import left_over, with_leftovers
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import KEPT_PREFIX
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -27,9 +29,16 @@ class KeptLostError(Exception):
     """What a pipeline keeps is not there, or is that of another window; the text says which."""
 
 
+class Stand(NamedTuple):
+    """What a pipeline keeps, and of which events that is; no position: it has none yet."""
+
+    kept: Kept
+    position: Position
+
+
 async def read_kept(
     bootstrap_servers: str, pipeline: Pipeline, *, is_new: bool, before: int = 0
-) -> Kept | None:
+) -> Stand | None:
     """Asked for once nobody else writes it any more; None if it keeps nothing.
 
     One that is new begins with nothing, and quietly if it is to take the place of one `before`.
@@ -41,21 +50,26 @@ async def read_kept(
         return None
     if before:
         kept.head = replace(kept.head, quiet_ms=ALL_QUIET_MS, before=before)
-    is_there = False
+    is_there, position = False, dict[KafkaPartition, int]()
     async with open_reader(bootstrap_servers) as reader:
         if not (spans := await reader.spans([spec.name])):
             raise KeptLostError(f"there is no topic {spec.name}: {_ANEW}")
         async for record in reader.range(spans).records():
+            if record.key == POSITION:
+                position = dict(position_of(record.value))
+                continue
             is_there |= record.key == HEAD
             # Without a value it takes away.
             kept.read(record.key or b"", record.value or None)
+    if is_there and is_new and not position:
+        raise KeptLostError(f"it is not known any more of which events it has kept what: {_ANEW}")
     if not (is_there or is_new):
         raise KeptLostError(
             f"what it keeps is lost, or it has read on without keeping anything: {_ANEW}"
         )
     if kept.head.shape != pipeline.kept_shape:
         raise KeptLostError(f"what it keeps is of another window or key: {_ANEW}")
-    return kept
+    return Stand(kept, position)
 
 
 _ANEW = (

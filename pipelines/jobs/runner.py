@@ -18,7 +18,7 @@ from pipelines.jobs.job import (
     fold_of,
     run_job,
 )
-from pipelines.jobs.kept_lanes import KeptLanes, Stored, stored_of
+from pipelines.jobs.kept_lanes import KeptLanes, Stored, placed, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
 from pipelines.jobs.letters import letter_of
 from pipelines.jobs.losses import Losses
@@ -199,6 +199,8 @@ class JobRunner:
             if change is not None:
                 head = self.keepers.by_lane[share.lane_id].kept.head
                 more = stored_of(task.pipeline, change, made[task], task.tables.written, head)
+                position = {**self.book.lanes[share.lane_id].position, **share.ends}
+                more = [placed(task.pipeline, position), *more]
             rows = self._receipts(share, made[task], began_ms) if share.ranges else []
             rows += made[task].records
             told[task] = Told(_ends(share), rows, list(more))

@@ -29,6 +29,10 @@ class PipelineShare:
         return end if self.is_fixed else max(end, self.repeats.get(where, 0))
 
     @property
+    def ends(self) -> Position:
+        return {where: end for where, (_, end) in self.ranges.items()}
+
+    @property
     def is_archived(self) -> bool:
         """Whether some of it comes out of an archive."""
         return bool(self.earlier)

@@ -5,8 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeAlias
 
+from shared.event.record import KafkaPartition, Position
+
 # The record that says of which step all of it is, and how far the broker's time had been read.
 HEAD = b"head"
+# The record that says of which events all of it is: the position beside it may be lost.
+POSITION = b"position"
 # While it is being built beside another, it tells nobody of anything.
 ALL_QUIET_MS = 2**62
 
@@ -67,6 +71,22 @@ class Head:
     @property
     def record(self) -> Record:
         return HEAD, json.dumps(asdict(self)).encode()
+
+
+def position_record(position: Position) -> Record:
+    found: dict[str, dict[int, int]] = {}
+    for where, at in sorted(position.items()):
+        found.setdefault(where.topic, {})[where.partition] = at
+    return POSITION, json.dumps(found).encode()
+
+
+def position_of(value: bytes | None) -> Position:
+    """What that record says."""
+    return {
+        KafkaPartition(topic, int(partition)): at
+        for topic, places in json.loads(value or b"{}").items()
+        for partition, at in places.items()
+    }
 
 
 def head_of(value: bytes | None) -> Head:

@@ -4,6 +4,9 @@ import asyncio
 import json
 from typing import Any
 
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import DeleteGroupsRequest
+
 from shared.config.configuration import RemovedPipeline
 from shared.config.pipeline import Pipeline
 from shared.config.table import Table
@@ -39,6 +42,23 @@ def remove(kafka: str, pipeline: Pipeline) -> None:
         keeps=bool(pipeline.kept_shape),
     )
     asyncio.run(write_config(kafka, [gone]))
+
+
+def forget_position(kafka: str, pipeline: Pipeline) -> None:
+    """As Kafka does with a group that nobody has written for a week; nobody is in it now."""
+    group = lane_group(pipeline.lane_id)
+
+    async def delete() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+        await admin.start()
+        try:
+            node = await admin.find_coordinator(group)
+            answer = await admin._client.send(node, DeleteGroupsRequest([group]))
+            assert list(answer.results) == [(group, 0)]
+        finally:
+            await admin.close()
+
+    asyncio.run(delete())
 
 
 def topics(kafka: str) -> set[str]:

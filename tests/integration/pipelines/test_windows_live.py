@@ -18,7 +18,14 @@ from tests.support.pipeline_runs import (
     written,
 )
 from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.window_runs import history, is_under_way, put_table, remove, topics
+from tests.support.window_runs import (
+    forget_position,
+    history,
+    is_under_way,
+    put_table,
+    remove,
+    topics,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -97,6 +104,32 @@ def check_recount(rows: dict[str, list[Any]], expected: dict[str, list[int]]) ->
             sum(numbers),
             max(numbers),
         )
+
+
+def test_without_its_position_it_goes_on_where_what_it_keeps_ends(hifi: RunningHifi) -> None:
+    """Kafka forgets a group that was not written for a week: a site was down, or it was refused."""
+    table = put_table(hifi.kafka, "forgotten-table", written_by="forgotten")
+    pipeline = document(
+        "forgotten",
+        "forgotten",
+        schema="k INT, at TIMESTAMP",
+        steps=[
+            {"window": {"every": "1 day", "by": ["k"], "time": "at", "compute": {"n": "count(*)"}}}
+        ],
+        to=[{"table": table.name}],
+    )
+    put(hifi.kafka, pipeline)
+    wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
+    at = rfc3339(int(time.time() * 1000))
+    post_all(hifi, "forgotten", [{"k": n % 5, "at": at} for n in range(500)])
+    wait_until_all_is_done(hifi, pipeline, 500)
+    hifi.stack.children["pipelines"].kill()
+    forget_position(hifi.kafka, pipeline)
+    post_all(hifi, "forgotten", [{"k": n % 5, "at": at} for n in range(250)])
+    hifi.revive("pipelines")
+    wait_until_all_is_done(hifi, pipeline, 750)
+    counts = [versions[-1]["n"] for versions in history(hifi.kafka, table).values()]
+    assert counts == [150] * 5
 
 
 def test_what_nobody_adds_to_any_more_is_over_by_the_brokers_clock(hifi: RunningHifi) -> None:

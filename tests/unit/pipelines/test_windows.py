@@ -20,9 +20,12 @@ from pipelines.windows.change import (
     TooManyChangedError,
     TooMuchKeptError,
     head_of,
+    position_of,
+    position_record,
 )
 from pipelines.windows.kept import KeptWindows, Partial, group_of
 from shared.config.steps.window import WindowOf
+from shared.event.record import KafkaPartition
 
 MINUTE_MS = 60_000
 HOURLY = WindowOf(
@@ -233,6 +236,9 @@ def test_the_head_says_of_what_it_is() -> None:
     (key, value), *_ = kept.changed_by([], 7).records
     assert (key, head_of(value)) == (HEAD, Head("shape", 7))
     assert head_of(None) == Head()
+    position = {KafkaPartition("s", 11): 3, KafkaPartition("s", 2): 2**40}
+    assert position_of(position_record(position)[1]) == position
+    assert position_of(None) == {}
     assert head_of(b'{"shape": "s", "newer": 1}') == Head("s")
     assert replace(kept.head, quiet_ms=ALL_QUIET_MS).is_quiet
     assert not kept.head.is_quiet
