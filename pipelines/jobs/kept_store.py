@@ -29,7 +29,7 @@ class KeptLostError(Exception):
     """What a pipeline keeps is not there, or is that of another window; the text says which."""
 
 
-class Stand(NamedTuple):
+class KeptState(NamedTuple):
     """What a pipeline keeps, and of which events that is; no position: it has none yet."""
 
     kept: Kept
@@ -38,7 +38,7 @@ class Stand(NamedTuple):
 
 async def read_kept(
     bootstrap_servers: str, pipeline: Pipeline, *, is_new: bool, before: int = 0
-) -> Stand | None:
+) -> KeptState | None:
     """Asked for once nobody else writes it any more; None if it keeps nothing.
 
     One that is new begins with nothing, and quietly if it is to take the place of one `before`.
@@ -69,7 +69,7 @@ async def read_kept(
         )
     if kept.head.shape != pipeline.kept_shape:
         raise KeptLostError(f"what it keeps is of another window or key: {_ANEW}")
-    return Stand(kept, position)
+    return KeptState(kept, position)
 
 
 _ANEW = (

@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 
 from tests.support.neighbours.of_destinations import Crowd, Drips, Hanging, Replies, Reports
-from tests.support.neighbours.of_pipelines import Documents, Memory, Numbers, Patterns, Trials
+from tests.support.neighbours.of_pipelines import (
+    Documents,
+    Executors,
+    Memory,
+    Numbers,
+    Patterns,
+    Trials,
+)
 from tests.support.neighbours.of_requests import Bodies, Connections, Heads
 from tests.support.neighbours.of_viewers import Channels, Links, Pages, Searches, Tables, Writes
 from tests.support.neighbours.worst_tenant import WorstTenant
@@ -13,6 +20,6 @@ _ALL: tuple[type[WorstTenant], ...] = (
     *(Bodies, Heads, Connections),
     *(Pages, Searches, Channels, Tables, Writes, Links),
     *(Reports, Replies, Drips, Hanging, Crowd),
-    *(Documents, Trials, Numbers, Patterns, Memory),
+    *(Documents, Trials, Numbers, Patterns, Memory, Executors),
 )
 KINDS: Mapping[str, type[WorstTenant]] = {worst.kind: worst for worst in _ALL}

@@ -54,11 +54,8 @@ class _WithPipeline(WorstTenant):
 
 
 class Memory(_WithPipeline):
-    kind, says = "memory", "events that take all memory"
-    proofs: ClassVar = {"events taken": 1, "executors ended": 1}
-    ends_executors = True
-    # On a busy machine it takes that long until there is no memory left.
-    window_s = 45.0
+    kind, says = "memory", "events that would take all memory"
+    proofs: ClassVar = {"events taken": 1, "dead letters": 1}
     document: ClassVar = {
         "schema": f"id BIGINT, a ARRAY<STRUCT<{_WIDE}>>",
         "steps": [{"where": "size(a) > 0"}],
@@ -67,6 +64,25 @@ class Memory(_WithPipeline):
     async def misbehave(self) -> None:
         while True:
             await self.post(self.name("in"), [{"id": 1, "a": _BOMB}, {"id": 2, "a": [{}]}])
+            await asyncio.sleep(2)
+
+
+class Executors(_WithPipeline):
+    """By a function that an operator has granted: how much memory it takes nobody can know."""
+
+    kind, says = "executors", "events that end the executor"
+    proofs: ClassVar = {"events taken": 1, "executors ended": 1}
+    ends_executors = True
+    # On a busy machine it takes that long until there is no memory left.
+    window_s = 45.0
+    document: ClassVar = {
+        "schema": "id BIGINT",
+        "steps": [{"call": "fraud.vast"}, {"select": {"id": "id", "size": "length(much)"}}],
+    }
+
+    async def misbehave(self) -> None:
+        while True:
+            await self.post(self.name("in"), [{"id": nth} for nth in range(10)])
             await asyncio.sleep(2)
 
 

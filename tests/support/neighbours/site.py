@@ -14,11 +14,12 @@ from shared.runtime.defaults import HOST
 
 # What every process knows of a new key by then, as is promised, and a little.
 _KNOWN_S = 2.5
-# What an operator who lets strangers in would give them.
-QUOTAS: Mapping[str, int] = {
+# What an operator who lets strangers in would give them, and one function that does harm.
+QUOTAS: Mapping[str, Any] = {
     "events_per_s": 2_000,
     "requests_per_s": 100,
     "bytes_per_s": 4_000_000,
+    "functions": ["fraud.vast"],
 }
 
 
@@ -54,7 +55,7 @@ def site_of(stack: Stack, tenant: str, key: str = "") -> Site:
     )
 
 
-def make_tenant(gateway: str, operator_key: str, tenant: str, quotas: Mapping[str, int]) -> str:
+def make_tenant(gateway: str, operator_key: str, tenant: str, quotas: Mapping[str, Any]) -> str:
     """A tenant with these quotas; gives the text of a key that may do everything in it."""
     operator = ControlClient(gateway, operator_key)
     operator.call("PUT", "tenants", tenant, body=dict(quotas))
