@@ -27,6 +27,7 @@ from tests.chaos.gateway_workers import WORKERS
 from tests.chaos.recount import Death
 from tests.support.broker_links import LinkedCluster, Links
 from tests.support.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
+from tests.support.installed_functions import install
 from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings, wait_until
 
 # The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
@@ -175,6 +176,7 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
             _mounted(folder / name, size_mb, held) for name, size_mb in _DISKS_MB.items()
         )
         stepped = Path(__file__).parent / "stepped_clock"
+        paths = stepped, install(folder / "packages")
         environ = {
             **os.environ,
             **QUICK_INTERVALS,
@@ -183,7 +185,7 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
             "HIFI_GATEWAY_QUEUE_DEADLINE_S": str(QUEUE_DEADLINE_S),
             "HIFI_GATEWAY_SPOOL": str(folder / "spool"),
             "CHAOS_CLOCK_FILE": str(clock),
-            "PYTHONPATH": str(stepped),
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
         }
         stack = Stack(settings, environ=environ, say=lambda _: None)
         stack.services[0].module = gateway_workers.__name__

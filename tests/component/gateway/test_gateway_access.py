@@ -19,7 +19,6 @@ from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from, signature, signing_key_of
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
-from shared.event.times import DAY_MS
 from shared.event.topics import stream_topic
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
@@ -236,27 +235,6 @@ def test_a_token_of_the_issuer_is_as_good_as_a_key(
     for wrong in ({"exp": 1}, {"aud": "x"}, {"iss": "x"}, {"tenant": None}, {"tenant": "A B"}):
         assert code(post(gateway, token(signer, **wrong))) == (401, "unauthenticated"), wrong
     assert code(post(gateway, token(Ed25519PrivateKey.generate())))[0] == 401
-
-
-def test_keys_that_a_token_makes_end_soon_after_it(
-    gateway: RunningGateway, signer: Ed25519PrivateKey
-) -> None:
-    client, admin = gateway.client, token(signer, scope="admin")
-    most_ms = time.time() * 1000 + 90 * DAY_MS
-    made = client.put("/v1/keys/service", headers=admin, json={})
-    assert made.status_code == 201
-    assert most_ms - 1_000 < made.json()["expires_at_ms"] < most_ms + 60_000
-    assert client.post("/v1/keys/service/rotate", headers=admin).status_code == 200
-    later, soon = ({"expires_at_ms": int(most_ms) + days * DAY_MS} for days in (1, -1))
-    refused = client.put("/v1/keys/later", headers=admin, json=later)
-    assert (code(refused), refused.json()["pointer"]) == ((403, "scope_missing"), "/expires_at_ms")
-    made = client.put("/v1/keys/soon", headers=admin, json=soon)
-    assert made.json()["expires_at_ms"] == soon["expires_at_ms"]
-    # One that lasts for ever has no new text by it, and can be ended.
-    assert client.put("/v1/keys/lasting", headers=bearer("admin"), json={}).status_code == 201
-    assert code(client.post("/v1/keys/lasting/rotate", headers=admin)) == (403, "scope_missing")
-    assert client.post("/v1/keys/lasting/retire", headers=admin).status_code == 200
-    assert client.delete("/v1/keys/lasting", headers=admin).status_code == 204
 
 
 def browser() -> dict[str, str]:

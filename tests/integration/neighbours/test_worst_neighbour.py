@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.stack import Stack
+from tests.support.installed_functions import install
 from tests.support.neighbours.figures import Round, Verdict, table, verdicts
 from tests.support.neighbours.kinds import KINDS
 from tests.support.neighbours.neighbour import Neighbour, neighbour
@@ -78,7 +79,9 @@ def scene(
 ) -> Iterator[Scene]:
     """A Hifi that asks for keys, at the pace of production."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
+    packages = install(tmp_path_factory.mktemp("packages"))
     keys = {"HIFI_GATEWAY_AUTH": "keys", "HIFI_OBSERVE_CONSOLE_AUTH": "keys"}
+    keys["PYTHONPATH"] = str(packages)
     environ = {**os.environ, **QUICK_INTERVALS, **keys}
     stack = Stack(replace(settings, time_scale=1.0), environ=environ, say=lambda _: None)
     stack.start(lambda _: None)
