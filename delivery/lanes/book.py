@@ -293,8 +293,8 @@ class Book:
         now_s: float,
     ) -> Iterator[Job]:
         """Jobs for as many as may have slots."""
-        turns.pause(kind, strand_count=len(spans), now_s=now_s)
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
+        turns.pause(kind, Counter(tenants[each.destination] for each in spans), now_s=now_s)
         follow_s = turns.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0
         for worker, crew in crews(kind, spans, turns.workers(kind)).items():
             if follow_s and turns.is_joined_soon(worker, now_s=now_s):

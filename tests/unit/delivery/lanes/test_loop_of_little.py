@@ -155,6 +155,6 @@ def test_nobody_looks_for_what_has_to_wait_until_those_who_are_well_may_have_a_j
         return 0.0
 
     monkeypatch.setattr(driver.loop, "_look", look)
-    driver.loop.turns.pause(JobKind.SHARED, strand_count=5_000, now_s=time.monotonic())
+    driver.loop.turns.pause(JobKind.SHARED, {"default": 5_000}, now_s=time.monotonic())
     run(driver, stop, Health(), Pulse())
     assert looks_s[1] >= driver.loop.turns.opens_s > looks_s[0]

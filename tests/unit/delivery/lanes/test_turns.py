@@ -49,7 +49,7 @@ def wait_s(kind: JobKind, strand_count: int, *, running: int = 0, since_s: float
     waits = turns()
     for _ in range(running):
         started(waits, kind, "a", now_s=since_s)
-    waits.pause(kind, strand_count=strand_count, now_s=0.0)
+    waits.pause(kind, {"a": strand_count}, now_s=0.0)
     return next(ms for ms in range(10_000) if waits.may_start(kind, "a", now_s=ms / 1_000)) / 1_000
 
 
@@ -63,6 +63,22 @@ def test_the_more_there_is_to_do_the_more_of_it_shares_a_job(
     apart_s = max(0.25, expected_s)
     assert wait_s(JobKind.APART, strand_count) == pytest.approx(apart_s, abs=0.002)
     assert wait_s(JobKind.ALONE, strand_count) == 0.0, "it shares with nobody"
+
+
+def test_nobody_waits_for_the_crowd_of_another_tenant() -> None:
+    of = turns(100)
+    of.pause(JobKind.SHARED, {"a": 728, "b": 4}, now_s=0.0)
+    for tenant in ("b", "c"):
+        assert not of.may_start(JobKind.SHARED, tenant, now_s=0.06)
+        assert of.may_start(JobKind.SHARED, tenant, now_s=0.07)
+    assert not of.may_start(JobKind.SHARED, "a", now_s=0.39)
+    of.pause(JobKind.SHARED, {"b": 4}, now_s=0.07)
+    assert not of.may_start(JobKind.SHARED, "a", now_s=0.39), "it waits for its own crowd"
+    assert of.may_start(JobKind.SHARED, "a", now_s=0.41)
+    # Many tenants wait for each other, as a job for each would cost more than their events.
+    many = turns(100)
+    many.pause(JobKind.SHARED, {f"t{nth}": 3 for nth in range(100)}, now_s=0.0)
+    assert not many.may_start(JobKind.SHARED, "c", now_s=0.39)
 
 
 def test_each_job_that_still_waits_makes_the_next_one_wait_longer_unless_somebody_hangs() -> None:
@@ -265,7 +281,7 @@ def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of
 @pytest.mark.parametrize(("stretch", "expected_s"), [(1.5, 0.06), (3.0, 0.12), (90.0, 0.24)])
 def test_where_processors_are_short_more_shares_a_job(stretch: float, expected_s: float) -> None:
     busy = crowded(turns(), stretch)
-    busy.pause(JobKind.SHARED, strand_count=10, now_s=0.0)
+    busy.pause(JobKind.SHARED, {"a": 10}, now_s=0.0)
     assert not busy.may_start(JobKind.SHARED, "a", now_s=expected_s - 0.002)
     assert busy.may_start(JobKind.SHARED, "a", now_s=expected_s + 0.002)
 
@@ -310,7 +326,7 @@ def test_a_worker_with_little_to_do_waits_for_company_for_longer(
     """Where three processes share what one could do, each job has a third of it."""
     of = Turns(worker_count=2)
     fed(of, cores, from_s=0.0, for_s=60)
-    of.pause(JobKind.SHARED, strand_count=200, now_s=0.0)
+    of.pause(JobKind.SHARED, {"a": 200}, now_s=0.0)
     assert not of.may_start(JobKind.SHARED, "a", now_s=expected_s - 0.02)
     assert of.may_start(JobKind.SHARED, "a", now_s=expected_s + 0.02)
 
