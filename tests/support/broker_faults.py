@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.metadata import MetadataRequest
@@ -12,17 +13,26 @@ from aiokafka.protocol.metadata import MetadataRequest
 from deploy.local.cluster import READY_TIMEOUT_S, STOP_TIMEOUT_S, Cluster
 from deploy.local.cluster_ready import wait_for_brokers
 
-_LOOK_S = 0.05
+_LOOK_S, _MOMENT_S = 0.05, 0.002
 
 
 @contextmanager
 def frozen(cluster: Cluster, broker_id: int) -> Iterator[None]:
     """SIGSTOP for as long as the block lasts: it keeps its connections and answers nothing."""
-    cluster.child(broker_id).send(signal.SIGSTOP)
+    child = cluster.child(broker_id)
+    child.send(signal.SIGSTOP)
     try:
+        # On a busy machine its threads go on for a moment, and take what comes.
+        while not _stands_still(child.pid):
+            time.sleep(_MOMENT_S)
         yield
     finally:
         cluster.child(broker_id).send(signal.SIGCONT)
+
+
+def _stands_still(pid: int) -> bool:
+    states = (each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return all(state.rpartition(")")[2].split()[0] == "T" for state in states)
 
 
 @contextmanager

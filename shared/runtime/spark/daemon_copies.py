@@ -13,6 +13,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeAlias
 
 # In a folder of the JVM's own, which it names to all its daemons.
@@ -49,6 +50,8 @@ def offer_copies(*, niceness: int) -> Held | None:
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with _address() as address:
+            # Of one that has ended: nobody has answered there.
+            Path(address).unlink(missing_ok=True)
             listener.bind(address)
         listener.listen()
     except _ALONE:

@@ -56,6 +56,10 @@ def processor_s(pid: int) -> float:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def private_kb(pid: int) -> int:
     said = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in said if line.startswith("Private_"))
@@ -91,3 +95,12 @@ def test_a_copy_that_ends_is_followed_by_another(jobs: TaskJobs[Seen]) -> None:
             break
     assert (again.name, again.niceness) == ("any", os.nice(0) + 5)
     assert again.daemon != before.daemon
+
+
+def test_if_nobody_makes_copies_any_more_the_next_one_loads_and_does(jobs: TaskJobs[Seen]) -> None:
+    maker = parent_of(seen(jobs, "any").daemon)
+    os.kill(maker, signal.SIGKILL)
+    wait_until(lambda: not is_there(maker), what="it has ended")
+    next_one, copy = (seen(jobs, name) for name in ("shared-2", "shared-3"))
+    assert parent_of(copy.daemon) not in {maker, parent_of(next_one.daemon)}
+    assert processor_s(copy.daemon) < processor_s(next_one.daemon) / 4
