@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.judging.judge import judge
-from tests.integration.pipelines.test_decimals import come
+from pipelines.plan import RECORDS, planned
+from tests.integration.pipelines.test_decimals import OURS, come
 from tests.support.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
@@ -19,72 +20,65 @@ SCHEMA = (
 )
 
 
-def made(spark: SparkSession, text: str, event: dict[str, Any]) -> Any:
-    """What comes of one event, or 'dead'."""
-    steps = [{"select": {"x": text}}]
-    ((outcome, value),) = come(spark, [json.dumps(event)], schema=SCHEMA, steps=steps)
-    assert outcome == "passed"
-    return value
+CASES: list[tuple[str, dict[str, Any], Any]] = [
+    *(("n + 1", {"n": MOST}, None), ("n + 1", {"n": MOST - 1}, MOST)),
+    *(("n - 1", {"n": LEAST}, None), ("n - 1", {"n": LEAST + 1}, LEAST)),
+    *(("n * 2", {"n": 2**62}, None), ("n * 2", {"n": -(2**62)}, LEAST)),
+    *(("i + i", {"i": 2**30}, None), ("i + i", {"i": 2**30 - 1}, 2**31 - 2)),
+    *(("s.n + 1", {"s": {"n": MOST}}, None), ("s.n + 1", {"s": {"n": 1}}, 2)),
+    ("transform(l, it -> it + 1)", {"l": [1, MOST, None]}, [2, None, None]),
+    ("filter(l, it -> it * 2 > 0)", {"l": [1, MOST]}, [1]),
+    *(("int(n)", {"n": 3_000_000_000}, None), ("int(n)", {"n": -(2**31)}, -(2**31))),
+    *(("tinyint(300)", {}, None), ("tinyint(-128)", {}, -128)),
+    *(("CAST(n AS SMALLINT)", {"n": 32_768}, None), ("n::smallint", {"n": -32_768}, -32_768)),
+    *(("CAST(n AS INTEGER)", {"n": MOST}, None), ("n::tinyint", {"n": 128}, None)),
+    *(("bigint(n)", {"n": MOST}, MOST), ("bigint(m)", {"m": MOST}, MOST)),
+    *(("bigint(m)", {"m": MOST + 1}, None), ("int(m)", {"m": 2**40}, None)),
+    *(("bigint(d)", {"d": 1e300}, None), ("bigint(d)", {"d": -1.9}, -1)),
+    *(("int(d)", {"d": 2_147_483_647.5}, 2**31 - 1), ("int(d)", {"d": 2**31}, None)),
+    *(("int(t)", {"t": "1.7"}, 1), ("int(t)", {"t": " 12 "}, 12)),
+    *(("int(t)", {"t": "3000000000"}, None), ("int(t)", {"t": "x"}, None)),
+    *(("int(b)", {"b": True}, 1), ("int(NULL)", {}, None)),
+    ("bigint(at)", {"at": "2026-11-29T00:00:00Z"}, 1_795_910_400),
+    *(("ceil(d)", {"d": 1e30}, None), ("ceil(d)", {"d": 1.2}, 2)),
+    *(("floor(d)", {"d": -1e30}, None), ("floor(m)", {"m": 10**30}, 10**30)),
+    ("CASE WHEN n + 1 > n THEN 'more' ELSE 'less' END", {"n": MOST}, "less"),
+    ("coalesce(n + 1, 0)", {"n": MOST}, 0),
+    ("int(int(int(d)))", {"d": 7.5}, 7),
+]
+OTHERS: list[tuple[str, dict[str, Any], Any]] = [
+    ("d + 1", {"d": 0.5}, "1.5"),
+    ("t || '+' || t", {"t": "a-b"}, "a-b+a-b"),
+    (
+        "date_format(at - INTERVAL 1 DAY, 'yyyy-MM-dd')",
+        {"at": "2026-11-29T12:00:00Z"},
+        "2026-11-28",
+    ),
+    ("m * m", {"m": 10**20}, None),
+    ("-n", {"n": 5}, -5),
+    ("1 / 0", {}, None),
+    ("n div 0", {"n": 1}, None),
+    ("n div -2", {"n": LEAST}, 2**62),
+    ("n % 7", {"n": 9}, 2),
+    ("concat_ws('*', t, 'int')", {"t": "a"}, "a*int"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "event", "expected"),
-    [
-        *(("n + 1", {"n": MOST}, None), ("n + 1", {"n": MOST - 1}, MOST)),
-        *(("n - 1", {"n": LEAST}, None), ("n - 1", {"n": LEAST + 1}, LEAST)),
-        *(("n * 2", {"n": 2**62}, None), ("n * 2", {"n": -(2**62)}, LEAST)),
-        *(("i + i", {"i": 2**30}, None), ("i + i", {"i": 2**30 - 1}, 2**31 - 2)),
-        *(("s.n + 1", {"s": {"n": MOST}}, None), ("s.n + 1", {"s": {"n": 1}}, 2)),
-        ("transform(l, it -> it + 1)", {"l": [1, MOST, None]}, [2, None, None]),
-        ("filter(l, it -> it * 2 > 0)", {"l": [1, MOST]}, [1]),
-        *(("int(n)", {"n": 3_000_000_000}, None), ("int(n)", {"n": -(2**31)}, -(2**31))),
-        *(("tinyint(300)", {}, None), ("tinyint(-128)", {}, -128)),
-        *(("CAST(n AS SMALLINT)", {"n": 32_768}, None), ("n::smallint", {"n": -32_768}, -32_768)),
-        *(("CAST(n AS INTEGER)", {"n": MOST}, None), ("n::tinyint", {"n": 128}, None)),
-        *(("bigint(n)", {"n": MOST}, MOST), ("bigint(m)", {"m": MOST}, MOST)),
-        *(("bigint(m)", {"m": MOST + 1}, None), ("int(m)", {"m": 2**40}, None)),
-        *(("bigint(d)", {"d": 1e300}, None), ("bigint(d)", {"d": -1.9}, -1)),
-        *(("int(d)", {"d": 2_147_483_647.5}, 2**31 - 1), ("int(d)", {"d": 2**31}, None)),
-        *(("int(t)", {"t": "1.7"}, 1), ("int(t)", {"t": " 12 "}, 12)),
-        *(("int(t)", {"t": "3000000000"}, None), ("int(t)", {"t": "x"}, None)),
-        *(("int(b)", {"b": True}, 1), ("int(NULL)", {}, None)),
-        ("bigint(at)", {"at": "2026-11-29T00:00:00Z"}, 1_795_910_400),
-        *(("ceil(d)", {"d": 1e30}, None), ("ceil(d)", {"d": 1.2}, 2)),
-        *(("floor(d)", {"d": -1e30}, None), ("floor(m)", {"m": 10**30}, 10**30)),
-        ("CASE WHEN n + 1 > n THEN 'more' ELSE 'less' END", {"n": MOST}, "less"),
-        ("coalesce(n + 1, 0)", {"n": MOST}, 0),
-        ("int(int(int(d)))", {"d": 7.5}, 7),
-    ],
-)
-def test_what_does_not_fit_is_null(
-    locked_spark: SparkSession, text: str, event: dict[str, Any], expected: Any
+def test_what_does_not_fit_is_null_and_all_else_comes_to_what_it_did(
+    locked_spark: SparkSession,
 ) -> None:
-    assert made(locked_spark, text, event) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "event", "expected"),
-    [
-        ("d + 1", {"d": 0.5}, "1.5"),
-        ("t || '+' || t", {"t": "a-b"}, "a-b+a-b"),
-        (
-            "date_format(at - INTERVAL 1 DAY, 'yyyy-MM-dd')",
-            {"at": "2026-11-29T12:00:00Z"},
-            "2026-11-28",
-        ),
-        ("m * m", {"m": 10**20}, None),
-        ("-n", {"n": 5}, -5),
-        ("1 / 0", {}, None),
-        ("n div 0", {"n": 1}, None),
-        ("n div -2", {"n": LEAST}, 2**62),
-        ("n % 7", {"n": 9}, 2),
-        ("concat_ws('*', t, 'int')", {"t": "a"}, "a*int"),
-    ],
-)
-def test_all_else_comes_to_what_it_did(
-    locked_spark: SparkSession, text: str, event: dict[str, Any], expected: Any
-) -> None:
-    assert made(locked_spark, text, event) == expected
+    cases = CASES + OTHERS
+    columns = {f"x{nth}": text for nth, (text, *_) in enumerate(cases)}
+    pipeline = a_pipeline({"select": columns}, schema=SCHEMA)
+    records = [
+        ("hifi.stream.orders", 0, nth, None, None, json.dumps(event).encode(), list(OURS))
+        for nth, (_, event, _) in enumerate(cases)
+    ]
+    rows = planned(pipeline, locked_spark.createDataFrame(records, RECORDS)).collect()
+    assert {row["outcome"] for row in rows} == {"passed"}
+    told = {row["offset"]: json.loads(row["value"], parse_float=str) for row in rows}
+    found = [(text, told[nth].get(f"x{nth}")) for nth, (text, *_) in enumerate(cases)]
+    assert found == [(text, expected) for text, _, expected in cases]
 
 
 def test_where_and_keys_read_numbers_in_the_same_way(locked_spark: SparkSession) -> None:
