@@ -111,15 +111,21 @@ class Task:
         return self.pipeline.fingerprint, frozenset(self.share.ranges), repr(shards), tables
 
 
-def run_job(plans: KeptPlans, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
+def run_job(
+    plans: KeptPlans,
+    settings: PipelinesSettings,
+    tasks: Sequence[Task],
+    *,
+    seconds_max: float | None = None,
+) -> list[Made]:
     """In a thread of its own: returns when Kafka has all rows."""
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     is_elsewhere = any(task.sink is not None for task in tasks)
     # What takes longer than a store may take is no store.
     is_slow = is_elsewhere or any(task.share.earlier for task in tasks)
-    seconds_max = settings.sink_job_s_max if is_slow else settings.job_s_max
+    most_s = seconds_max or (settings.sink_job_s_max if is_slow else settings.job_s_max)
     too_late = SinkAwayError if is_elsewhere else JobLateError
-    with _bounded(plans.spark.sparkContext, name, seconds_max, too_late):
+    with _bounded(plans.spark.sparkContext, name, most_s, too_late):
         made = _worked_on(plans, settings.bootstrap_servers, tasks, name)
     return [made[task] for task in tasks]
 

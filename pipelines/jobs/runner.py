@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -46,6 +47,8 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
+# A job that has the executor for itself, of more than one event.
+_ALONE_S_MAX = 10.0
 # As much of what went wrong as anybody reads.
 _WORDS_MAX = 300
 # What rests because its pipeline has no room for what it would keep.
@@ -119,9 +122,12 @@ class JobRunner:
         if not self.book.is_suspect(job):
             async with self.turns.among_others():
                 return await self.in_thread(run_job, plans, self.settings, ready)
+        # All others wait for it: of many events fewer are tried before it takes too long.
+        most_s = None if job.is_of_one and job.shares[0].is_one_event else _ALONE_S_MAX
+        run = partial(run_job, seconds_max=most_s)
         async with self.turns.alone():
             try:
-                return await self.in_thread(run_job, plans, self.settings, ready)
+                return await self.in_thread(run, plans, self.settings, ready)
             except ExecutorEndedError as error:
                 self.book.offended(job, time.monotonic())
                 for task in ready:

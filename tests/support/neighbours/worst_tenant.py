@@ -69,8 +69,15 @@ class WorstTenant(ABC):
     async def call(
         self, method: str, *path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """As anybody calls the control API."""
-        return await asyncio.to_thread(self.site.call, method, *path, body=body)
+        """As anybody calls the control API; what says "ask again" is asked again."""
+        async with asyncio.timeout(_READY_S):
+            while True:
+                try:
+                    return await asyncio.to_thread(self.site.call, method, *path, body=body)
+                except RefusedError as error:
+                    if error.status != httpx.codes.SERVICE_UNAVAILABLE:
+                        raise
+                    await asyncio.sleep(_LOOK_S)
 
     async def make(self, *path: str, body: dict[str, Any] | None = None) -> None:
         self._made.append(path)

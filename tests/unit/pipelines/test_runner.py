@@ -155,7 +155,7 @@ def test_what_may_be_written_is_said_first_and_receipts_go_with_the_position(
     ground = Ground.of("a", end=10)
     seen: list[Any] = []
 
-    def job(_: object, __: object, tasks: Sequence[Task]) -> list[Made]:
+    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Made]:
         seen.extend(ground.writers.said)
         return [Made(7, {"filtered": {0: 3}}) for _ in tasks]
 
@@ -176,7 +176,7 @@ def test_who_cannot_be_written_for_is_tried_again_and_holds_up_no_other(
     ground = Ground.of("bad", "good", end=10)
     ran: list[list[str]] = []
 
-    def job(_: object, __: object, tasks: Sequence[Task]) -> list[Made]:
+    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Made]:
         ran.append([task.pipeline.name for task in tasks])
         ground.writers.broken.add("bad")
         return [Made(10) for _ in tasks]
@@ -196,7 +196,7 @@ def test_the_event_that_cannot_be_worked_on_rests_with_its_receipt(
 ) -> None:
     ground = Ground.of("a", end=1)
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -219,7 +219,7 @@ def test_more_than_one_event_that_fails_is_cut_and_nothing_is_given_up(
 ) -> None:
     ground = Ground.of("a", end=10)
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -232,7 +232,7 @@ def test_more_than_one_event_that_fails_is_cut_and_nothing_is_given_up(
 def test_whatever_else_goes_wrong_is_tried_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     ground = Ground.of("a", end=10)
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise OSError("the JVM is gone")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -248,7 +248,7 @@ def test_what_kafka_has_deleted_is_passed_by_and_nothing_is_blamed_for_it(
     ground = Ground.of("a", end=10)
     ground.log.start = 7
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise JobFailedError("there is nothing at 0")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -270,7 +270,7 @@ def test_what_is_gone_is_not_passed_by_before_kafka_has_been_told(
     ground = Ground.of("a", end=10)
     ground.log.start = 7
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         ground.writers.broken.add("a")
         raise JobFailedError("there is nothing at 0")
 
@@ -286,7 +286,7 @@ def test_what_kafka_has_deleted_is_looked_for_where_there_is_an_archive(
     ground.log.start = 7
     ground.runner.losses.is_archived = lambda _: True
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise JobFailedError("there is nothing at 0")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -310,7 +310,7 @@ def test_an_event_out_of_an_archive_that_cannot_be_worked_on_rests(
     if is_away:
         (tmp_path / said.path).unlink()
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -331,7 +331,7 @@ def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
     ground = Ground.of("bad", "good", end=1)
     ran: list[list[str]] = []
 
-    def job(_: object, __: object, tasks: Sequence[Task]) -> list[Made]:
+    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Made]:
         ran.append([task.pipeline.name for task in tasks])
         if ran[-1] != ["good"]:
             raise ExecutorEndedError("it has ended")
@@ -351,6 +351,23 @@ def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
     assert lanes[0].not_before_s > 0 > lanes[1].not_before_s
 
 
+@pytest.mark.parametrize(("end", "most_s"), [(16, 10.0), (1, None)])
+def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
+    monkeypatch: pytest.MonkeyPatch, end: int, most_s: float | None
+) -> None:
+    ground, seen = Ground.of("a", end=end), list[dict[str, Any]]()
+
+    def job(*_: object, **how: Any) -> list[Made]:
+        seen.append(how)
+        raise ExecutorEndedError("it has ended")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    ground.rested()
+    ground.run()
+    assert seen == [{}, {"seconds_max": most_s}]
+
+
 def test_an_event_of_an_offender_that_merely_fails_does_not_end_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -358,7 +375,7 @@ def test_an_event_of_an_offender_that_merely_fails_does_not_end_the_search(
     lane = ground.book.lanes[document("a").lane_id]
     faults = iter([ExecutorEndedError("it has ended")] * 2 + [JobFailedError("division by zero")])
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise next(faults, JobFailedError("division by zero"))
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -380,7 +397,7 @@ def test_who_is_late_through_others_is_tried_alone_and_not_cut(
     ground = Ground.of("a", end=10)
     ground.runner.spark.trouble = trouble  # type: ignore[attr-defined]
 
-    def job(*_: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Made]:
         raise JobLateError("it took longer than 60 s")
 
     monkeypatch.setattr(runner_module, "run_job", job)
