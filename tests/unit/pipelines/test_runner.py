@@ -137,7 +137,6 @@ class Ground:
         self.book.over(job)
 
     def rested(self) -> None:
-        """Whoever waits for others, or for its next try, has waited long enough."""
         for lane in self.book.lanes.values():
             lane.not_before_s = 0.0
 
