@@ -2,11 +2,16 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 
+from pipelines.jobs import runner as runner_module
+from pipelines.jobs.outcomes import Made
 from pipelines.parts import alone
 from pipelines.parts.alone import ExecutorTurns, NotAloneError
+from pipelines.parts.blame import ExecutorEndedError
+from tests.unit.pipelines.test_runner import Ground
 
 
 async def work(
@@ -85,3 +90,20 @@ def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.Monk
         return told
 
     assert asyncio.run(run()) == ["endless begins", "other begins", "other ends", "endless ends"]
+
+
+@pytest.mark.parametrize(("end", "most_s"), [(16, 10.0), (1, None)])
+def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
+    monkeypatch: pytest.MonkeyPatch, end: int, most_s: float | None
+) -> None:
+    ground, seen = Ground.of("a", end=end), list[dict[str, Any]]()
+
+    def job(*_: object, **how: Any) -> list[Made]:
+        seen.append(how)
+        raise ExecutorEndedError
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    for _ in range(2):
+        ground.rested()
+        ground.run()
+    assert seen == [{}, {"seconds_max": most_s}]

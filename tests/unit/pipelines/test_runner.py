@@ -350,23 +350,6 @@ def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
     assert lanes[0].not_before_s > 0 > lanes[1].not_before_s
 
 
-@pytest.mark.parametrize(("end", "most_s"), [(16, 10.0), (1, None)])
-def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
-    monkeypatch: pytest.MonkeyPatch, end: int, most_s: float | None
-) -> None:
-    ground, seen = Ground.of("a", end=end), list[dict[str, Any]]()
-
-    def job(*_: object, **how: Any) -> list[Made]:
-        seen.append(how)
-        raise ExecutorEndedError("it has ended")
-
-    monkeypatch.setattr(runner_module, "run_job", job)
-    ground.run()
-    ground.rested()
-    ground.run()
-    assert seen == [{}, {"seconds_max": most_s}]
-
-
 def test_an_event_of_an_offender_that_merely_fails_does_not_end_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
