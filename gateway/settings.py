@@ -91,8 +91,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     jwt_scope_claim: str = "scope"
     jwt_read_value: str = "read"
     jwt_admin_value: str = "admin"
-    # Whoever shows a token may be gone tomorrow: a key that it makes, or gives a new text, ends
-    # after so many days at most. 0: it may last for ever.
+    # Somebody who shows a token may be gone tomorrow: a key that they make or rotate ends within
+    # this many days. 0: it may last for ever.
     keys_by_token_days: Annotated[int, Field(ge=0, le=3_650)] = 90
 
     # By what delays and deadlines are multiplied, as in delivery and retrier: for saying when what

@@ -150,7 +150,7 @@ class Entrance:
     async def _as_kept(
         self, found: Mapping[KafkaPartition, Reach], position: Position
     ) -> dict[KafkaPartition, Reach]:
-        """What a stream has grown by since is read whole."""
+        """The position of its kept state; Kafka partitions that are new are read from the start."""
         ends, starts = await self.log.ends(list(found)), await self.log.starts(list(found))
         ats = {where: position.get(where, starts.get(where, 0)) for where in found}
         return {where: _within(Reach(at, at), ends.get(where, at)) for where, at in ats.items()}

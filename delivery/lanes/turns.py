@@ -4,7 +4,7 @@ Whoever does not answer holds a slot for as long as it may be waited for. So som
 that are in a hurry, and the others are lent, to no tenant more than it leaves (ADR 0062).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -31,7 +31,7 @@ _WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.85, 5.0
 # strands go at once, and where more than some two hundred have something to send in a second it is
 # the longest wait. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _STRANDS_S, _MOST_S = 0.03, 0.002, 0.0001, 0.4
-# Of another tenant's strands no more are waited for: its crowd is waited for by itself alone.
+# The most strands of another tenant that count: only a tenant itself waits for its own crowd.
 _OTHERS_MAX = 8
 # Where a fleet shares the work, a worker has less of it, and a job costs as much: so it waits for
 # company for longer, by up to this part of the longest wait.
@@ -80,10 +80,15 @@ class Turn:
             number, tenant = self._strands.pop(strand)
             self._tasks[number] -= Counter({tenant: 1})
 
-    def waits_only_for_another(self, tenant: str) -> bool:
-        """It waits for destinations of one tenant, and not of this one."""
-        open_to = {*chain.from_iterable(self._tasks)}
-        return len(open_to) == 1 and tenant not in open_to
+    @property
+    def only_tenant(self) -> str:
+        """The one tenant whose destinations it still waits for; empty if it is none, or several."""
+        found = ""
+        for tenant in chain.from_iterable(self._tasks):
+            if found not in {"", tenant}:
+                return ""
+            found = tenant
+        return found
 
     @property
     def open_part(self) -> float:
@@ -114,8 +119,10 @@ class Turns:
     worker_count_min: int = 1
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
-    # The same of a tenant that had many strands in a job of that kind.
-    _own_next_s: dict[tuple[JobKind, str], float] = field(default_factory=dict)
+    # The same for each tenant that had a job of that kind, later if it had a crowd in it.
+    _own_next_s: defaultdict[JobKind, dict[str, float]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     # What workers have had of late.
     _times: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
     # How many workers those who are well share just now, by what these have had, and when that was.
@@ -134,20 +141,20 @@ class Turns:
     @property
     def opens_s(self) -> float:
         """When those who are well may have a job again."""
-        own = [at_s for (kind, _), at_s in self._own_next_s.items() if kind is JobKind.SHARED]
-        return max(self._next_s.get(JobKind.SHARED, 0.0), min(own, default=0.0))
+        own = self._own_next_s[JobKind.SHARED]
+        return max(self._next_s.get(JobKind.SHARED, 0.0), min(own.values(), default=0.0))
 
     def may_start(self, kind: JobKind, tenant: str, *, now_s: float) -> bool:
-        """Whether there is another job of this kind for that tenant's."""
+        """Whether another job of this kind may have destinations of that tenant."""
         fresh = self._fresh(kind, now_s)
         if kind is JobKind.SHARED:
-            # Who does not answer is its own tenant's concern alone, from the first moment on.
-            fresh = [turn for turn in fresh if not turn.waits_only_for_another(tenant)]
+            # A destination that does not answer counts against its own tenant alone.
+            fresh = [turn for turn in fresh if turn.only_tenant in {"", tenant}]
         most = self.worker_count * _FRESH_MAX.get(kind, inf)
         if kind is JobKind.SHARED and self._stretch > _CROWDED:
             # Those that are all but done have left the processors to others.
             fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], self._sharing
-        next_s = max(self._next_s.get(kind, 0.0), self._own_next_s.get((kind, tenant), 0.0))
+        next_s = max(self._next_s.get(kind, 0.0), self._own_next_s[kind].get(tenant, 0.0))
         return len(fresh) < most and now_s >= next_s
 
     def learn(self, kind: JobKind, ends: Sequence[TaskEnd], *, now_s: float) -> None:
@@ -244,25 +251,27 @@ class Turns:
         )
 
     def pause(self, kind: JobKind, counts: Mapping[str, int], *, now_s: float) -> None:
-        """The next job of this kind waits: longer if this one has many strands of its tenants."""
+        """The next job of this kind waits: longer if this one has many strands."""
         if kind is JobKind.ALONE:
             return
         # Where no slot is lent all have to share the one that each kind has.
         most = _OTHERS_MAX if self.slots else max(counts.values(), default=0)
         few = {tenant: min(count, most) for tenant, count in counts.items()}
-        self._next_s[kind] = now_s + self._pause_s(kind, sum(few.values()), now_s)
+        total, running = sum(few.values()), len(self._fresh(kind, now_s))
+        self._next_s[kind] = now_s + self._pause_s(kind, total, running)
         for tenant, count in counts.items():
-            with_others = sum(few.values()) - few[tenant] + count
-            self._own_next_s[kind, tenant] = now_s + self._pause_s(kind, with_others, now_s)
+            with_its_crowd = total - few[tenant] + count
+            pause_s = self._pause_s(kind, with_its_crowd, running)
+            self._own_next_s[kind][tenant] = now_s + pause_s
 
-    def _pause_s(self, kind: JobKind, strand_count: int, now_s: float) -> float:
+    def _pause_s(self, kind: JobKind, strand_count: int, running: int) -> float:
         crowd_s = (_STRAND_S + _STRANDS_S * strand_count) * strand_count
         most_s = _MOST_S * (1 + _SPARE_STRETCH * self._spare)
         wait_s = min(most_s, _LEAST_S + crowd_s)
         wait_s *= min(_WAIT_STRETCH_MAX, max(1.0, self._stretch / _CROWDED))
         if kind is JobKind.APART:
             return max(_APART_S, wait_s)
-        return wait_s + _RUNNING_S * len(self._fresh(kind, now_s))
+        return wait_s + _RUNNING_S * running
 
     def grants(
         self, kind: JobKind, worker: int | None, tenants: Collection[str], *, now_s: float

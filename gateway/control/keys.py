@@ -329,21 +329,21 @@ def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
 
 
 def _until_ms(caller: Caller, plane: ControlPlane) -> int | None:
-    """When the keys end that this caller makes; None: when it says."""
+    """The latest end of a key that this caller makes or rotates; None: there is none."""
     days = plane.settings.keys_by_token_days
     return now_ms() + days * DAY_MS if caller.kind == "token" and days else None
 
 
 def _check_new_text(key: ApiKey, caller: Caller, plane: ControlPlane) -> None:
-    """Refuse to give out a text that outlasts whoever shows a token by too much."""
+    """Refuse to give out a text that outlasts a token by too much."""
     until_ms = _until_ms(caller, plane)
     if until_ms is not None and (key.expires_at_ms is None or key.expires_at_ms > until_ms):
         days = plane.settings.keys_by_token_days
         raise Problem(
             "scope_missing",
-            f"With a token, keys are made and rotated that end within {days} days, by"
-            f" expires_at_ms {until_ms}. For one that lasts longer show a key, or set"
-            " HIFI_GATEWAY_KEYS_BY_TOKEN_DAYS.",
+            f"A token makes and rotates only keys that end within {days} days (expires_at_ms"
+            f" {until_ms} at most). Use a key for this, or have"
+            " HIFI_GATEWAY_KEYS_BY_TOKEN_DAYS changed.",
             pointer="/expires_at_ms",
         )
 

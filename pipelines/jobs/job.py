@@ -123,7 +123,7 @@ def run_job(
     is_elsewhere = any(task.sink is not None for task in tasks)
     # What takes longer than a store may take is no store.
     is_slow = is_elsewhere or any(task.share.earlier for task in tasks)
-    most_s = seconds_max or (settings.sink_job_s_max if is_slow else settings.job_s_max)
+    most_s = settings.sink_job_s_max if is_slow else seconds_max or settings.job_s_max
     too_late = SinkAwayError if is_elsewhere else JobLateError
     with _bounded(plans.spark.sparkContext, name, most_s, too_late):
         made = _worked_on(plans, settings.bootstrap_servers, tasks, name)

@@ -110,7 +110,7 @@ class KeptLanes:
 
 
 def placed(pipeline: Pipeline, position: Position) -> Stored:
-    """Says of which events all is that is kept: those before this position."""
+    """Says that all it keeps is of the events before this position."""
     topic = kept_topic(pipeline.name, pipeline.generation)
     return topic, *position_record(position), ()
 

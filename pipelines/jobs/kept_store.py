@@ -30,7 +30,7 @@ class KeptLostError(Exception):
 
 
 class KeptState(NamedTuple):
-    """What a pipeline keeps, and of which events that is; no position: it has none yet."""
+    """All that a pipeline keeps, of the events before a position; empty if there is none yet."""
 
     kept: Kept
     position: Position
@@ -62,7 +62,7 @@ async def read_kept(
             # Without a value it takes away.
             kept.read(record.key or b"", record.value or None)
     if is_there and is_new and not position:
-        raise KeptLostError(f"it is not known any more of which events it has kept what: {_ANEW}")
+        raise KeptLostError(f"the position that belongs to what it keeps is lost: {_ANEW}")
     if not (is_there or is_new):
         raise KeptLostError(
             f"what it keeps is lost, or it has read on without keeping anything: {_ANEW}"

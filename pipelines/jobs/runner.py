@@ -47,7 +47,7 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
-# A job that has the executor for itself, of more than one event.
+# A job of more than one event that has the executor for itself, and whose range can be cut.
 _ALONE_S_MAX = 10.0
 # As much of what went wrong as anybody reads.
 _WORDS_MAX = 300

@@ -40,7 +40,7 @@ _MOMENTS = re.compile(r"now|today|tomorrow|yesterday|epoch|\\", re.IGNORECASE)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
-# What is made another kind of number is looked at first, and so it stands there several times.
+# A value is looked at before it is converted, and so it stands in the tree several times.
 _NUMBERS_DEEP_MAX = 3
 # By the name of the type, and of the function that does the same.
 _NUMBERS = frozenset({"decimal", "byte", "short", "integer", "long"}) | {
@@ -65,8 +65,8 @@ def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Grow
     """What it may make of an event; ExpressionError if it is not taken."""
     if _numbers_deep(tree) > _NUMBERS_DEEP_MAX:
         wrong = (
-            f"more than {_NUMBERS_DEEP_MAX} times a number is made a DECIMAL or a whole number"
-            " within what is made one"
+            f"conversions to DECIMAL or to whole numbers stand within each other more than"
+            f" {_NUMBERS_DEEP_MAX} times"
         )
         raise ExpressionError(wrong)
     try:
@@ -78,7 +78,7 @@ def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Grow
 
 
 def _numbers_deep(node: Branch) -> int:
-    """How often a number is made another kind of number within what is made one."""
+    """How deep conversions to other kinds of numbers stand within each other."""
     of = node.type.partition("(")[0] if node.kind == "Cast" else ".".join(node.names).lower()
     return (of in _NUMBERS) + max(map(_numbers_deep, node.children), default=0)
 

@@ -10,8 +10,8 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 # One that ends executors again is tried after 2, 4, 8 and then every so many seconds.
 _OFFENDER_S_MAX = 60.0
-# One that was at work when an executor ended rests so many times as long as it ran, and no longer
-# than this: while another is started, and as long again. What ran for a moment is tried at once.
+# One that was at work when an executor ended rests for this many times as long as it ran, at most
+# this long: another executor starts, and others work. One that ran for a moment goes first.
 _RESTS_TIMES, _RESTS_S_MAX = 2.0, 20.0
 
 
@@ -56,7 +56,7 @@ class PipelineLane:
     earlier: EarlierEvents = field(default_factory=EarlierEvents)
 
     def rest(self, now_s: float) -> None:
-        """Others go on for so long before it works again, after an executor ended under it."""
+        """Let others go on before it works again, after an executor ended while it was at work."""
         again_s = min(2.0 ** min(self.offences, 8), _OFFENDER_S_MAX) if self.offences else 0.0
         ran_s = min(_RESTS_TIMES * (now_s - self.last_s), _RESTS_S_MAX)
         self.not_before_s = now_s + max(again_s, ran_s)

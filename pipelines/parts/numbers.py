@@ -6,6 +6,7 @@ Spark's own arithmetic wraps: 9223372036854775807 + 1 is negative, and so is int
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 from pyspark.sql import Column, SparkSession
@@ -33,7 +34,7 @@ _CAST_WHOLE = (
 _DECIMAL_FROM = (
     f"CASE WHEN typeof(`{_IT}`) != 'string' OR `{_IT}` RLIKE r'{NUMBER}' THEN `{_IT}` END"
 )
-# What is beyond would be the largest BIGINT, or the smallest.
+# Spark makes a larger number the largest BIGINT, and a smaller one the smallest.
 _ROUNDED_FROM = (
     f"CASE WHEN typeof(`{_IT}`) NOT IN ('double', 'float')"
     f" OR (`{_IT}` >= -9.223372036854775808E18D AND `{_IT}` < 9.223372036854775808E18D)"
@@ -50,7 +51,7 @@ def expression(text: str) -> Column:
 # A plan is made anew for each job that writes something again.
 @lru_cache(maxsize=1_000)
 def _fitting(session: SparkSession, text: str) -> Column:
-    return _Fitting(session).read(text)
+    return _fitting_of(session).read(text)
 
 
 class _Fitting:
@@ -58,12 +59,16 @@ class _Fitting:
 
     def __init__(self, session: SparkSession) -> None:
         spark: Any = session
-        self._jvm = spark._jvm  # noqa: SLF001 - nothing else reaches it
+        jvm = spark._jvm  # noqa: SLF001 - nothing else reaches it
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - the same
+        # Each look at a name asks the JVM, which takes longer than the calls themselves.
+        self._new_list = jvm.java.util.ArrayList
+        self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+        self._as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        self._try = jvm.org.apache.spark.sql.catalyst.expressions.EvalMode.TRY()
 
     def read(self, text: str) -> Column:
-        made = self._made(self._parser.parseExpression(text))
-        return Column(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(made))
+        return Column(self._column(self._made(self._parser.parseExpression(text))))
 
     def _made(self, node: Any) -> Any:
         node = self._rebuilt(node, self._made)
@@ -80,8 +85,8 @@ class _Fitting:
 
     def _or_null(self, node: Any) -> Any:
         how = node.evalContext()
-        null = self._jvm.org.apache.spark.sql.catalyst.expressions.EvalMode.TRY()
-        return node.copy(node.left(), node.right(), how.copy(null, how.allowDecimalPrecisionLoss()))
+        how = how.copy(self._try, how.allowDecimalPrecisionLoss())
+        return node.copy(node.left(), node.right(), how)
 
     def _put_in(self, template: str, node: Any) -> Any:
         """The template, with the first child of the node in its places."""
@@ -94,13 +99,18 @@ class _Fitting:
 
     def _rebuilt(self, node: Any, change: Callable[[Any], Any]) -> Any:
         """The same, with its children changed."""
-        children, changed = node.children(), self._jvm.java.util.ArrayList()
-        for nth in range(children.size()):
-            changed.add(change(children.apply(nth)))
-        if not changed.size():
+        children = node.children()
+        before = [children.apply(nth) for nth in range(children.size())]
+        after = [change(child) for child in before]
+        if all(map(is_, before, after)):
             return node
-        as_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
-        return node.withNewChildren(as_scala(changed).toSeq())
+        changed = self._new_list()
+        for child in after:
+            changed.add(child)
+        return node.withNewChildren(self._as_scala(changed).toSeq())
+
+
+_fitting_of = lru_cache(maxsize=1)(_Fitting)
 
 
 def _kind(node: Any) -> str:

@@ -9,7 +9,7 @@ from shared.event.record import KafkaPartition, Position
 
 # The record that says of which step all of it is, and how far the broker's time had been read.
 HEAD = b"head"
-# The record that says of which events all of it is: the position beside it may be lost.
+# The record with the position that all of it belongs to: the group's own may be lost.
 POSITION = b"position"
 # While it is being built beside another, it tells nobody of anything.
 ALL_QUIET_MS = 2**62

@@ -18,14 +18,14 @@ from typing import TypeAlias
 
 # In a folder of the JVM's own, which it names to all its daemons.
 _FOLDER, _NAME = "SPARK_LOCAL_DIRS", "daemons.sock"
-# What the workers of a daemon are called by: those of another name are others.
+# The variable with the name of a daemon's workers; each name has workers of its own.
 WORKER_NAME = "HIFI_WORKER"
 _ORDER_BYTES_MAX = 1024 * 1024
 _OWN = (0, 1, 2)
 # With no folder, or nobody there, each loads everything by itself.
 _ALONE = KeyError, OSError
 
-# What a copy keeps open for as long as it lives: whoever asked for it waits for its end.
+# A copy keeps it open for as long as it lives; the process that asked for the copy waits for that.
 Held: TypeAlias = socket.socket
 
 
@@ -50,7 +50,7 @@ def offer_copies(*, niceness: int) -> Held | None:
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with _address() as address:
-            # Of one that has ended: nobody has answered there.
+            # Nobody has answered there, so whoever made it has ended.
             Path(address).unlink(missing_ok=True)
             listener.bind(address)
         listener.listen()
@@ -68,7 +68,7 @@ def _copied_by(listener: socket.socket) -> Held:
     """Be what others are copied from, until the JVM is gone; returns in each copy."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     poll = select.poll()
-    # What comes from there is for the first daemon; its end is for all.
+    # The first daemon reads its standard input; this process looks only for the end of it.
     poll.register(0, 0)
     poll.register(listener, select.POLLIN)
     while listener.fileno() in (ready := dict(poll.poll())) or 0 not in ready:

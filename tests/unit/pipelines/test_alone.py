@@ -1,11 +1,13 @@
 """One job has the executor for itself when it must, and others have as much of it."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from pipelines.jobs import job as job_module
 from pipelines.jobs import runner as runner_module
 from pipelines.jobs.outcomes import Made
 from pipelines.parts import alone
@@ -107,3 +109,24 @@ def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
         ground.rested()
         ground.run()
     assert seen == [{}, {"seconds_max": most_s}]
+
+
+@pytest.mark.parametrize(("sink", "most_s"), [(None, 10.0), (object(), 300.0)])
+def test_what_writes_to_a_sink_has_its_time_though_it_is_alone(
+    monkeypatch: pytest.MonkeyPatch, sink: Any, most_s: float
+) -> None:
+    """Its range stays as it is, so that it would never come to its end."""
+    seen = list[float]()
+
+    def bounded(
+        _: object, __: str, seconds_max: float, ___: object
+    ) -> AbstractContextManager[None]:
+        seen.append(seconds_max)
+        return nullcontext()
+
+    task = Mock(sink=sink, share=Mock(earlier={}))
+    monkeypatch.setattr(job_module, "_bounded", bounded)
+    monkeypatch.setattr(job_module, "_worked_on", lambda *_: {task: Made()})
+    settings = Mock(job_s_max=60.0, sink_job_s_max=300.0)
+    assert job_module.run_job(Mock(), settings, [task], seconds_max=10.0) == [Made()]
+    assert seen == [most_s]
