@@ -1,6 +1,7 @@
 """Brings a job to its end: says what may come of it, has Spark do it, stores what came of it."""
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,8 +48,10 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
-# A job of more than one event that has the executor for itself, and whose range can be cut.
-_ALONE_S_MAX = 10.0
+# A job of more than one event that has the executor for itself, and whose range can be cut; and how
+# old an executor is by then: the first jobs in one take several times as long.
+_ALONE_S_MAX, _WARM_S = 10.0, 20.0
+_OF_A_TASK = re.compile(r"\A.*?most recent failure: Lost task [^)]*\) \([^)]*\): ", re.DOTALL)
 # As much of what went wrong as anybody reads.
 _WORDS_MAX = 300
 # What rests because its pipeline has no room for what it would keep.
@@ -122,10 +125,12 @@ class JobRunner:
         if not self.book.is_suspect(job):
             async with self.turns.among_others():
                 return await self.in_thread(run_job, plans, self.settings, ready)
-        # All others wait for it: of many events fewer are tried before it takes too long.
-        most_s = None if job.is_of_one and job.shares[0].is_one_event else _ALONE_S_MAX
-        run = partial(run_job, seconds_max=most_s)
+        is_last = job.is_of_one and job.shares[0].is_one_event
         async with self.turns.alone():
+            age_s = await self.spark.executor_age_s()
+            # All others wait for it: of many events fewer are tried before it takes too long.
+            most_s = None if is_last else max(_ALONE_S_MAX, _WARM_S - age_s)
+            run = partial(run_job, seconds_max=most_s)
             try:
                 return await self.in_thread(run, plans, self.settings, ready)
             except ExecutorEndedError as error:
@@ -350,8 +355,9 @@ class JobRunner:
 
 
 def short(error: Exception) -> str:
-    """What went wrong, in a line that has an end."""
-    return f"{type(error).__name__}: {str(error).strip()}"[:_WORDS_MAX]
+    """What went wrong, in a line that has an end; of a task of Spark's, from its own words on."""
+    says = _OF_A_TASK.sub("", str(error).strip())
+    return f"{type(error).__name__}: {says}"[:_WORDS_MAX]
 
 
 def _part(job: Planned, work: Sequence[Task] | Mapping[Task, Any]) -> Planned:

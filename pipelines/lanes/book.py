@@ -12,6 +12,7 @@ from math import inf
 
 from pipelines.lanes.gathering import Gathering
 from pipelines.lanes.lane import PipelineLane
+from pipelines.lanes.offenders import Offenders
 from pipelines.lanes.shares import PipelineShare, Planned
 from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
@@ -44,6 +45,7 @@ class PipelineBook:
     asked_ms: dict[KafkaPartition, int] = field(default_factory=dict)
     # Those whose tasks go on after they were cut off begin nothing until these are gone.
     waiting: Collection[str] = frozenset()
+    offenders: Offenders = field(default_factory=Offenders)
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
@@ -300,10 +302,14 @@ class PipelineBook:
                 cut = 2 * lane.cut_to.pop(where, SHARED_EVENTS_MAX)
                 if cut < SHARED_EVENTS_MAX:
                     lane.cut_to[where] = cut
-            lane.deaths, lane.not_before_s, lane.went_on_s = 0, -inf, now_s
-            lane.trust(now_s, is_well=is_well)
+            lane.deaths, lane.went_on_s = 0, now_s
+            if is_well:
+                lane.trust()
+                lane.is_suspect |= self.offenders.are_many(lane.tenant, now_s)
+                until_s = self.offenders.rests_until_s(lane.tenant)
+                lane.not_before_s = until_s if lane.is_suspect else -inf
             if lane.gathering is not None:
-                lane.not_before_s = lane.last_s + lane.gathering.rests_s(share.count)
+                lane.rest_until(lane.last_s + lane.gathering.rests_s(share.count))
             lane.is_apart = is_slow or (lane.is_apart and not is_quick)
             if is_slow and job.is_of_one:
                 lane.events_max = max(1, lane.events_max // 2)
@@ -316,7 +322,7 @@ class PipelineBook:
             lane.is_apart = True
             if job.is_of_one:
                 # What others of a sink's ranges have come to is not known: they stay as they are.
-                parts = _PARTS_OF_OFFENDERS if lane.guilty_to else _PARTS
+                parts = _PARTS_OF_OFFENDERS if lane.is_suspect else _PARTS
                 parts = 1 if share.is_fixed and len(share.ranges) > 1 else parts
                 for where, (begin, end) in share.ranges.items():
                     lane.cut_to[where] = max(1, (end - begin) // parts)
@@ -330,15 +336,19 @@ class PipelineBook:
     def suspect(self, job: Planned, now_s: float) -> None:
         """One of the pipelines at work has ended the executor: each is tried alone."""
         for lane, _ in self._still_ours(job):
-            lane.is_apart = lane.is_suspect = True
-            lane.rest(now_s)
+            lane.suspect(now_s)
 
     def offended(self, job: Planned, now_s: float) -> None:
         """It has ended an executor, alone, and may do so again; but others go on first."""
         for lane, share in self._still_ours(job):
             lane.offences += 1
-            lane.rest(now_s)
             lane.guilty_to |= {where: end for where, (_, end) in share.ranges.items()}
+            until_s = self.offenders.ended_one(lane.tenant, lane.id, now_s)
+            are_many = self.offenders.are_many(lane.tenant, now_s)
+            for other in self.lanes.values():
+                if other.tenant == lane.tenant and (other.is_suspect or are_many):
+                    other.is_apart = other.is_suspect = True
+                    other.rest_until(until_s)
 
     def too_much(self, job: Planned) -> None:
         """Fewer events have to be worked on at once; none of them is at fault."""
@@ -353,7 +363,7 @@ class PipelineBook:
         wait_s = 0.0
         for lane, _ in self._still_ours(job):
             wait_s = min(2.0 ** min(lane.deaths, 6) - 1, _WAIT_S_MAX)
-            lane.not_before_s = now_s + wait_s
+            lane.rest_until(now_s + wait_s)
             lane.deaths += 1
             lane.earlier.look_again()
             # It may be by something that one of them alone wants.

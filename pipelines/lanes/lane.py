@@ -8,8 +8,6 @@ from pipelines.lanes.gathering import Gathering
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
-# One that ends executors again is tried after 2, 4, 8 and then every so many seconds.
-_OFFENDER_S_MAX = 60.0
 # One that was at work when an executor ended rests for this many times as long as it ran, at most
 # this long: another executor starts, and others work. One that ran for a moment goes first.
 _RESTS_TIMES, _RESTS_S_MAX = 2.0, 20.0
@@ -55,20 +53,21 @@ class PipelineLane:
     # What Kafka has no more of what it is to read.
     earlier: EarlierEvents = field(default_factory=EarlierEvents)
 
-    def rest(self, now_s: float) -> None:
-        """Let others go on before it works again, after an executor ended while it was at work."""
-        again_s = min(2.0 ** min(self.offences, 8), _OFFENDER_S_MAX) if self.offences else 0.0
-        ran_s = min(_RESTS_TIMES * (now_s - self.last_s), _RESTS_S_MAX)
-        self.not_before_s = now_s + max(again_s, ran_s)
+    def suspect(self, now_s: float) -> None:
+        """An executor ended while it was at work: others go on before it does so alone."""
+        self.is_apart = self.is_suspect = True
+        ran_s = now_s - self.last_s
+        self.rest_until(now_s + min(_RESTS_TIMES * ran_s, _RESTS_S_MAX))
+
+    def rest_until(self, at_s: float) -> None:
+        self.not_before_s = max(self.not_before_s, at_s)
 
     @property
     def position(self) -> Position:
         return {where: reach.at for where, reach in self.reaches.items()}
 
-    def trust(self, now_s: float, *, is_well: bool) -> None:
-        """Suspect it less after a job that ended no executor, unless one has for its last event."""
-        if self.is_suspect and not is_well:
-            self.rest(now_s)
-        elif not self.guilty_to:
+    def trust(self) -> None:
+        """Suspect it less after a job that ended no executor, if all of one that did is done."""
+        if not self.guilty_to:
             self.offences = max(0, self.offences - 1)
             self.is_suspect = self.offences > 0

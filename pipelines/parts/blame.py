@@ -13,7 +13,8 @@ class ExecutorEndedError(Exception):
 
 
 _ENDED = re.compile(r"\bExecutorLostFailure\b")
-_NO_MEMORY = re.compile(r"\bjava\.lang\.OutOfMemoryError\b")
+# Those of the JVM, of Spark, of Arrow (an exception) and of Netty (of memory beside the heap).
+_NO_MEMORY = re.compile(r"\bSparkOutOfMemoryError\b|\bOutOf(Direct)?Memory(Error|Exception)\b")
 _OF_AN_EVENT = re.compile(
     r"\bSpark(Arithmetic|ArrayIndexOutOfBounds|ClassCast|DateTime|IllegalArgument|NoSuchElement"
     r"|NumberFormat|Runtime|UnsupportedOperation)Exception\b"

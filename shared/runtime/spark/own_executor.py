@@ -50,6 +50,12 @@ def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict
     }
 
 
+def executors_of(context: Any) -> frozenset[str]:
+    """Which executors a session has now; none of one whose tasks run in the driver."""
+    there = context._jsc.sc().getExecutorIds()  # noqa: SLF001 - Python's context has no words for it
+    return frozenset(map(there.apply, range(there.size())))
+
+
 _CLUSTER: Mapping[str, str] = {
     "spark.master.rest.enabled": "false",
     # Their pages cannot be left out.

@@ -175,6 +175,13 @@ def _shows(views: Callable[[], dict[str, Any]], name: str, word: str, cause: str
 def cli_status(hifi: RunningHifi, folder: Path) -> list[dict[str, Any]]:
     port = str(hifi.stack.settings.observe_metrics_port)
     where = ["--kafka", hifi.kafka, "--observe-metrics-port", port]
-    rows: list[dict[str, Any]]
-    rows = json.loads(cli_runs.run("status", "--json", *where, folder=folder).out)["books"]
+    shown: dict[str, Any] = {}
+
+    def by_observe() -> bool:
+        # While observe answers late, `hifi status` counts by itself, and judges nobody.
+        shown.update(json.loads(cli_runs.run("status", "--json", *where, folder=folder).out))
+        return bool(shown["counted_by"] == "observe")
+
+    wait_until(by_observe, what=lambda: f"observe answers `hifi status`: {shown['note']}")
+    rows: list[dict[str, Any]] = shown["books"]
     return rows

@@ -44,19 +44,19 @@ class Outcome(NamedTuple):
 
 
 @contextmanager
-def calm(hifi: RunningHifi) -> Iterator[None]:
+def calm(hifi: RunningHifi, name: str) -> Iterator[None]:
     """A pipeline that gets an event twice a second, none of which may be late or lost."""
-    pipeline = document("calm", "calm", schema="n BIGINT", to=[{"stream": "calm-out"}])
+    pipeline = document(name, name, schema="n BIGINT", to=[{"stream": f"{name}-out"}])
     put(hifi.kafka, pipeline)
     wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
-    post_all(hifi, "calm", [{"n": -1}])
+    post_all(hifi, name, [{"n": -1}])
     wait_until_all_is_done(hifi, pipeline, 1)
     count, is_over = 1, Event()
 
     def post() -> None:
         nonlocal count
         while not is_over.wait(0.5):
-            post_all(hifi, "calm", [{"n": count}])
+            post_all(hifi, name, [{"n": count}])
             count += 1
 
     thread = Thread(target=post)
@@ -68,10 +68,11 @@ def calm(hifi: RunningHifi) -> Iterator[None]:
         thread.join()
     wait_until_all_is_done(hifi, pipeline, count)
     late_ms = sorted(
-        row.timestamp_ms - int(row.headers[ACCEPTED_AT]) for row in written(hifi.kafka, "calm-out")
+        row.timestamp_ms - int(row.headers[ACCEPTED_AT])
+        for row in written(hifi.kafka, f"{name}-out")
     )
     sys.stdout.write(
-        f"calm: {count} events, late by {late_ms[count // 2]} ms in the median,"
+        f"{name}: {count} events, late by {late_ms[count // 2]} ms in the median,"
         f" {late_ms[count * 99 // 100]} ms at p99, {late_ms[-1]} ms at most\n"
     )
     assert len(late_ms) == count
@@ -126,9 +127,9 @@ def test_sixty_hostile_documents_and_events_cost_nobody_else(hifi: RunningHifi) 
     assert len({each.name for each in HOSTILE}) == 60
     before = {name: child.pid for name, child in hifi.stack.children.items()}
     found: list[Outcome] = []
-    with calm(hifi):
+    with calm(hifi, "calm"):
         found += [outcome_of(hifi, each, 1) for each in HOSTILE]
-    with calm(hifi), ThreadPoolExecutor(AT_ONCE) as several:
+    with calm(hifi, "calm-too"), ThreadPoolExecutor(AT_ONCE) as several:
         found += several.map(lambda each: outcome_of(hifi, each, 2), HOSTILE)
     for one in found:
         sys.stdout.write(

@@ -17,6 +17,7 @@ from pipelines.judging.sandbox import OPTIONS
 from pipelines.parts.blame import ExecutorEndedError, check_executor
 from pipelines.parts.bounded import TookTooLongError, bounded
 from shared.runtime.spark.left_tasks import LeftTasks, left_tasks, replace_executors
+from shared.runtime.spark.own_executor import executors_of
 from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
 from tests.support.stack_fixtures import wait_until
 
@@ -112,8 +113,11 @@ def test_what_takes_all_memory_ends_the_executor_and_the_next_job_is_well(
 
 def test_an_executor_that_is_killed_is_followed_by_another(spark: SparkSession) -> None:
     driver, pid = driver_of(spark), executor_of(spark)
+    (known,) = executors_of(spark.sparkContext)
     os.kill(pid, signal.SIGKILL)
     other = wait_for_another(spark, pid)
+    (now,) = executors_of(spark.sparkContext)
+    assert now != known
     assert other not in {pid, driver}
     assert driver_of(spark) == driver
 

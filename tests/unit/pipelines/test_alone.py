@@ -2,11 +2,13 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from itertools import count
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from pipelines import session as session_module
 from pipelines.jobs import job as job_module
 from pipelines.jobs import runner as runner_module
 from pipelines.jobs.outcomes import Made
@@ -94,11 +96,16 @@ def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.Monk
     assert asyncio.run(run()) == ["endless begins", "other begins", "other ends", "endless ends"]
 
 
-@pytest.mark.parametrize(("end", "most_s"), [(16, 10.0), (1, None)])
+@pytest.mark.parametrize(
+    ("end", "age_s", "most_s"),
+    [(16, 60.0, 10.0), (1, 60.0, None), (16, 2.0, 18.0), (16, 12.0, 10.0), (1, 2.0, None)],
+)
 def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
-    monkeypatch: pytest.MonkeyPatch, end: int, most_s: float | None
+    monkeypatch: pytest.MonkeyPatch, end: int, age_s: float, most_s: float | None
 ) -> None:
+    """Whose first jobs are slow in an executor that has just started, as anybody's are."""
     ground, seen = Ground.of("a", end=end), list[dict[str, Any]]()
+    ground.runner.spark.age_s = age_s  # type: ignore[attr-defined]
 
     def job(*_: object, **how: Any) -> list[Made]:
         seen.append(how)
@@ -109,6 +116,33 @@ def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
         ground.rested()
         ground.run()
     assert seen == [{}, {"seconds_max": most_s}]
+
+
+def test_an_executor_is_waited_for_and_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([set[str](), set(), {"1"}, {"1"}, set(), {"2"}])
+    now_s = count(100.0, 5.0)
+    monkeypatch.setattr(session_module, "executors_of", lambda _: next(told))
+    monkeypatch.setattr(session_module, "time", Mock(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(session_module, "_LOOK_S", 0.0)
+    spark = session_module.SparkOnDemand(Mock(), lambda: None)
+    spark.session = Mock()
+    ages_s = [asyncio.run(spark.executor_age_s()) for _ in range(3)]
+    # The second is asked for two readings of the clock after the first was seen.
+    assert ages_s == [0.0, 10.0, 0.0]
+    assert next(told, None) is None
+
+
+def test_an_executor_that_does_not_come_is_not_waited_for_without_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = count(100.0, 10.0)
+    monkeypatch.setattr(session_module, "executors_of", lambda _: set())
+    monkeypatch.setattr(session_module, "time", Mock(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(session_module, "_LOOK_S", 0.0)
+    spark = session_module.SparkOnDemand(Mock(), lambda: None)
+    spark.session = Mock()
+    assert asyncio.run(spark.executor_age_s()) == 0.0
+    assert next(now_s) == 150.0
 
 
 @pytest.mark.parametrize(("sink", "most_s"), [(None, 10.0), (object(), 300.0)])

@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines.functions.faults import fault_of_a_function
+from pipelines.jobs.runner import short
 from pipelines.parts.blame import (
     ExecutorEndedError,
     check_executor,
@@ -68,6 +69,9 @@ def test_a_worker_that_ended_is_of_a_function() -> None:
     [
         ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", "has ended"),
         (f"java.lang.OutOfMemoryError: Java heap space\n{FRAME}", "has no memory left"),
+        (f"org.apache.arrow.memory.OutOfMemoryException: Failure\n{FRAME}", "has no memory left"),
+        (f"io.netty.util.internal.OutOfDirectMemoryError: no\n{FRAME}", "has no memory left"),
+        (f"org.apache.spark.memory.SparkOutOfMemoryError: no\n{FRAME}", "has no memory left"),
     ],
 )
 def test_an_executor_that_ended_or_has_no_memory_may_be_anybodys_doing(says: str, why: str) -> None:
@@ -76,3 +80,14 @@ def test_an_executor_that_ended_or_has_no_memory_may_be_anybodys_doing(says: str
     check_executor(f"org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO]\n{FRAME}")
     # Whatever a function says.
     check_executor(f"pipelines.functions.calls.FunctionFailedError: a.b: ValueError: {says}")
+
+
+def test_what_went_wrong_in_a_task_is_told_in_its_own_words() -> None:
+    says = (
+        "An error occurred while calling z:org.apache.spark.sql.kafka010.KafkaWriter.write.\n:"
+        " org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0"
+        " failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 5) (127.0.0.1"
+        " executor 1): java.io.IOException: no room"
+    )
+    assert short(ValueError(says)) == "ValueError: java.io.IOException: no room"
+    assert short(ValueError("no room")) == "ValueError: no room"

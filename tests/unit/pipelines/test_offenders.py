@@ -70,7 +70,9 @@ def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list
         elif bad is not None and begin <= bad < end and not is_last:
             book.failed(job)
         else:
-            # The one that is left is a dead letter.
+            if has_poison:
+                # The one that is left is a dead letter.
+                book.offended(job, now_s)
             book.done(job, 0.1, now_s, is_well=not has_poison)
             done += 1
         book.over(job)
@@ -83,12 +85,12 @@ def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list
 
 
 def test_the_event_that_ends_executors_is_found_in_few_tries_of_which_each_costs_one() -> None:
-    assert found_at(777, book_of("t.bad")) == [2.0, 4.0, 8.0]
+    assert found_at(777, book_of("t.bad")) == [15.0, 30.0, 60.0]
 
 
 def test_an_event_that_merely_fails_does_not_end_the_search_for_who_ends_executors() -> None:
     book = book_of("t.bad")
-    assert found_at(777, book, bad=130) == [2.0, 4.0, 8.0]
+    assert found_at(777, book, bad=130) == [15.0, 30.0, 60.0]
 
 
 def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:
@@ -100,3 +102,53 @@ def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:
     (again,) = book.plan(0.0)
     assert again.shares[0].ranges == job.shares[0].ranges
     assert book.is_suspect(again)
+
+
+def ends(book: PipelineBook, lane_id: str, now_s: float) -> float:
+    """One ends an executor alone; gives for how long it rests."""
+    lane = book.lanes[lane_id]
+    lane.is_suspect, lane.not_before_s = True, now_s
+    others = [each for each in book.lanes if each != lane_id]
+    (job,) = book.plan(now_s, others)
+    book.offended(job, now_s)
+    book.over(job)
+    return lane.not_before_s - now_s
+
+
+def test_a_tenant_rests_longer_after_each_executor_that_it_ends_within_an_hour() -> None:
+    book = book_of("t.bad", "t.worse", "other.bad")
+    have(book, 1_000)
+    times_s = [0.0, 100.0, 200.0, 300.0, 500.0, 800.0, 1_400.0, 2_100.0]
+    whose = ["t.bad", "t.worse"] * 4
+    rests_s = [ends(book, who, at_s) for who, at_s in zip(whose, times_s, strict=True)]
+    assert rests_s == [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+    assert ends(book, "other.bad", 2_100.0) == 15.0
+    # Those of the last hour: six are over.
+    assert ends(book, "t.bad", 4_500.0) == 60.0
+
+
+def test_all_suspects_of_a_tenant_rest_after_one_has_ended_an_executor() -> None:
+    book = book_of("t.bad", "t.suspect", "t.good")
+    have(book, 1_000)
+    book.lanes["t.suspect"].is_suspect = True
+    ends(book, "t.bad", 0.0)
+    assert who(book.plan(14.9)) == [["t.good"]]
+    assert who(book.plan(15.1)) == [["t.suspect"], ["t.bad"]]
+
+
+def test_where_three_pipelines_of_a_tenant_have_done_it_all_of_them_are_suspects() -> None:
+    book = book_of("t.a", "t.b", "t.c", "t.good")
+    have(book, 1_000)
+    for nth, lane_id in enumerate(["t.a", "t.b", "t.c"]):
+        assert not book.lanes["t.good"].is_suspect
+        ends(book, lane_id, 100.0 * nth)
+    good = book.lanes["t.good"]
+    assert good.is_suspect
+    assert good.not_before_s == 260.0
+    (job,) = book.plan(260.0, ["t.a", "t.b", "t.c"])
+    end_well(book, job, now_s=261.0)
+    assert good.is_suspect
+    have(book, 2_000)
+    (job,) = book.plan(3_900.0, ["t.a", "t.b", "t.c"])
+    end_well(book, job, now_s=3_900.0)
+    assert not good.is_suspect

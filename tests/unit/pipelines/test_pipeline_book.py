@@ -45,8 +45,8 @@ def who(jobs: list[Planned]) -> list[list[str]]:
     return [[share.lane_id for share in job.shares] for job in jobs]
 
 
-def end_well(book: PipelineBook, job: Planned, *, took_s: float = 0.1) -> None:
-    book.done(job, took_s, now_s=1.0)
+def end_well(book: PipelineBook, job: Planned, *, took_s: float = 0.1, now_s: float = 1.0) -> None:
+    book.done(job, took_s, now_s=now_s)
     book.over(job)
 
 

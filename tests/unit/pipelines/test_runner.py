@@ -56,6 +56,7 @@ class KeptWriters:
 
 class NoSpark:
     trouble = ""
+    age_s = 60.0
 
     @property
     def watch(self) -> "NoSpark":
@@ -64,6 +65,9 @@ class NoSpark:
     def trouble_since(self, at_ms: int) -> str:
         assert at_ms
         return self.trouble
+
+    async def executor_age_s(self) -> float:
+        return self.age_s
 
     async def get(self) -> None:
         """What a job is run with is not looked at here."""
@@ -389,4 +393,4 @@ def test_who_is_late_through_others_is_tried_alone_and_not_cut(
     ground.rested()
     ground.run()
     # Alone nobody else is at fault.
-    assert lane.cut_to == {WHERE: 5 if trouble else 2}
+    assert lane.cut_to == {WHERE: 1 if trouble else 2}
