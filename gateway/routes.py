@@ -31,7 +31,7 @@ from gateway.tables.rows import RowRequest, Rows, row_request
 from gateway.tables.watching import Watch
 from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
-from shared.runtime.serving.deadlines import WATCHES
+from shared.runtime.serving.deadlines import stays
 
 _JSON = (b"content-type", b"application/json")
 # For the metric only: what nginx counts when the client left before its answer.
@@ -128,8 +128,9 @@ class EventPaths:
         self, asked: RowRequest, send: Send, more: tuple[tuple[bytes, bytes], ...]
     ) -> None:
         begun_s, answer = monotonic(), await self.rows.serve(asked)
+        if isinstance(answer, Watch) and not stays(asked.scope.setdefault("state", {})):
+            answer = None
         if isinstance(answer, Watch):
-            asked.scope.setdefault("state", {})[WATCHES] = True
             try:
                 await answer.run(asked.receive, send, [*more])
             except Problem as problem:

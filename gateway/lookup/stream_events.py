@@ -30,7 +30,7 @@ from shared.event.places import Places
 from shared.event.record import RecordIn
 from shared.event.topics import destination_id, stream_and_name, stream_topic
 from shared.runtime.kafka.lookup.stream_pages import Cursor, StreamPage, Wanted
-from shared.runtime.serving.deadlines import WATCHES
+from shared.runtime.serving.deadlines import stays
 
 router = APIRouter()
 
@@ -225,8 +225,9 @@ async def _newest(
 
 async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamPage]) -> StreamPage:
     """The page; nobody's place is held for a caller who has left."""
-    # Whoever says no more while they wait has left.
-    request.scope["state"][WATCHES] = True
+    if not stays(request.scope["state"]):
+        coming.close()
+        raise Problem("body_timeout", "The client left.")
     there = asyncio.ensure_future(client_left(request.receive))
     task = asyncio.ensure_future(coming)
     try:

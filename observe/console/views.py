@@ -69,7 +69,7 @@ from observe.console.parts.search_list import ASKED
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.proof.overview import Overview
-from shared.runtime.serving.deadlines import WATCHES
+from shared.runtime.serving.deadlines import stays
 
 _CHANGES = {
     **DESTINATION_CHANGES,
@@ -181,8 +181,8 @@ class Views:
                 return None
             return self._page_at(path, fields, viewer)
 
-        # Its answer has no end: whoever says no more has left.
-        request.scope["state"][WATCHES] = True
+        if not stays(request.scope["state"]):
+            return Response()
         return StreamingResponse(
             self._live.follow(make, tenant=tenant), media_type="text/event-stream"
         )

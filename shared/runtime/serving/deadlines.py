@@ -6,7 +6,7 @@ would hold its connection for ever. Whoever reads a body has deadlines of their 
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shared.runtime.serving.crowd import Crowd
@@ -15,8 +15,8 @@ from shared.runtime.serving.server import PlainProtocol
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-# Said in the state of a request whose answer is for somebody who stays.
-WATCHES = "watches"
+# Said in the state of a request: its answer is for somebody who stays; and its client has said all.
+_WATCHES, _SAID_ALL = "watches", "said all"
 # How much of a body may wait before its reader has come: what uvloop reads at a time.
 _HIGH_WATER_BYTES = 262_144
 # How long a refused client may go on sending (nginx: lingering_timeout 5 s, for silence).
@@ -30,6 +30,15 @@ class BadHead(NamedTuple):
     status: int
     code: str
     detail: str
+
+
+def stays(state: MutableMapping[str, Any]) -> bool:
+    """Say of a request that its answer has no end, or is waited for: whoever says no more has left.
+
+    False: they have left already, as they had said all by now.
+    """
+    state[_WATCHES] = True
+    return not state.get(_SAID_ALL)
 
 
 class DeadlineProtocol(PlainProtocol):
@@ -95,9 +104,9 @@ class DeadlineProtocol(PlainProtocol):
         cycle: RequestResponseCycle | None = self.pipeline[0][0] if self.pipeline else self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.scheme == "https":
             return False
-        if cycle.scope["state"].get(WATCHES):
-            # Its answer has no end, or is waited for: it has left.
+        if cycle.scope["state"].get(_WATCHES):
             return False
+        cycle.scope["state"][_SAID_ALL] = True
         cycle.keep_alive = False
         return True
 

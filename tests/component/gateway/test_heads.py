@@ -1,15 +1,19 @@
 """Heads that could be read in two ways, over raw sockets; what the standards ask of a server."""
 
+import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
+from shared.runtime.kafka.lookup.stream_pages import Cursor, StreamPage, StreamPages
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
+from tests.support.stack_fixtures import wait_until
 
 TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"
@@ -60,6 +64,36 @@ def test_who_half_closes_is_answered(
         answers = wire.makefile("rb").read()
     assert answers.count(b"HTTP/1.1 200 OK") == request_count
     assert len(publisher.stored(TOPIC)) == request_count
+
+
+def test_who_has_left_during_the_first_look_at_a_stream_is_not_waited_for(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, has_left, told = threading.Event(), threading.Event(), list[str]()
+
+    async def since(*_: object, **__: object) -> StreamPage:
+        looking.set()
+        while not has_left.is_set():  # noqa: ASYNC110 - the test's own thread sets it
+            await asyncio.sleep(0.01)
+        told.append("looked")
+        return StreamPage((), newer=Cursor.of("0"))
+
+    async def coming(*_: object, **__: object) -> StreamPage:
+        told.append("waits")
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    monkeypatch.setattr(StreamPages, "since", since)
+    monkeypatch.setattr(StreamPages, "coming", coming)
+    with socket.create_connection(("127.0.0.1", gateway.port)) as leaving:
+        path = f"{PATH}?after=0&wait_s=20"
+        leaving.sendall(f"GET {path} HTTP/1.1\r\nhost: h\r\n\r\n".encode())
+        assert looking.wait(10)
+    # By the time that this is answered, the gateway has seen that nothing more comes.
+    assert gateway.client.get("/v1/streams").status_code == 200
+    has_left.set()
+    wait_until(lambda: not gateway.server.server_state.tasks, what="the request has ended")
+    assert told == ["looked"]
 
 
 def test_a_body_that_ends_early_is_not_answered_with_success(
