@@ -138,6 +138,9 @@ class JobRunner:
                 for task in ready:
                     self.blame(task.pipeline, f"{error}, with nothing else at work in it")
                 raise EndsExecutorError(str(error)) from error
+            except JobLateError:
+                self.book.was_late_alone(job, time.monotonic())
+                raise
 
     async def _went_wrong(
         self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int

@@ -350,6 +350,11 @@ class PipelineBook:
                     other.is_apart = other.is_suspect = True
                     other.rest_until(until_s)
 
+    def was_late_alone(self, job: Planned, now_s: float) -> None:
+        """Others have waited for it, and work for as long as it did."""
+        for lane, _ in self._still_ours(job):
+            lane.rest_until(2 * now_s - lane.last_s)
+
     def too_much(self, job: Planned) -> None:
         """Fewer events have to be worked on at once; none of them is at fault."""
         for lane, share in self._still_ours(job):

@@ -391,6 +391,8 @@ def test_who_is_late_through_others_is_tried_alone_and_not_cut(
     lane = ground.book.lanes[document("a").lane_id]
     assert (lane.is_suspect, bool(lane.cut_to)) == (bool(trouble), not trouble)
     ground.rested()
+    began_s = time.monotonic()
     ground.run()
-    # Alone nobody else is at fault.
+    # Alone nobody else is at fault, and others go on first.
     assert lane.cut_to == {WHERE: 1 if trouble else 2}
+    assert lane.not_before_s > began_s if trouble else lane.not_before_s == 0.0
