@@ -21,10 +21,8 @@ AnswerHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
 _CODES = {
     Fate.NOT_STORED: "not_stored",
     Fate.UNKNOWN: "outcome_unknown",
-    Fate.SPOOLED: "spooled",
 }
 PROBLEM_TYPE = (b"content-type", CONTENT_TYPE)
-_RESPOND_ASYNC = ((b"preference-applied", b"respond-async"),)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -81,9 +79,8 @@ def answer(
         body = b'{"request_id":"%b","accepted":%d,"rejected":0}' % (request_id.encode(), total)
         return Answer(200, body)
     members: dict[str, Any] = dict(counts)
-    retry, unknown, spooled = (counts.get(word, 0) for word in ("retry", "unknown", "spooled"))
-    is_taken = accepted + spooled == total
-    if lists_all or not is_taken:
+    retry, unknown = counts.get("retry", 0), counts.get("unknown", 0)
+    if lists_all or accepted != total:
         members["results"] = _results(parsed, reports, lists_all=lists_all)
     if unknown:
         return Problem(
@@ -92,13 +89,8 @@ def answer(
             " Send those again with the same ids.",
             members=members,
         )
-    if spooled:
-        # A smaller promise than 200, and told as such, however many there are of each.
-        body = msgspec.json.encode({"request_id": request_id, "ack": "spool", **members})
-        is_final = not retry
-        return Answer(202 if is_taken else 207, body, _RESPOND_ASYNC, is_final)
     if accepted or total == 0:
-        status = 200 if is_taken else 207
+        status = 200 if accepted == total else 207
         body = msgspec.json.encode({"request_id": request_id, **members})
         return Answer(status, body, is_final=not retry)
     if retry:
@@ -173,7 +165,7 @@ def _results(parsed: Parsed, reports: Sequence[Report], *, lists_all: bool) -> l
                 offset = None if report.first_offset is None else report.first_offset + nth
                 entry |= {"partition": report.partition, "offset": offset}
             else:
-                entry |= {"code": _CODES[report.fate], "detail": report.reason}
-                entry["retryable"] = report.fate is not Fate.SPOOLED
+                code = _CODES[report.fate]
+                entry |= {"code": code, "detail": report.reason, "retryable": True}
             entries.append(entry)
     return sorted(entries, key=lambda entry: int(entry["index"]))

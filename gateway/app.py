@@ -45,7 +45,6 @@ from gateway.lookup import replays as replay_routes
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
-from gateway.publish.spool import Spool
 from gateway.replacing import replacements
 from gateway.replays.store import ReplayStore
 from gateway.routes import EventPaths
@@ -76,7 +75,6 @@ def create_app(
     trials: TrialNews,
     copies: TableCopies,
     ledger: AckLedger | None = None,
-    spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
     receipts: ReceiptStore | None = None,
     changes: ChangeLog | None = None,
@@ -105,7 +103,6 @@ def create_app(
         claims=claims,
         quotas=quotas,
         ledger=ledger,
-        spool=spool,
     )
     rows = Rows(
         settings=settings,

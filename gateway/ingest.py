@@ -37,8 +37,7 @@ from gateway.intake.shards import shard_finder
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
-from gateway.publish.report import Fate, Report
-from gateway.publish.spool import Spool
+from gateway.publish.report import Report
 from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
 from gateway.tally import Tally
@@ -71,14 +70,12 @@ class Ingest:
         claims: Claims,
         quotas: Quotas,
         ledger: AckLedger | None = None,
-        spool: Spool | None = None,
     ) -> None:
         # Set by whoever wants requests traced.
         self.spans: RequestSpans | None = None
         self._publisher = publisher
         self._schemas = schemas
         self._ledger = ledger
-        self._spool = spool
         self._config = config
         self._callers = callers
         self._tally = Tally(metrics, publisher.meanwhile)
@@ -371,10 +368,6 @@ class Ingest:
             reports = await self._claims.publish(claim, topic, parsed.events)
         self._tally.acknowledged(ingestion.stream.name, monotonic() - begun_s)
         ingestion.note_reports(reports)
-        if self._spool is not None and ingestion.options.is_async:
-            # What is not stored will be on the disk.
-            request = ledger_request(ingestion, reports, Fate.NOT_STORED)
-            reports = await self._spool.keep(topic, parsed.events, reports, request)
         new = reports if claim is None else [r for r in reports if not r.is_earlier]
         self._note(ingestion, topic, parsed, new)
         return list(reports)
@@ -387,7 +380,7 @@ class Ingest:
                 topic,
                 parsed.events,
                 reports,
-                request=ledger_request(ingestion, reports, Fate.SPOOLED),
+                request=ledger_request(ingestion, reports),
                 now_ms=time_ns() // 1_000_000,
             )
 

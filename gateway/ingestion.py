@@ -90,8 +90,7 @@ class Posted(msgspec.Struct, eq=False):
     parsed: Parsed = msgspec.field(default_factory=Parsed)
 
 
-def ledger_request(ingestion: Ingestion, reports: Sequence[Report], or_fate: Fate) -> Request:
-    """The request as the ledger names it; it counts what is stored, or of the other fate."""
-    stored = Fate.STORED
-    count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])
+def ledger_request(ingestion: Ingestion, reports: Sequence[Report]) -> Request:
+    """The request as the ledger names it; it counts what is stored."""
+    count = sum([len(report.positions) for report in reports if report.fate is Fate.STORED])
     return Request(ingestion.request_id, ingestion.now_ms, count)

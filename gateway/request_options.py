@@ -19,8 +19,6 @@ class RequestOptions:
     is_minimal: bool = False
     is_dry_run: bool = False
     lists_all: bool = False
-    # A spool will do, if Kafka cannot take the events.
-    is_async: bool = False
     idempotency_key: str | None = None
     ordering_key: bytes | None = None
 
@@ -54,7 +52,6 @@ def read_options(headers: Mapping[bytes, str], query_string: bytes) -> RequestOp
         is_strict=preferences.get("handling") == "strict",
         is_minimal=preferences.get("return") == "minimal",
         is_dry_run=_choice(query, "dry_run"),
-        is_async="respond-async" in preferences,
         lists_all=_choice(query, "results"),
         idempotency_key=_idempotency_key(headers.get(b"idempotency-key")),
         ordering_key=_ordering_key(headers.get(b"x-partition-key")),

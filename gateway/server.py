@@ -22,7 +22,6 @@ from gateway.intake.schemas import SchemaChecks
 from gateway.publish.copies_watch import CopiesWatch
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import KafkaPublisher
-from gateway.publish.spool import Spool
 from gateway.replacing.switching import Switching
 from gateway.replays.store import ReplayStore
 from gateway.routes import EventPaths
@@ -70,14 +69,11 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
                 return
             parts = _parts(settings, publisher, feed, store, metrics)
-            # One that was left behind is sent all the same.
-            taking = parts.spool if settings.may_spool else None
             tell_health(
                 health,
                 metrics=metrics,
                 publisher=publisher,
                 config=feed,
-                spool=taking,
                 copies=parts.copies,
             )
             app = create_app(
@@ -93,7 +89,6 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 trials=parts.peers.trials,
                 copies=parts.copies_of_tables,
                 ledger=parts.ledger,
-                spool=taking,
                 replays=replays,
             )
             app.ingest.spans = spans
@@ -139,7 +134,6 @@ class _Parts:
     # Sees to it that they are followed.
     follow: Callable[[], Coroutine[Any, Any, None]]
     ledger: AckLedger | None
-    spool: Spool | None
     # What is told as soon as the process is to end.
     leaving: list[Callable[[], None]] = field(default_factory=list)
 
@@ -152,7 +146,6 @@ def _parts(
     metrics: Metrics,
 ) -> _Parts:
     ledger = AckLedger(publisher) if settings.is_ledger_on else None
-    spool = _spool(settings, publisher, metrics, ledger)
     peers = Peers(settings, publisher, feed)
 
     def follow() -> Coroutine[Any, Any, None]:
@@ -161,7 +154,7 @@ def _parts(
 
     watch, tables = _copies(settings, feed, metrics), TableCopies(settings.tables_folder)
     switching = Switching(feed, store, lambda table: tables.of(table) is not None)
-    return _Parts(peers, watch, tables, switching, follow, ledger, spool)
+    return _Parts(peers, watch, tables, switching, follow, ledger)
 
 
 async def _serve_until(
@@ -184,8 +177,6 @@ async def _serve_until(
         }
         if parts.ledger is not None:
             side_tasks["ledger"] = parts.ledger.run
-        if parts.spool is not None:
-            side_tasks["spool"] = parts.spool.run
         working += [
             group.create_task(kept_up(work, name=name)) for name, work in side_tasks.items()
         ]
@@ -204,8 +195,6 @@ async def _serve_until(
         await parts.peers.leave()
         if parts.ledger is not None:
             await parts.ledger.flush()
-        if parts.spool is not None:
-            parts.spool.stop()
 
 
 def _say_started(settings: Settings, ports: tuple[int, int]) -> None:
@@ -238,22 +227,6 @@ def _copies(settings: Settings, feed: ConfigFeed, metrics: Metrics) -> CopiesWat
     )
     copies.measure(metrics)
     return copies
-
-
-def _spool(
-    settings: Settings, publisher: KafkaPublisher, metrics: Metrics, ledger: AckLedger | None
-) -> Spool | None:
-    if settings.spool is None:
-        return None
-    spool = Spool(
-        settings.spool,
-        bytes_max=settings.spool_bytes_max,
-        publisher=publisher,
-        ledger=ledger,
-    )
-    spool.start()
-    spool.measure(metrics)
-    return spool
 
 
 def api_config(app: EventPaths, settings: Settings) -> uvicorn.Config:

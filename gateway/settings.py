@@ -1,7 +1,7 @@
 """Lists what can be set for the gateway from outside, each number with its source."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -55,15 +55,6 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     metrics_port: Port = defaults.GATEWAY_METRICS_PORT
     # A socket that listens already, inherited from `hifi gateway`, which shares it among workers.
     listen_fd: Annotated[int, Field(ge=0)] | None = None
-
-    # A folder for events that Kafka cannot take, of senders who ask for it (`respond-async`) and
-    # get a 202: they are on this disk and on no other. Without it there is no 202.
-    spool: Path | None = None
-    # Whether this machine's disk is still there when the machine is not: `passing` where machines
-    # come and go. Nothing is spooled then: nobody would come back for it.
-    disk: Literal["lasting", "passing"] = "lasting"
-    # Two million events of 500 bytes: half an hour of 1,000 a second.
-    spool_bytes_max: Count = 1_000_000_000
 
     # Where this machine's copies of tables are: the same folder for all processes of the machine.
     tables_folder: Path = Path("data/tables")
@@ -177,8 +168,3 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
         return ClaimNames(
             self.jwt_tenant_claim, self.jwt_scope_claim, self.jwt_read_value, self.jwt_admin_value
         )
-
-    @property
-    def may_spool(self) -> bool:
-        """Whether a 202 may be answered here."""
-        return self.spool is not None and self.disk == "lasting"

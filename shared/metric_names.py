@@ -68,22 +68,6 @@ GATEWAY_CONNECTIONS = Metric(
     "hifi_gateway_connection_count",
     "Open connections of callers, idle ones too; at most HIFI_GATEWAY_CONNECTIONS_MAX.",
 )
-GATEWAY_SPOOLED_EVENTS = Metric(
-    "hifi_gateway_spooled_events",
-    "Events answered 202 that are on this gateway's disk and not in Kafka yet.",
-)
-GATEWAY_SPOOLED_BYTES = Metric(
-    "hifi_gateway_spooled_bytes",
-    "Bytes of this process's spool files, those included that were taken over from dead ones.",
-)
-GATEWAY_SPOOLED_AGE_SECONDS = Metric(
-    "hifi_gateway_spooled_age_seconds",
-    "How long ago the oldest spool file was begun; 0 when nothing is spooled.",
-)
-GATEWAY_SPOOL_SET_ASIDE_EVENTS = Metric(
-    "hifi_gateway_spool_set_aside_events_total",
-    "Events answered 202 whose topic was deleted: they are in a .spool.refused file of the spool.",
-)
 GATEWAY_UP = Metric(
     "hifi_gateway_up",
     "1 while /readyz says so: Kafka stores records and the gateway is not stopping.",

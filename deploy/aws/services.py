@@ -166,8 +166,6 @@ def _gateway(site: Site) -> MachineService:
         "HOST": _ANY,
         "WORKERS": str(site.gateway_cores),
         "HOSTS": site.domain,
-        # A disk that goes with its machine must not be what an event was acknowledged for.
-        "DISK": "passing",
         "DRAIN_NOTICE_S": str(_DRAIN_NOTICE_S),
         "TABLES_FOLDER": _TABLES,
     }

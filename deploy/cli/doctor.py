@@ -22,7 +22,6 @@ from deploy.local.kafka_lock import KafkaLock
 from deploy.local.ports import is_free
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
-from gateway.settings import Settings
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState, PipelineStates, with_state
 from shared.config.steps.window import KEYS_KEPT_MAX, WINDOWS_KEPT_MAX
@@ -38,7 +37,6 @@ from shared.event.topic_safety import (
     examine_marks,
     examine_port,
     examine_python,
-    examine_spool,
     examine_topic,
     is_safe,
 )
@@ -116,9 +114,6 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
             sizes = [jar.size_bytes for jar in missing]
             yield examine_jars(jar_set, total=len(locked), missing_bytes=sizes)
     yield _disk(settings.folder)
-    gateway = read_settings(Settings, program="hifi doctor")
-    if gateway.spool is not None:
-        yield examine_spool(str(gateway.spool), lasts=gateway.may_spool)
 
 
 def _disk(folder: Path) -> TopicFinding:

@@ -30,8 +30,7 @@ EVENT_SCHEMAS: Json = {
         "required": ["request_id", "accepted", "rejected"],
         "properties": {
             "request_id": TEXT,
-            **dict.fromkeys(("accepted", "rejected", "retry", "spooled", "valid"), _COUNT),
-            "ack": {"const": "spool", "description": "Not in Kafka yet: on a gateway's disk."},
+            **dict.fromkeys(("accepted", "rejected", "retry", "valid"), _COUNT),
             "dry_run": {"const": True},
             "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
         },
@@ -43,7 +42,7 @@ EVENT_SCHEMAS: Json = {
         "properties": {
             "index": _COUNT,
             "id": {"type": ["string", "null"]},
-            "status": {"enum": ["accepted", "rejected", "retry", "unknown", "spooled", "valid"]},
+            "status": {"enum": ["accepted", "rejected", "retry", "unknown", "valid"]},
             **dict.fromkeys(("code", "detail", "pointer", "key"), TEXT),
             "retryable": {"type": "boolean"},
             **dict.fromkeys(("partition", "offset"), _COUNT_OR_NULL),
@@ -75,13 +74,12 @@ def event_paths() -> Json:
                     _flag("results", ["all", "failed"], "List every event, or those not accepted."),
                     _header("Idempotency-Key", 255, "The same key and body get the same answer."),
                     _header("X-Partition-Key", 255, "The ordering key of events without one."),
-                    _header("Prefer", 100, "handling=strict, return=minimal, respond-async"),
+                    _header("Prefer", 100, "handling=strict, return=minimal"),
                     _header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, for keys that must sign."),
                 ],
                 "requestBody": {"required": True, "content": bodies},
                 "responses": {
                     "200": _answer("Every event is stored."),
-                    "202": _answer("On this gateway's disk, not all in Kafka yet (respond-async)."),
                     "204": {"description": "Every event is stored, and no body was asked for."},
                     "207": _answer("Some events are stored; see results."),
                 },

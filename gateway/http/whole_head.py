@@ -75,8 +75,7 @@ def read_whole_head(data: bytes, *, head_bytes_max: int) -> WholeHead | None:
     except Problem:
         return None
     is_usual = len(headers) == len(heard.headers) and _OTHERS.isdisjoint(headers)
-    is_waited_for = body_format is not Format.CLOUD_EVENT_BINARY and not options.is_async
-    if path is None or not is_usual or not is_waited_for:
+    if path is None or not is_usual or body_format is Format.CLOUD_EVENT_BINARY:
         return None
     echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise="")
     return WholeHead(

@@ -44,10 +44,6 @@ _TURN_BATCHES = 2
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
 
 
-class _NoTopicError(NotStoredError):
-    """A broker says that there is no such topic."""
-
-
 class Publisher(Protocol):
     """Puts events into a topic and says what became of each."""
 
@@ -144,9 +140,7 @@ class KafkaPublisher:
         try:
             open_topic = self._topics.get(topic) or await self._open(producer, topic)
         except NotStoredError as error:
-            everything, reason = range(len(events)), str(error)
-            is_unknown = isinstance(error, _NoTopicError)
-            return [Report(Fate.NOT_STORED, everything, reason=reason, is_topic_unknown=is_unknown)]
+            return [Report(Fate.NOT_STORED, range(len(events)), reason=str(error))]
         told: asyncio.Future[Sequence[Report]] = asyncio.get_running_loop().create_future()
 
         def tell(reports: Sequence[Report]) -> None:
@@ -180,7 +174,7 @@ class KafkaPublisher:
             raise NotStoredError("Kafka does not let the gateway write there") from error
         except (KafkaError, TimeoutError) as error:
             if await producer.is_missing(topic, within_s=_ASK_S):
-                raise _NoTopicError(f"Kafka knows no topic {topic}") from error
+                raise NotStoredError(f"Kafka knows no topic {topic}") from error
             raise NotStoredError(f"Kafka does not say where topic {topic} is") from error
         # Another request may have been faster while we waited.
         return self._topics.setdefault(topic, self._new_topic(producer, topic, len(partitions)))

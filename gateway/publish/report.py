@@ -17,8 +17,6 @@ class Fate(Enum):
     NOT_STORED = "retry"
     # Kafka may have the event or may still get it.
     UNKNOWN = "unknown"
-    # Kafka does not have it yet; the disk of this gateway has.
-    SPOOLED = "spooled"
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -32,5 +30,3 @@ class Report(msgspec.Struct, frozen=True):
     reason: str = ""
     # An earlier request with the same Idempotency-Key has stored them.
     is_earlier: bool = False
-    # Kafka knows no such topic, or none that we may use; trouble that passes looks otherwise.
-    is_topic_unknown: bool = False

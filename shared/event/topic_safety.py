@@ -136,16 +136,6 @@ def examine_disk(folder: str, *, free_bytes: int) -> TopicFinding:
     return TopicFinding("disk", "good", says)
 
 
-def examine_spool(folder: str, *, lasts: bool) -> TopicFinding:
-    """What a 202 of the gateway rests on."""
-    if lasts:
-        says = f"a 202 rests on the disk of {folder} alone, until Kafka is back"
-        mend = "HIFI_GATEWAY_DISK=passing, if this machine may vanish with its disk: no 202 then"
-        return TopicFinding("spool", "note", says, mend)
-    says = f"nothing new goes into {folder}: HIFI_GATEWAY_DISK=passing; respond-async is ignored"
-    return TopicFinding("spool", "good", says)
-
-
 def examine_cluster(copies: Copies, *, broker_count: int) -> TopicFinding:
     """Whether the cluster as a whole can keep an event when a machine is lost."""
     brokers = f"{broker_count} broker{'' if broker_count == 1 else 's'}"

@@ -191,7 +191,6 @@ def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]
     assert max(len(json.dumps(told(resources, group))) for group in groups_of(resources)) < 8_192
     assert {group["HealthCheckType"] for group in groups_of(resources).values()} == {"EC2"}
     env = gateway["services"]["gateway"]["env"]
-    assert env["HIFI_GATEWAY_DISK"] == "passing"
     assert env["HIFI_GATEWAY_DRAIN_NOTICE_S"] == "15"
     assert re.fullmatch("http://.+:8084", env["HIFI_GATEWAY_OBSERVE"])
     assert env["HIFI_KAFKA_PROTOCOL"] == "SASL_SSL"

@@ -39,7 +39,6 @@ FAULTS = (
     "freeze retrier",
     "freeze observe",
     "freeze broker",
-    "fill spool",
     "fill scratch",
     "step clock",
 )

@@ -206,7 +206,6 @@ class Campaign:
                 for sender in senders.values()
                 for one, count in sender.maybe_stored.items()
             },
-            maybe_spooled={one for sender in senders.values() for one in sender.maybe_spooled},
             deaths=self.world.all_deaths(),
             peaks_mb=dict(self.world.peaks_mb),
             bounds_mb=BOUNDS_MB,

@@ -31,7 +31,7 @@ from tests.support.neighbours.site import QUOTAS, make_tenant, site_of
 from tests.support.neighbours.worst_process import EndedError, worst_process
 from tests.support.neighbours.worst_tenant import unproven
 
-_DISKS = {"spool": "spool", "scratch": "retrier"}
+_DISKS = {"scratch": "retrier"}
 _BLOCK = bytes(1 << 20)
 # What stands still while an election is asked for may be the controller: it is done after that.
 _ELECTED_S = 3.0

@@ -147,12 +147,9 @@ class _Drafter:
         if fault in FAULTS_OF_THREE:
             self._note(fault, **planned(fault, self.dice, outage_s=for_s + _OUTAGE_S))
             return
-        if "broker" in fault or fault == "fill spool":
+        if "broker" in fault:
             for_s += _OUTAGE_S
         self._note(fault, for_s=for_s)
-        if fault == "fill spool":
-            # Nobody spools while Kafka takes everything.
-            self._note("freeze broker", for_s=for_s)
 
     def _moods(self, place: Place) -> None:
         """Up to three bad moods of a destination; the later one of two at once counts."""

@@ -96,10 +96,8 @@ class Recorded:
     dead: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     pending: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
-    # How often each id was sent without the answer that it is not stored; what may have been on a
-    # gateway's disk meanwhile is stored at least once.
+    # How often each id was sent without the answer that it is not stored.
     maybe_stored: Mapping[str, int] = field(default_factory=dict)
-    maybe_spooled: AbstractSet[str] = frozenset()
     deaths: Sequence[Death] = ()
     # The most memory that a process of each kind has had, and what it may have.
     peaks_mb: Mapping[str, int] = field(default_factory=dict)
@@ -202,7 +200,7 @@ def _false_copies(recorded: Recorded) -> Iterator[Finding]:
                 continue
             if not sent_count:
                 refused.add(event_id)
-            elif count > sent_count and event_id not in recorded.maybe_spooled:
+            elif count > sent_count:
                 again.add(event_id)
         if refused:
             told = 'told "not stored", and stored'

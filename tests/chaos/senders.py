@@ -45,8 +45,6 @@ class Sender:
     lies_once: bool = False
     # How often each id was sent without the answer that it is not stored.
     maybe_stored: Counter[str] = field(default_factory=Counter)
-    # What a gateway may have had on its own disk: from there it is sent at least once.
-    maybe_spooled: set[str] = field(default_factory=set)
     # Once set, events say that they happened then, until one is acknowledged.
     _happened_ms: int | None = None
     _had_late: threading.Event = field(default_factory=threading.Event)
@@ -121,9 +119,6 @@ class Sender:
             "authorization": f"Bearer {self.key()}",
             "content-type": "application/x-ndjson",
         }
-        may_spool = self.dice.random() < 0.3
-        if may_spool:
-            headers["prefer"] = "respond-async"
         happened = {} if happened_ms is None else {"time_ms": happened_ms}
         lines = [
             json.dumps({"id": one, "kind": one.split(".")[2], "pad": "x" * 60, **happened})
@@ -138,11 +133,9 @@ class Sender:
             response = client.post(url, content="\n".join(lines), headers=headers)
         except httpx.HTTPError:
             self.statuses[0] = self.statuses.get(0, 0) + 1
-            self.maybe_spooled.update(ids if may_spool else ())
             return False
         refused = not_stored(response, ids)
         self.maybe_stored.subtract(refused)
-        self.maybe_spooled.update(set(ids) - refused if may_spool else ())
         self.statuses[response.status_code] = self.statuses.get(response.status_code, 0) + 1
         self.acked.update(acknowledged(response, ids))
         if response.status_code in {401, 404, 429}:
@@ -162,8 +155,8 @@ def acknowledged(response: httpx.Response, ids: list[str]) -> set[str]:
     """The ids that an answer promises to keep."""
     results = _results(response)
     if results is None:
-        return set(ids) if response.status_code in {200, 202, 204} else set()
-    if response.status_code not in {200, 202, 207, 504}:
+        return set(ids) if response.status_code in {200, 204} else set()
+    if response.status_code not in {200, 207, 504}:
         return set()
     # What is not listed is stored, also beside some of which nobody knows (504).
     return set(ids) - {entry["id"] for entry in results if entry["status"] in _NOT_TAKEN}

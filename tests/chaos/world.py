@@ -28,12 +28,12 @@ from tests.chaos.recount import Death
 from tests.support.broker_links import LinkedCluster, Links
 from tests.support.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
 from tests.support.installed_functions import install
-from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings, wait_until
+from tests.support.stack_fixtures import QUICK_INTERVALS, stack_settings, wait_until
 
 # The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
 TIME_SCALE = 0.002
 # Room for what a run keeps there, and little enough to be filled in a moment.
-_DISKS_MB = {"spool": 16, "retrier": 192}
+_DISKS_MB = {"retrier": 192}
 _WEIGH_EVERY = 7
 _PATIENCE_S = 180.0
 # Resident at the most, by kind of process. Java: a heap of 512 MB and as much again for classes,
@@ -44,7 +44,6 @@ _SENTENCE = re.compile(r"hifi(?:[ -][a-z]+)?: .+")
 # What the gateway's supervisor says of a worker; one that is killed ends with -9.
 _WORKER_ENDED = re.compile(r"(gateway worker \d+) ended \((-?\d+)\)")
 _KILLED = "-9"
-_EMPTY_SPOOL = "hifi_gateway_spooled_events 0"
 # What was taken away may show for so long after it has been given back.
 _EXCUSED_S = 60.0
 
@@ -89,14 +88,6 @@ class World(Keeper):
         wait_until(
             lambda: not self.unwell(),
             what=lambda: f"all is well again; not so: {', '.join(self.unwell())}",
-            timeout_s=_PATIENCE_S,
-            look_s=0.5,
-        )
-        first = self.stack.settings.gateway_metrics_port
-        pages = [f"http://127.0.0.1:{first + nth}/metrics" for nth in range(WORKERS)]
-        wait_until(
-            lambda: all(_EMPTY_SPOOL in fetch(page) for page in pages),
-            what="the spool is empty",
             timeout_s=_PATIENCE_S,
             look_s=0.5,
         )
@@ -163,7 +154,7 @@ def _peak_mb(pid: int) -> int:
 
 @contextmanager
 def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
-    """All of Hifi in a folder of its own, asking for keys, with its spool on a disk of its own."""
+    """All of Hifi in a folder of its own, asking for keys; the retrier has a disk of its own."""
     cache = default_cache()
     for jars in ("broker", "spark"):
         ensure_jars(jars, cache=cache)
@@ -183,7 +174,6 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
             "HIFI_GATEWAY_AUTH": "keys",
             "HIFI_GATEWAY_ACK_DEADLINE_S": str(ACK_DEADLINE_S),
             "HIFI_GATEWAY_QUEUE_DEADLINE_S": str(QUEUE_DEADLINE_S),
-            "HIFI_GATEWAY_SPOOL": str(folder / "spool"),
             "CHAOS_CLOCK_FILE": str(clock),
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
         }

@@ -53,7 +53,7 @@ class FakePublisher:
             await asyncio.to_thread(self._released.wait, 10)
         if topic not in self.logs:
             everything, reason = range(len(events)), "no such topic"
-            return [Report(Fate.NOT_STORED, everything, reason=reason, is_topic_unknown=True)]
+            return [Report(Fate.NOT_STORED, everything, reason=reason)]
         self._turn += 1
         reports = []
         for (fate, partition), positions in self._sort(events).items():

@@ -32,7 +32,6 @@ from gateway.intake.request_spans import RequestSpans
 from gateway.intake.schemas import SchemaChecks
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
-from gateway.publish.spool import Spool
 from gateway.replays.store import ReplayStore
 from gateway.routes import EventPaths
 from gateway.server import api_config
@@ -301,7 +300,6 @@ def running_gateway(
     config: FixedConfig,
     settings: Settings | None = None,
     *,
-    spool: Spool | None = None,
     ledger: AckLedger | None = None,
     dead_letters: DeadLetterStore | None = None,
     receipts: ReceiptStore | None = None,
@@ -330,7 +328,6 @@ def running_gateway(
         claims=claims,
         quotas=quotas or Quotas(),
         trials=(trials := TrialNews(publisher)),
-        spool=spool,
         ledger=ledger,
         copies=copies or TableCopies(Path("there-are-none")),
         changes=store,

@@ -233,7 +233,7 @@ def test_an_address_that_does_not_answer_is_asked_for_again() -> None:
 
 
 def test_no_look_up_takes_a_thread_of_anybody_else() -> None:
-    """The gateway writes its spool with the loop's own threads."""
+    """The loop's own threads are for files and for whatever else a process does."""
 
     async def test(resolver: Resolver, known: Names) -> None:
         waiting = await silent(resolver, known, 64)

@@ -200,16 +200,6 @@ def test_no_kafka_is_a_note_when_nobody_asked_for_one(tmp_path: Path, jars_cache
     assert findings["java"]["grade"] == "good"
 
 
-@pytest.mark.parametrize(("disk", "grade"), [("lasting", "note"), ("passing", "good")])
-def test_doctor_says_what_a_202_rests_on(
-    tmp_path: Path, jars_cache: Path, disk: str, grade: str
-) -> None:
-    gateway = {"HIFI_GATEWAY_SPOOL": str(tmp_path), "HIFI_GATEWAY_DISK": disk}
-    _, findings = examine(tmp_path, HIFI_CACHE=str(jars_cache), **gateway)
-    assert findings["spool"]["grade"] == grade
-    assert "HIFI_GATEWAY_DISK=passing" in findings["spool"]["mend" if grade == "note" else "says"]
-
-
 def test_a_kafka_that_was_asked_for_must_answer(tmp_path: Path, jars_cache: Path) -> None:
     code, findings = examine(tmp_path, "--kafka", "127.0.0.1:1", HIFI_CACHE=str(jars_cache))
     assert code == 1

@@ -333,7 +333,6 @@ def test_the_door_and_the_way_of_all_others_give_the_same_answer_and_store_the_s
                 "content-encoding: gzip",
                 "content-type: text/plain",
                 "idempotency-key: one",
-                "prefer: respond-async",
                 "ce-specversion: 1.0",
                 "bad header: x",
                 "long: " + 4_096 * "x",

@@ -50,8 +50,6 @@ def test_a_sender_is_told_that_it_is_not_stored_and_nothing_of_kafka(
     with capture_logs() as logged:
         report = asyncio.run(send())
     assert report.fate is Fate.NOT_STORED
-    # The topic is there: what waits for it on a disk is not set aside.
-    assert not report.is_topic_unknown
     assert "nowhere" not in str(report.reason)
     (line,) = logged
     assert line["error"] == (

@@ -281,25 +281,3 @@ def test_what_can_wait_is_done_while_kafka_has_a_batch_or_in_a_moment(
         assert done == ["idle", "busy"]
 
     play(test)
-
-
-@pytest.mark.parametrize("has_answered", [True, False])
-def test_a_topic_is_unknown_only_if_a_broker_says_so(
-    play: PlayScene,
-    has_answered: bool,  # noqa: FBT001 - a parameter of the table
-) -> None:
-    """The spool sets events aside whose topic is unknown; a slow Kafka must not cause that."""
-
-    async def test(s: Scene) -> None:
-        def ask() -> "asyncio.Future[bool]":
-            answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            answered.set_result(has_answered)
-            return answered
-
-        s.client.force_metadata_update = ask  # type: ignore[method-assign]
-        async with asyncio.timeout(5):
-            report = await s.publish("nowhere")
-        assert report.fate is Fate.NOT_STORED
-        assert report.is_topic_unknown is has_answered
-
-    play(test)

@@ -17,10 +17,8 @@ def entry(event_id: str | None, status: str) -> dict[str, str | None]:
     [
         (200, {"accepted": 3, "rejected": 0}, {"a", "b", "c"}, set()),
         (204, None, {"a", "b", "c"}, set()),
-        (202, {"ack": "spool", "accepted": 0, "spooled": 3}, {"a", "b", "c"}, set()),
-        (202, {"results": [entry("a", "spooled"), entry("b", "retry")]}, {"a", "c"}, {"b"}),
         (207, {"results": [entry(None, "rejected")]}, {"a", "b", "c"}, set()),
-        (207, {"results": [entry("b", "retry"), entry("c", "spooled")]}, {"a", "c"}, {"b"}),
+        (207, {"results": [entry("b", "retry")]}, {"a", "c"}, {"b"}),
         (504, {"code": "outcome_unknown", "results": [entry("b", "unknown")]}, {"a", "c"}, set()),
         (504, {"results": [entry("b", "unknown"), entry("c", "retry")]}, {"a"}, {"c"}),
         (504, {"code": "outcome_unknown"}, set(), set()),

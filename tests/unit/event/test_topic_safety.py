@@ -18,7 +18,6 @@ from shared.event.topic_safety import (
     examine_marks,
     examine_port,
     examine_python,
-    examine_spool,
     examine_topic,
     is_safe,
 )
@@ -247,11 +246,6 @@ def test_disk(free_bytes: int, grade: str) -> None:
     found = examine_disk("data", free_bytes=free_bytes)
     assert found.grade == grade
     assert "data" in found.says
-
-
-def test_a_spool_is_noted_where_its_disk_is_all_there_is() -> None:
-    assert examine_spool("s", lasts=True).grade == "note"
-    assert examine_spool("s", lasts=False).grade == "good"
 
 
 def test_notes_are_safe_and_one_unsafe_finding_is_not() -> None:

@@ -136,7 +136,7 @@ def test_answers_are_good_for_a_day() -> None:
 
 def test_answers_come_back_as_they_were_with_lists_of_events_packed() -> None:
     body = json.dumps({"accepted": 1, "results": [{"id": f"e-{n}"} for n in range(1_000)]}).encode()
-    answer = Answer(207, body, ((b"preference-applied", b"respond-async"),))
+    answer = Answer(207, body, ((b"preference-applied", b"return=minimal"),))
     row = a_claim().end(answer, is_sent=True)
     assert len(row.to_bytes()) < len(body) / 4
     assert row.answer == answer

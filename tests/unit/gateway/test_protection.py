@@ -100,7 +100,7 @@ OPTIONS: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
     ({b"prefer": "handling=strict"}, b"", RequestOptions(is_strict=True)),
     ({b"prefer": 'return="minimal", handling=lenient'}, b"", RequestOptions(is_minimal=True)),
     ({b"prefer": "handling=lenient, handling=strict"}, b"", RequestOptions()),
-    ({b"prefer": "respond-async, wait=10; x=y"}, b"", RequestOptions(is_async=True)),
+    ({b"prefer": "respond-async, wait=10; x=y"}, b"", RequestOptions()),
     ({}, b"dry_run=true", RequestOptions(is_dry_run=True)),
     ({}, b"dry_run", RequestOptions(is_dry_run=True)),
     ({}, b"results=all&dry_run=false", RequestOptions(lists_all=True)),
