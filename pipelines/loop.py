@@ -58,7 +58,7 @@ log = structlog.get_logger()
 # Nothing is looked for while nothing runs.
 _IDLE_LOOK_S = 0.5
 # What cannot be judged, or entered, for want of Spark or Kafka is tried again so soon.
-_AGAIN_S = 1.0
+_AGAIN_S, _AGAIN_S_MAX = 1.0, 60.0
 
 
 @dataclass
@@ -268,7 +268,7 @@ class PipelineLoop:
 
     async def _judge(self, pipeline: Pipeline) -> None:
         """Ask until there is an answer; what runs it if it is good starts meanwhile."""
-        refusal = None
+        refusal, again_s = None, _AGAIN_S
         while self.documents.ours.get(pipeline.title) == pipeline:
             try:
                 may = granted(pipeline.tenant, self.config.configuration)
@@ -276,7 +276,8 @@ class PipelineLoop:
                 refusal, _ = await asyncio.gather(judging, self.spark.get())
             except Exception as error:  # noqa: BLE001 - it says nothing of the document
                 log.warning("pipeline.not_judged", pipeline=pipeline.name, error=short(error))
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(again_s)
+                again_s = min(2 * again_s, _AGAIN_S_MAX)
                 continue
             break
         why, pointer = refusal or ("", "")

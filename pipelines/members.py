@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from pyspark.errors import ParseException
@@ -14,6 +15,9 @@ from shared.config.steps.expression import FACTS
 
 FIELDS_MAX = 500
 _DEPTH_MAX = 16
+_TOO_DEEP = f"it is nested deeper than {_DEPTH_MAX} levels"
+# Neither Spark's parser nor pyspark has the stack for some hundred.
+_BRACKETS_MAX = 64
 # What JSON has a form for; a decimal says its digits.
 _LEAVES = frozenset(
     {
@@ -25,6 +29,8 @@ _LEAVES = frozenset(
 
 def members_of(schema: str) -> StructType:
     """The members that a schema names; ConfigError if it cannot be one."""
+    if _depth(schema) > _BRACKETS_MAX:
+        raise ConfigError("schema", _TOO_DEEP)
     try:
         members = StructType.fromDDL(schema)
     except ParseException as error:
@@ -62,6 +68,8 @@ def _names(schema: str) -> tuple[str, ...]:
 
 def check_type(text: str) -> None:
     """ConfigError if the text is no type that a member may have, nor several members."""
+    if _depth(text) > _BRACKETS_MAX:
+        raise ConfigError("", _TOO_DEEP)
     try:
         kind = DataType.fromDDL(text)
     except ParseException as error:
@@ -87,6 +95,12 @@ def first_line(error: BaseException) -> str:
     return said.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
+def _depth(text: str) -> int:
+    """How deep types stand within types, if all brackets are of types."""
+    steps = ((char in "<({[") - (char in ">)}]") for char in text)
+    return max(accumulate(steps), default=0)
+
+
 def _fields(of: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for field in of["fields"]:
         yield field
@@ -106,7 +120,7 @@ def _wrong(kind: Any, at: str, depth: int, *, is_written: bool) -> Iterator[str]
     """What is no type of a member, in words; `is_written`: by people, and not by Spark."""
     named = f"{at}: " if at else ""
     if depth > _DEPTH_MAX:
-        yield f"{named}it is nested deeper than {_DEPTH_MAX} levels"
+        yield f"{named}{_TOO_DEEP}"
     elif isinstance(kind, str):
         if not is_type(kind):
             yield f"{named}{kind} is no type of a member"

@@ -102,6 +102,9 @@ def judge(
             tried(session, pipeline)
     except UnfitError as refused:
         return refused.refusal
+    except RecursionError:
+        # Of the machine it says nothing: it would be so each time.
+        return Refusal("it is nested too deeply to be read", "/steps")
     except TookTooLongError as error:
         return Refusal(f"it was tried with its tests, and with odd events: {error}", "/steps")
     return None

@@ -1,11 +1,13 @@
-"""README, the tutorial and each how-to, from the top down: what they show is what comes."""
+"""README, the tutorial and what shows how to do something, from the top down: so it comes."""
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from deploy.cli.control.pipeline_files import read_document, to_put
 from deploy.local.ports import pick_free
 from deploy.local.stack_settings import PORTS
 from shared.config.destination import Destination
@@ -27,6 +29,8 @@ _OF_A_RUN = re.compile(
     r"|\d+\.\d\d s|[\d,]+ events/s"
 )
 RECEIVE = "how-to/receive.md"
+# Archives and databases have tests of their own, with what these need.
+REFERENCE = ["pipelines.md", "tables.md"]
 # Each is a shell that starts commands, and there are two cores.
 AT_ONCE = 3
 # Where the pages say that somebody listens.
@@ -36,7 +40,7 @@ RECEIVERS = ("9001", "9004", "9005")
 def test_what_each_page_shows_is_what_comes(hifi: RunningHifi, tmp_path: Path) -> None:
     """Side by side: most of the time a page waits for what it wants to see."""
     program("curl")
-    pages = [README, "tutorial.md", *HOW_TO]
+    pages = [README, "tutorial.md", *REFERENCE, *HOW_TO]
     if not has_express():
         pages.remove(RECEIVE)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -58,11 +62,27 @@ def _read(hifi: RunningHifi, folder: Path, page: str) -> None:
             stream, name, url = command.split()[3:6]
             hifi.added.append(Destination(stream, name, url))
     folder.mkdir()
+    _have_its_document(folder, page)
     if page == RECEIVE and not has_compiler():
         make_java(folder, sources.ROOT / "examples" / "java" / "Receive.java")
     # What the tutorial proves is a minute that is over.
     dated(folder, minutes_ago=10)
     run_page(Terminal(folder, _environ(hifi)), commands)
+
+
+def _have_its_document(folder: Path, page: str) -> None:
+    """What a page on pipelines begins with, in the files that its commands name."""
+    shown_first = re.search(
+        r"^```yaml\n(name: (\S+)\n.*?)^```", _text(page), re.MULTILINE | re.DOTALL
+    )
+    if page in REFERENCE and shown_first is not None:
+        (folder / f"{shown_first[2]}.yaml").write_text(shown_first[1])
+        as_json = json.dumps(to_put(read_document(folder / f"{shown_first[2]}.yaml")))
+        (folder / f"{shown_first[2]}.json").write_text(as_json)
+
+
+def _text(page: str) -> str:
+    return (DOCS / page).read_text()
 
 
 def _have_what_up_makes(hifi: RunningHifi) -> None:

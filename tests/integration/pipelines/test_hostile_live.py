@@ -112,12 +112,12 @@ def outcome_of(hifi: RunningHifi, hostile: Hostile, round_: int) -> Outcome:
             return ended(f"event refused: {posted.status_code}", "event")
         balances = hifi.wait_for_balance
         balances(
-            f"pipeline:{name}",
+            f"{name}/pipeline:{name}",
             lambda balance: balance.acked == 1 and not (balance.pending or balance.unaccounted),
             what=f"{name} is done with its event",
             timeout_s=START_S,
         )
-        balance = hifi.balance(f"pipeline:{name}")
+        balance = hifi.balance(f"{name}/pipeline:{name}")
         end = "dead" if balance.dead else "delivered" if balance.delivered else "filtered"
         assert client.delete(f"/v1/pipelines/{name}").status_code in {200, 204}
         return ended(f"taken, its event is {end}")
