@@ -66,7 +66,10 @@ class PipelineBook:
         if lane_id not in self.lanes:
             self._lives += 1
             most = self.events_max if gathering is None else gathering.most
-            self.lanes[lane_id] = PipelineLane(lane_id, tenant, self._lives, most, gathering, keeps)
+            lane = PipelineLane(lane_id, tenant, self._lives, most, gathering, keeps)
+            # Behind all others, or those that wait would wait for each new one as well.
+            lane.last_s = max((other.last_s for other in self.lanes.values()), default=-inf)
+            self.lanes[lane_id] = lane
         lane = self.lanes[lane_id]
         lane.reaches = {**reaches, **lane.reaches}
 

@@ -25,6 +25,18 @@ def book_of(*lanes: str, own_jobs_max: int = 4, at: int = 0, until: int = 0) -> 
     return book
 
 
+def test_a_new_one_waits_for_its_turn_as_others_do() -> None:
+    book = book_of("t.large", "t.waits", own_jobs_max=1)
+    have(book, 1_000_000)
+    for now_s, who_begins in [(0.0, "t.large"), (1.0, "t.waits"), (2.0, "t.large")]:
+        (job,) = book.plan(now_s)
+        assert who([job]) == [[who_begins]]
+        book.over(job)
+    for nth in range(3):
+        book.enter(f"t.new-{nth}", "t", dict.fromkeys(PLACES, Reach(0, 0)))
+    assert who(book.plan(3.0)) == [["t.waits"]]
+
+
 def test_a_new_one_has_a_job_of_its_own_until_it_has_shown_that_it_is_well() -> None:
     book = book_of("t.old", "t.other")
     book.enter("t.new", "t", {where: Reach(0, 0) for where in PLACES})
