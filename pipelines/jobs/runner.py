@@ -139,9 +139,10 @@ class JobRunner:
                 return await self.in_thread(run, plans, self.settings, ready)
             except ExecutorEndedError as error:
                 self._ended_s = time.monotonic()
-                self.book.offended(job, time.monotonic())
+                rests_s = self.book.offended(job, time.monotonic())
+                why = f"{error}, with nothing else at work in it: it rests for {rests_s:.0f} s"
                 for task in ready:
-                    self.blame(task.pipeline, f"{error}, with nothing else at work in it")
+                    self.blame(task.pipeline, why)
                 raise EndsExecutorError(str(error)) from error
             except JobLateError:
                 self.book.was_late_alone(job, time.monotonic())

@@ -341,8 +341,12 @@ class PipelineBook:
         for lane, _ in self._still_ours(job):
             lane.suspect(now_s)
 
-    def offended(self, job: Planned, now_s: float) -> None:
-        """It has ended an executor, alone, and may do so again; but others go on first."""
+    def offended(self, job: Planned, now_s: float) -> float:
+        """It has ended an executor, alone, and may do so again; but others go on first.
+
+        Gives for how long it rests.
+        """
+        until_s = now_s
         for lane, share in self._still_ours(job):
             lane.offences += 1
             lane.guilty_to |= {where: end for where, (_, end) in share.ranges.items()}
@@ -352,11 +356,12 @@ class PipelineBook:
                 if other.tenant == lane.tenant and (other.is_suspect or are_many):
                     other.is_apart = other.is_suspect = True
                     other.rest_until(until_s)
+        return until_s - now_s
 
     def was_late_alone(self, job: Planned, now_s: float) -> None:
         """Others have waited for it, and work for as long as it did."""
         for lane, _ in self._still_ours(job):
-            lane.rest_until(2 * now_s - lane.last_s)
+            lane.rest_for_its_job(now_s)
 
     def too_much(self, job: Planned) -> None:
         """Fewer events have to be worked on at once; none of them is at fault."""

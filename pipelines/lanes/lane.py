@@ -56,8 +56,11 @@ class PipelineLane:
     def suspect(self, now_s: float) -> None:
         """An executor ended while it was at work: others go on before it does so alone."""
         self.is_apart = self.is_suspect = True
-        ran_s = now_s - self.last_s
-        self.rest_until(now_s + min(_RESTS_TIMES * ran_s, _RESTS_S_MAX))
+        self.rest_for_its_job(now_s, times=_RESTS_TIMES)
+
+    def rest_for_its_job(self, now_s: float, *, times: float = 1.0) -> None:
+        """For as long as its last job took, or longer."""
+        self.rest_until(now_s + min(times * (now_s - self.last_s), _RESTS_S_MAX))
 
     def rest_until(self, at_s: float) -> None:
         self.not_before_s = max(self.not_before_s, at_s)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 # Each executor that ends costs all others some ten seconds. So a tenant rests longer after each:
-# for 15 s, 30 s, 60 s and so on, up to 10 minutes, until it has ended none for an hour.
-_FIRST_S, _MOST_S = 15.0, 600.0
+# for 10 s, 20 s, 40 s and so on, up to 10 minutes, until it has ended none for an hour.
+_FIRST_S, _MOST_S = 10.0, 600.0
 _REMEMBERED_S = 3_600.0
 # A tenant with so many pipelines that do it may have more: all of them are suspects.
 _MANY = 3

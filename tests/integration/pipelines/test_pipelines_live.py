@@ -217,6 +217,8 @@ def ended_at_ms(hifi: RunningHifi) -> list[float]:
     return [datetime.fromisoformat(f"{it}+00:00").timestamp() * 1000 for it in found]
 
 
+# Each try costs an executor and a rest.
+@pytest.mark.timeout(600)
 def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
     hifi: RunningHifi,
 ) -> None:
@@ -246,7 +248,7 @@ def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
         count += 1
         return count % 8 == 0 and bool(hifi.dead_letters(bomb.lane_id))
 
-    wait_until(is_done, what="its event is a dead letter", timeout_s=START_S, look_s=0.5)
+    wait_until(is_done, what="its event is a dead letter", timeout_s=2 * START_S, look_s=0.5)
     wait_until_all_is_done(hifi, bomb, 10)
     wait_until_all_is_done(hifi, calm, count)
     ids = [row["id"] for row in values(hifi, "bombs-out")]  # type: ignore[index]

@@ -118,6 +118,21 @@ def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
     assert seen == [None, most_s if most_s is None else pytest.approx(most_s, abs=0.5)]
 
 
+def test_whoever_is_to_blame_is_told_for_how_long_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground, said = Ground.of("a", end=16), list[str]()
+
+    def job(*_: object, **__: object) -> list[Made]:
+        raise ExecutorEndedError("it has ended")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.runner.blame = lambda _, why: said.append(why)
+    for _ in range(3):
+        ground.rested()
+        ground.run()
+    with_nothing = "it has ended, with nothing else at work in it"
+    assert said == [f"{with_nothing}: it rests for 10 s", f"{with_nothing}: it rests for 20 s"]
+
+
 def test_an_executor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter([set[str](), set(), {"1"}, {"1"}])
     monkeypatch.setattr(session_module, "executors_of", lambda _: next(told))

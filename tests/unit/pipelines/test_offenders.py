@@ -85,12 +85,12 @@ def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list
 
 
 def test_the_event_that_ends_executors_is_found_in_few_tries_of_which_each_costs_one() -> None:
-    assert found_at(777, book_of("t.bad")) == [15.0, 30.0, 60.0]
+    assert found_at(777, book_of("t.bad")) == [10.0, 20.0, 40.0]
 
 
 def test_an_event_that_merely_fails_does_not_end_the_search_for_who_ends_executors() -> None:
     book = book_of("t.bad")
-    assert found_at(777, book, bad=130) == [15.0, 30.0, 60.0]
+    assert found_at(777, book, bad=130) == [10.0, 20.0, 40.0]
 
 
 def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:
@@ -121,10 +121,10 @@ def test_a_tenant_rests_longer_after_each_executor_that_it_ends_within_an_hour()
     times_s = [0.0, 100.0, 200.0, 300.0, 500.0, 800.0, 1_400.0, 2_100.0]
     whose = ["t.bad", "t.worse"] * 4
     rests_s = [ends(book, who, at_s) for who, at_s in zip(whose, times_s, strict=True)]
-    assert rests_s == [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
-    assert ends(book, "other.bad", 2_100.0) == 15.0
+    assert rests_s == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
+    assert ends(book, "other.bad", 2_100.0) == 10.0
     # Those of the last hour: six are over.
-    assert ends(book, "t.bad", 4_500.0) == 60.0
+    assert ends(book, "t.bad", 4_500.0) == 40.0
 
 
 def test_all_suspects_of_a_tenant_rest_after_one_has_ended_an_executor() -> None:
@@ -132,8 +132,8 @@ def test_all_suspects_of_a_tenant_rest_after_one_has_ended_an_executor() -> None
     have(book, 1_000)
     book.lanes["t.suspect"].is_suspect = True
     ends(book, "t.bad", 0.0)
-    assert who(book.plan(14.9)) == [["t.good"]]
-    assert who(book.plan(15.1)) == [["t.suspect"], ["t.bad"]]
+    assert who(book.plan(9.9)) == [["t.good"]]
+    assert who(book.plan(10.1)) == [["t.suspect"], ["t.bad"]]
 
 
 def test_where_three_pipelines_of_a_tenant_have_done_it_all_of_them_are_suspects() -> None:
@@ -144,9 +144,9 @@ def test_where_three_pipelines_of_a_tenant_have_done_it_all_of_them_are_suspects
         ends(book, lane_id, 100.0 * nth)
     good = book.lanes["t.good"]
     assert good.is_suspect
-    assert good.not_before_s == 260.0
-    (job,) = book.plan(260.0, ["t.a", "t.b", "t.c"])
-    end_well(book, job, now_s=261.0)
+    assert good.not_before_s == 240.0
+    (job,) = book.plan(240.0, ["t.a", "t.b", "t.c"])
+    end_well(book, job, now_s=241.0)
     assert good.is_suspect
     have(book, 2_000)
     (job,) = book.plan(3_900.0, ["t.a", "t.b", "t.c"])
