@@ -1,6 +1,7 @@
 """Reads archives: what there is of one, which of its objects are as they were written."""
 
 import hashlib
+import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from shared.runtime.archive.stores import OpenStore
 
 # Each waits for the store most of its time.
 _AT_ONCE = 16
+# Between an object and what stands beside it, on a busy machine too.
+_MOMENT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,11 @@ def listed(
 def _unsaid(bucket: OpenStore, archive: ArchiveId, known: Container[str]) -> list[str]:
     """The manifests that are not there, of objects that are."""
     beside = (manifest_beside(archive, path) for path in bucket.names(archive.objects))
-    # One may have come since the others were listed: an object is there a moment before it.
-    return [it for it in beside if it and it not in known and bucket.get(it) is None]
+    unsaid = [it for it in beside if it and it not in known and bucket.get(it) is None]
+    if unsaid:
+        # An object is there a moment before what stands beside it.
+        time.sleep(_MOMENT_S)
+    return [it for it in unsaid if bucket.get(it) is None]
 
 
 def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Damage:
