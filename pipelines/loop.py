@@ -57,7 +57,8 @@ log = structlog.get_logger()
 
 # Nothing is looked for while nothing runs.
 _IDLE_LOOK_S = 0.5
-# What cannot be judged, or entered, for want of Spark or Kafka is tried again so soon.
+# How soon a document is judged, or a pipeline entered, again after Spark or Kafka was missing; each
+# further judgement waits for twice as long, up to a minute.
 _AGAIN_S, _AGAIN_S_MAX = 1.0, 60.0
 
 

@@ -16,8 +16,9 @@ from shared.config.steps.expression import FACTS
 FIELDS_MAX = 500
 _DEPTH_MAX = 16
 _TOO_DEEP = f"it is nested deeper than {_DEPTH_MAX} levels"
-# Neither Spark's parser nor pyspark has the stack for some hundred.
-_BRACKETS_MAX = 64
+# With more brackets within each other, Spark's parser or pyspark has no stack left.
+BRACKETS_MAX = 64
+_OF_TYPES = "<({[", ">)}]"
 # What JSON has a form for; a decimal says its digits.
 _LEAVES = frozenset(
     {
@@ -29,7 +30,7 @@ _LEAVES = frozenset(
 
 def members_of(schema: str) -> StructType:
     """The members that a schema names; ConfigError if it cannot be one."""
-    if _depth(schema) > _BRACKETS_MAX:
+    if depth_of(schema, *_OF_TYPES) > BRACKETS_MAX:
         raise ConfigError("schema", _TOO_DEEP)
     try:
         members = StructType.fromDDL(schema)
@@ -68,7 +69,7 @@ def _names(schema: str) -> tuple[str, ...]:
 
 def check_type(text: str) -> None:
     """ConfigError if the text is no type that a member may have, nor several members."""
-    if _depth(text) > _BRACKETS_MAX:
+    if depth_of(text, *_OF_TYPES) > BRACKETS_MAX:
         raise ConfigError("", _TOO_DEEP)
     try:
         kind = DataType.fromDDL(text)
@@ -95,10 +96,9 @@ def first_line(error: BaseException) -> str:
     return said.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
-def _depth(text: str) -> int:
-    """How deep types stand within types, if all brackets are of types."""
-    steps = ((char in "<({[") - (char in ">)}]") for char in text)
-    return max(accumulate(steps), default=0)
+def depth_of(text: str, opening: str, closing: str) -> int:
+    """How deep brackets stand within brackets, wherever they are."""
+    return max(accumulate((char in opening) - (char in closing) for char in text), default=0)
 
 
 def _fields(of: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -40,7 +40,7 @@ class SparkOnDemand:
             return self.session
 
     async def wait_for_executor(self) -> None:
-        """The next one is up within a few seconds after one has ended."""
+        """Wait until there is an executor: the next one is up a few seconds after one has ended."""
         context = (await self.get()).sparkContext
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXECUTOR_S_MAX):

@@ -49,8 +49,9 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
-# A job of more than one event that has the executor for itself, and whose range can be cut; longer
-# until so long after an executor has ended: first the next one starts, and its first job is slow.
+# The longest that a job has the executor for itself, if it has several events and its range can be
+# cut. Until _COLD_S after an executor has ended it may take longer: the next one has to start, and
+# its first job is slow.
 _ALONE_S_MAX, _COLD_S = 10.0, 25.0
 _OF_A_TASK = re.compile(r"\A.*?most recent failure: Lost task [^)]*\) \([^)]*\): ", re.DOTALL)
 # As much of what went wrong as anybody reads.

@@ -103,7 +103,7 @@ def judge(
     except UnfitError as refused:
         return refused.refusal
     except RecursionError:
-        # Of the machine it says nothing: it would be so each time.
+        # The machine is not at fault: it would happen each time.
         return Refusal("it is nested too deeply to be read", "/steps")
     except TookTooLongError as error:
         return Refusal(f"it was tried with its tests, and with odd events: {error}", "/steps")

@@ -7,9 +7,9 @@ CASE it writes each branch three times, which is a day for forty of them.
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.members import BRACKETS_MAX, depth_of
+
 DEPTH_MAX = 64
-# So many brackets within brackets, and Spark's parser has no stack left.
-_BRACKETS_MAX = 64
 NODES_MAX = 1_000
 _WHOLE = frozenset({"integer", "long", "short", "byte"})
 # No name can have it in it: between the parts of one.
@@ -39,12 +39,8 @@ class Branch:
 
 def check_nesting(text: str) -> None:
     """TreeError if brackets stand too deep within brackets, wherever they are."""
-    deepest = depth = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    if deepest > _BRACKETS_MAX:
-        raise TreeError(f"it has more than {_BRACKETS_MAX} brackets within each other")
+    if depth_of(text, "([{", ")]}") > BRACKETS_MAX:
+        raise TreeError(f"it has more than {BRACKETS_MAX} brackets within each other")
 
 
 def node_of(expression: Any) -> Branch:

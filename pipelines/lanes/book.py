@@ -46,6 +46,7 @@ class PipelineBook:
     # Those whose tasks go on after they were cut off begin nothing until these are gone.
     waiting: Collection[str] = frozenset()
     offenders: Offenders = field(default_factory=Offenders)
+    _planned_s: float = -inf
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
@@ -67,8 +68,8 @@ class PipelineBook:
             self._lives += 1
             most = self.events_max if gathering is None else gathering.most
             lane = PipelineLane(lane_id, tenant, self._lives, most, gathering, keeps)
-            # Behind all others, or those that wait would wait for each new one as well.
-            lane.last_s = max((other.last_s for other in self.lanes.values()), default=-inf)
+            # Its turn comes after those that wait already.
+            lane.last_s = self._planned_s
             self.lanes[lane_id] = lane
         lane = self.lanes[lane_id]
         lane.reaches = {**reaches, **lane.reaches}
@@ -155,6 +156,7 @@ class PipelineBook:
 
         Nothing is planned for those that are `leaving`.
         """
+        self._planned_s = now_s
         free = [
             lane
             for lane in self.lanes.values()
@@ -359,7 +361,7 @@ class PipelineBook:
         return until_s - now_s
 
     def was_late_alone(self, job: Planned, now_s: float) -> None:
-        """Others have waited for it, and work for as long as it did."""
+        """It held others back, who now work for as long as it did."""
         for lane, _ in self._still_ours(job):
             lane.rest_for_its_job(now_s)
 

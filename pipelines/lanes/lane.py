@@ -59,7 +59,7 @@ class PipelineLane:
         self.rest_for_its_job(now_s, times=_RESTS_TIMES)
 
     def rest_for_its_job(self, now_s: float, *, times: float = 1.0) -> None:
-        """For as long as its last job took, or longer."""
+        """Rest for `times` as long as its last job took."""
         self.rest_until(now_s + min(times * (now_s - self.last_s), _RESTS_S_MAX))
 
     def rest_until(self, at_s: float) -> None:

@@ -21,7 +21,7 @@ from shared.runtime.kafka.clients import KafkaClient, new_consumer, running, sta
 _POLL_S = 0.3
 # Read in one go: 10 ms of work, so that whoever shares the process hardly notices.
 _RECORDS_MAX = 500
-# The same for whoever has other things to do beside a search: 2 ms.
+# A search reads fewer in one go: 2 ms of work, as requests of others wait meanwhile.
 _SEARCHED_MAX = 100
 # A broker that sends nothing of a range for so long is down.
 _SILENCE_S_MAX = 30.0

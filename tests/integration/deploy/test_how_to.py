@@ -1,4 +1,4 @@
-"""README, the tutorial and what shows how to do something, from the top down: so it comes."""
+"""README, the tutorial, how-tos and two references, run from the top down: what they show comes."""
 
 import json
 import re
