@@ -160,9 +160,9 @@ class Caller:
         return table.tenant == self.tenant and not self.streams
 
     def check_tables(self) -> None:
-        """Refuse a key that is for some streams alone: what is in tables is in none of these."""
-        if self.streams:
-            raise Problem("scope_missing", "This key is for some streams, and so for no table.")
+        """Refuse a key that is for some streams alone, or stands in a page for all to see."""
+        if self.streams or self.origins is not None:
+            raise Problem("scope_missing", "A key for browsers, or some streams, is for no table.")
 
     def channel(self, name: str, configuration: Configuration) -> Channel:
         """The channel of that name of the caller's tenant."""

@@ -21,7 +21,7 @@ from shared.event.topics import REQUESTS_RETENTION_MS
 # draft-ietf-httpapi-idempotency-key-header leaves it open; Stripe takes 255.
 KEY_LENGTH_MAX = 255
 # Answers that leave nothing to be done: all else may be sent again under the same key.
-_FINAL = frozenset({200, 202, 204, 207, 422})
+_FINAL = frozenset({200, 204, 207, 422})
 _SERVER_FAULT = 500
 # What is kept of a key besides its answer (measured: 520).
 ENTRY_BYTES = 600

@@ -351,8 +351,8 @@ def _restored(
 def unknown_receipt() -> Problem:
     return Problem(
         "unknown_receipt",
-        "No request of this id has brought events: it is wrong, its events were all refused or are"
-        " on a gateway's disk only (202), or it is older than the ledger.",
+        "No request of this id has brought events: it is wrong, its events were all refused, or it"
+        " is older than the ledger.",
     )
 
 

@@ -37,14 +37,15 @@ class Losing:
     async def writer(self, servers: str, name: str) -> AsyncIterator[Write]:
         self.begun += 1
         async with only_writer(servers, name) as write:
-            yield self._losing(write, servers) if self.begun == 1 else write
+            yield self._losing(write, servers, name) if self.begun == 1 else write
 
-    def _losing(self, write: Write, servers: str) -> Write:
+    def _losing(self, write: Write, servers: str, name: str) -> Write:
         async def lose(rows: Iterable[Row], told: Told = NOTHING_TOLD) -> list[Any]:
             if self._stores:
                 await write(rows, told)
             for row in self._others:
-                async with only_writer(servers, "somebody") as write_else:
+                # As another gateway would: what comes after waits until all of it can be read.
+                async with only_writer(servers, name) as write_else:
                     await write_else([row])
             raise KafkaUnavailableError("Kafka has lost track of it:")
 
