@@ -149,14 +149,24 @@ def _has_more(lines: list[str], nth: int) -> bool:
     return len(lines) > (nth + 1) * ROUND_EVENTS
 
 
-def told_node(kafka: Cluster, *, kills: int) -> None:
-    """As above, for the client of Node."""
+@pytest.fixture(params=["node", "go"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """A program that sends through the client of another language."""
+    if request.param == "node":
+        return [program("node"), "clients/javascript/trials/under_way.js"]
+    build = [program("go"), "build", "-o", str(tmp_path / "underway"), "./trials/underway"]
+    subprocess.run(build, cwd=sources.ROOT / "clients" / "go", check=True, timeout=240)
+    return [str(tmp_path / "underway")]
+
+
+def told(client: list[str], kafka: Cluster, *, kills: int) -> None:
+    """As above, for the client of another language."""
     stream = new_stream(kafka.bootstrap_servers)
     with replaceable(kafka) as gateway:
         gateway.start()
         url = f"http://127.0.0.1:{gateway.line.port}"
         process = subprocess.Popen(
-            [program("node"), "clients/javascript/trials/under_way.js", url, stream],
+            [*client, url, stream],
             cwd=sources.ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -191,14 +201,18 @@ def told_node(kafka: Cluster, *, kills: int) -> None:
     figures(accepted=len(ids), stored=len(stored))
 
 
-def test_what_node_was_told_is_in_the_log_after_a_kill_and_a_cut(kafka: Cluster) -> None:
-    told_node(kafka, kills=1)
+def test_what_other_clients_were_told_is_in_the_log_after_a_kill_and_a_cut(
+    client: list[str], kafka: Cluster
+) -> None:
+    told(client, kafka, kills=1)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(540)
-def test_what_node_was_told_is_in_the_log_after_twenty_of_each(kafka: Cluster) -> None:
-    told_node(kafka, kills=20)
+def test_what_other_clients_were_told_is_in_the_log_after_twenty_of_each(
+    client: list[str], kafka: Cluster
+) -> None:
+    told(client, kafka, kills=20)
 
 
 @contextmanager

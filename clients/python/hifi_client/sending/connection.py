@@ -20,6 +20,7 @@ from hifi_client.errors import NoAnswerError, SetupError
 ANSWER_BYTES_MAX = 16_000_000
 _SEND_BUFFER_BYTES = 1_048_576
 _PIECE_BYTES = 65_536
+_SWITCHING, _LEAST_FINAL = 101, 200
 _STATUS = re.compile(r"HTTP/1\.1 [2-5]\d\d ")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", re.ASCII)
 
@@ -147,6 +148,12 @@ class Connection:
         response = http.client.HTTPResponse(reading, method="POST")  # type: ignore[arg-type]
         try:
             response.begin()
+            while _SWITCHING < response.status < _LEAST_FINAL:
+                # Such as 103, which tells a browser what to load meanwhile: the answer follows.
+                # What it is read from stays open.
+                response.fp = None  # type: ignore[assignment]
+                response = http.client.HTTPResponse(reading, method="POST")  # type: ignore[arg-type]
+                response.begin()
             reading.has_head = True
             said = response.read(ANSWER_BYTES_MAX)
             if response.length:
@@ -155,6 +162,9 @@ class Connection:
             if response.will_close or not response.isclosed():
                 self.close()
             return Answer(response.status, found, said)
+        except ValueError as error:
+            # Of a chunk with a negative length, for one.
+            raise http.client.HTTPException(f"no HTTP: {error}") from error
         finally:
             response.close()
 
@@ -195,9 +205,11 @@ class _Begun(io.RawIOBase):
     def __init__(self, connected: socket.socket, begun: bytes) -> None:
         self._connected, self._begun = connected, begun
         self._is_empty, self.has_head = not begun, False
+        # One for all that comes: it may have read on.
+        self._buffered = io.BufferedReader(self)
 
-    def makefile(self, _: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
+    def makefile(self, _: str) -> "io.BufferedReader[Any]":
+        return self._buffered
 
     def readable(self) -> bool:
         return True

@@ -1,0 +1,10 @@
+// Package hifi sends events to a stream of Hifi. It needs the standard library alone.
+//
+//	sender, err := hifi.NewSender("http://127.0.0.1:8080", "orders", hifi.Options{})
+//	sent, err := sender.Send(ctx, map[string]any{"type": "sale", "price": 5})
+//	outcome, err := sent.Outcome(ctx)
+//	err = sender.Close(ctx)
+//
+// Whatever is away, an event is tried again until the gateway has said what became of it, or
+// Options.GiveUp has passed. Every event comes to one Fate.
+package hifi

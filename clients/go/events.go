@@ -1,0 +1,101 @@
+package hifi
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+)
+
+// EventBytesMax is what the gateway takes of one event unless it is told otherwise.
+const EventBytesMax = 1_000_000
+
+var (
+	// Random once, then counted: no other process has these ids.
+	idBegin = randomHex(12)
+	idCount atomic.Uint64
+)
+
+// Mark says something of an event beside its members.
+type Mark struct{ member, value string }
+
+// ID names the event; without it the member `id` does, or an id is made.
+func ID(id string) Mark { return Mark{"id", id} }
+
+// Key orders: events of one key lie in one Kafka partition.
+func Key(key string) Mark { return Mark{"partitionkey", key} }
+
+// lineOf turns an event into a line of JSON with an id, the same however often it goes. Bytes and
+// texts of JSON keep their own, but for line breaks.
+func lineOf(event any, marks []Mark) (id string, line []byte, err error) {
+	raw, err := written(event)
+	if err != nil {
+		return "", nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
+		return "", nil, fmt.Errorf("%w: an event is an object, and this is none: %.100s", ErrNotAnEvent, raw)
+	}
+	added := map[string]string{}
+	for _, mark := range marks {
+		added[mark.member] = mark.value
+	}
+	if _, isGiven := added["id"]; !isGiven {
+		given, isThere := members["id"]
+		switch {
+		case !isThere || string(given) == "null":
+			added["id"] = idBegin + "-" + strconv.FormatUint(idCount.Add(1), 16)
+		case json.Unmarshal(given, &id) != nil:
+			return "", nil, fmt.Errorf("%w: the id of an event is a text, not %.100s", ErrNotAnEvent, given)
+		}
+	}
+	if given, isGiven := added["id"]; isGiven {
+		id = given
+	}
+	line = raw
+	if len(added) > 0 {
+		for member, value := range added {
+			members[member], _ = json.Marshal(value)
+		}
+		if line, err = json.Marshal(members); err != nil {
+			return "", nil, fmt.Errorf("%w: %w", ErrNotAnEvent, err)
+		}
+	}
+	if len(line) > EventBytesMax {
+		return "", nil, fmt.Errorf("%w: it has %d bytes and an event may have %d: send less, or where the rest is",
+			ErrNotAnEvent, len(line), EventBytesMax)
+	}
+	return id, line, nil
+}
+
+func written(event any) ([]byte, error) {
+	switch given := event.(type) {
+	case string:
+		return oneLine([]byte(given)), nil
+	case []byte:
+		return oneLine(given), nil
+	case json.RawMessage:
+		return oneLine(given), nil
+	}
+	raw, err := json.Marshal(event)
+	if err != nil {
+		return nil, fmt.Errorf("%w: this cannot be written as JSON: %w", ErrNotAnEvent, err)
+	}
+	return raw, nil
+}
+
+// oneLine is a copy; JSON has line breaks between its tokens only.
+func oneLine(raw []byte) []byte {
+	return bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte{'\n'}, []byte{' '}), []byte{'\r'}, []byte{' '})
+}
+
+func randomHex(count int) string {
+	random := make([]byte, count)
+	if _, err := rand.Read(random); err != nil {
+		panic(err)
+	}
+	return hex.EncodeToString(random)
+}

@@ -1,0 +1,3 @@
+module github.com/hifi-streams/hifi/clients/go
+
+go 1.22

@@ -1,0 +1,22 @@
+// Sends a batch to each address of a gateway that answers oddly, and writes the fates of all.
+//
+// `node odd_answers.js URL ADDRESSES EVENTS TIMEOUT_MS`; what is at the addresses says
+// tests/support/odd_answers.py.
+
+import { Sender } from "../src/index.js";
+
+const [url, ...numbers] = process.argv.slice(2);
+const [addresses, events, timeoutMs] = numbers.map(Number);
+
+async function fatesAt(nth) {
+  const whole = { batchCountMax: events, lingerMs: 40_000 };
+  const quiet = { onProblem: () => {} };
+  const hifi = new Sender(`${url}/case/${nth}`, "orders", { timeoutMs, giveUpMs: 40_000, ...whole, ...quiet });
+  const sent = Array.from({ length: events }, (_, each) => hifi.send({ id: `${nth}-${each}` }));
+  const outcomes = await Promise.all(sent.map((one) => one.outcome()));
+  await hifi.close();
+  return outcomes.map(({ fate }) => fate);
+}
+
+const fates = await Promise.all(Array.from({ length: addresses }, (_, nth) => fatesAt(nth)));
+process.stdout.write(JSON.stringify(fates), () => process.exit(0));
