@@ -46,7 +46,9 @@ class Book:
         """Go on with a strand where its mark says; the end of its log must be known."""
         end = self._ends[strand.where]
         # Of what was to be followed, anything may have been sent that there is by now.
-        self._ways[strand] = way = Way(mark.at, min(mark.until, end), held=mark.held)
+        self._ways[strand] = way = Way(
+            mark.at, min(mark.until, end), held=mark.held, life=mark.life
+        )
         way.not_before_s = not_before_s
         self._names.setdefault(strand.where, set()).add(strand.destination)
         self._strands.setdefault(strand.destination, set()).add(strand)
@@ -70,6 +72,11 @@ class Book:
     def strands(self, destination: str) -> list[Strand]:
         return list(self._strands.get(destination, ()))
 
+    def strands_of_others(self, lives: Mapping[str, str]) -> list[Strand]:
+        """Free strands of topics that were deleted: by name, which one there is now."""
+        free = [(it, way.life) for it, way in self._ways.items() if way.life and not way.under_way]
+        return [it for it, life in free if lives.get(it.where.topic, life) != life]
+
     def is_free(self, strand: Strand) -> bool:
         return self._ways[strand].under_way is None
 
@@ -89,19 +96,19 @@ class Book:
         ]
         return min(found, key=lambda each: each.since_s, default=None)
 
-    def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> None:
-        """Where logs end, and when they were asked at the earliest."""
+    def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> bool:
+        """Where logs end, and when they were asked at the earliest; True: one is shorter now."""
+        has_shrunk = False
         for where, end in ends.items():
-            before = self._ends.get(where)
-            if end == before:
-                continue
+            before = self._ends.get(where, end)
             self._ends[where] = end
-            if before is None:
+            if end == before:
                 continue
             for strand in [Strand(name, where) for name in self._names.get(where, ())]:
                 way = self._ways[strand]
                 was_beyond = strand in self._behind and way.at > before
                 self._place(strand, way, is_beyond=end < before or was_beyond)
+                has_shrunk |= end < before
                 if end < before:
                     way.maybe_sent = min(way.maybe_sent, end)
         for strand in [each for each in self._unsure if each.where in ends]:
@@ -109,6 +116,7 @@ class Book:
             if (way := self._ways[strand]).not_before_s <= as_of_s:
                 self._unsure.discard(strand)
                 way.maybe_sent = self._ends[strand.where]
+        return has_shrunk
 
     def position(self, destination: str, places: Iterable[KafkaPartition]) -> Position:
         ways = {where: self._ways.get(Strand(destination, where)) for where in places}
@@ -117,7 +125,7 @@ class Book:
     def went(self, strand: Strand, mark: Mark) -> bool:
         """A mark was written: True if a strand has gone on by it, or is free."""
         way = self._ways.get(strand)
-        if way is None or way.under_way is None:
+        if way is None or way.under_way is None or not mark.is_in(way.life):
             return False
         is_done = mark.done is not None and mark.done == way.under_way.number
         if mark.at <= way.at and not is_done:
@@ -132,7 +140,7 @@ class Book:
     def mark(self, strand: Strand) -> Mark:
         way = self._ways[strand]
         end = 0 if way.under_way is None else end_of(way.under_way)
-        return Mark(way.at, max(way.at, way.maybe_sent, end), held=way.held)
+        return Mark(way.at, max(way.at, way.maybe_sent, end), held=way.held, life=way.life)
 
     def mark_of(self, strand: Strand) -> Mark | None:
         """The same; nothing if it is not here."""
@@ -235,7 +243,9 @@ class Book:
             lanes[strand.destination] = lane
             if self._is_beyond(strand):
                 # Others have something to read in that log.
-                alone.append({strand: Span(at := self._ways[strand].at, at + 1)})
+                alone.append(
+                    {strand: Span((way := self._ways[strand]).at, way.at + 1, life=way.life)}
+                )
             else:
                 ready.setdefault(strand.destination, []).append(strand)
         shared: dict[JobKind, dict[Strand, Span]] = {}
@@ -370,11 +380,12 @@ class Book:
             # What may have been sent goes by itself, in whole batches: the same ones, all labelled.
             batch_count = lane.destination.request_count_max
             count = max(1, share // batch_count) * batch_count
-            return Span(at, min(maybe_sent, at + count), maybe_sent, way.held)
+            return Span(at, min(maybe_sent, at + count), maybe_sent, way.held, life=way.life)
         if lane.kind is JobKind.FOLLOWING and not is_alone:
             self.number += 1
-            return Span(at, None, number=self.number)
-        return Span(at, max(at, min(self._ends[strand.where], at + share)), held=way.held)
+            return Span(at, None, number=self.number, life=way.life)
+        end = max(at, min(self._ends[strand.where], at + share))
+        return Span(at, end, held=way.held, life=way.life)
 
     def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], turn: Turn) -> None:
         for strand, span in spans.items():

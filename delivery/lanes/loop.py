@@ -359,6 +359,8 @@ class LaneLoop:
                     self._went_on(strand, time.monotonic())
                     if self.book.skip(strand, starts[strand.where]):
                         log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
+                        # Else whoever comes next takes the log, once it has grown, for read.
+                        await self.teller.tell([strand])
 
     async def follow_marks(self) -> None:
         """Hear of each mark that is written, until cancelled."""

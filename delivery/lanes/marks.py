@@ -7,6 +7,7 @@ afterwards, how far it went. Whoever goes on knows by it where, and what may hav
 from functools import lru_cache
 
 import msgspec
+from msgspec import structs
 
 from delivery.lanes.units import Strand
 from shared.event.envelope import History
@@ -30,12 +31,25 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     late: bool = False
     # What has become of the event there, if all behind it wait for that one.
     held: History | None = None
+    # In which topic it is, by Kafka's id: one that is made anew under the name has another.
+    life: str = ""
 
     def after(self, before: "Mark | None") -> "Mark":
         """What there is to know when it comes after another one; late if the log has only this."""
         if before is None or not self.late:
             return self
-        return Mark(max(before.at, self.at), max(before.until, self.until), late=True)
+        if before.life and self.life != before.life:
+            return structs.replace(before, late=True)
+        at, until = max(before.at, self.at), max(before.until, self.until)
+        return Mark(at, until, late=True, life=self.life)
+
+    def says_less(self, than: "Mark") -> bool:
+        """Also if nothing is missing: of what a late one came after, compaction leaves nothing."""
+        return self.late or (self.at, self.until) < (than.at, than.until)
+
+    def is_in(self, life: str) -> bool:
+        """Whether its topic is that one, as far as both are known."""
+        return not self.life or not life or self.life == life
 
 
 # It is to begin where its destination says, as soon as Kafka tells where that is.

@@ -4,12 +4,15 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import structlog
+
 from delivery.lanes.book import Book
 from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_key, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.strands.blocks import wait_until_s
+from delivery.lanes.strands.lives import Lives
 from delivery.lanes.strands.repeats import repeats_key
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration
@@ -17,6 +20,8 @@ from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import LANES, RETRIER, TERMS, stream_topic
 from shared.runtime.kafka.log_client import LogClient
+
+log = structlog.get_logger()
 
 
 @dataclass
@@ -52,6 +57,9 @@ class Roster:
     # Whose newest mark may say less than is true: whoever had them before has written it late.
     _understated: set[Strand] = field(default_factory=set)
     _restarts: int = 0
+
+    def __post_init__(self) -> None:
+        self.lives = Lives(self.log)
 
     @property
     def is_entered(self) -> bool:
@@ -163,7 +171,9 @@ class Roster:
             self._say_all_again()
         ends = await self.log.ends(await self._what_to_ask())
         marks_end, self.terms_at = ends.pop(MARKS, None), ends.pop(TERMS_LOG, None)
-        self.book.see_ends(ends, as_of_s=now_s)
+        if self.book.see_ends(ends, as_of_s=now_s):
+            # As when a topic was made anew.
+            self.lives.again_s = now_s
         if begun == self._begun and self._marks_until is None:
             self._marks_until = marks_end
         if self._may_enter(begun):
@@ -174,8 +184,11 @@ class Roster:
     async def _what_to_ask(self) -> tuple[KafkaPartition, ...]:
         """Whose ends to ask for: the same tuple until something has changed."""
         changes = self._changes
-        if self._asked_by != (changes, self.log.told_count):
-            topics = {stream_topic(each.stream) for each in self.wanted.values()}
+        topics = {stream_topic(each.stream) for each in self.wanted.values()}
+        is_same = self._asked_by == (changes, self.log.told_count)
+        if not is_same or self.lives.again_s <= time.monotonic():
+            await self._look_at_lives(topics)
+        if not is_same:
             await self.log.follow({LANES, TERMS, *topics})
             self._asked_by = changes, self.log.told_count
             self._see_places({topic: self._places_of(topic) for topic in topics})
@@ -183,6 +196,14 @@ class Roster:
             terms = self.log.leaders([TERMS_LOG])
             self._asked = (MARKS, *terms, *(it for each in self._places.values() for it in each))
         return self._asked
+
+    async def _look_at_lives(self, topics: Collection[str]) -> None:
+        """What is in a topic that was deleted is to begin in the one that is there now."""
+        await self.lives.look(topics)
+        for strand in self.book.strands_of_others(self.lives.now):
+            self.marks.marks[strand] = self.book.mark(strand)
+            self.book.let_go_of(strand)
+            self.new.add(strand.destination)
 
     def _may_enter(self, begun: int) -> bool:
         """Whether what is ours has been without a break since a look began."""
@@ -223,7 +244,7 @@ class Roster:
 
     def mark_came(self, strand: Strand, mark: Mark) -> None:
         """Somebody has written it."""
-        if strand in self.book and _says_less(mark, self.book.mark(strand)):
+        if strand in self.book and mark.says_less(self.book.mark(strand)):
             self._understated.add(strand)
 
     async def _set_right(self) -> None:
@@ -234,7 +255,7 @@ class Roster:
         log, book = self.marks.marks, self.book
         known = {each: book.mark(each) for each in self._understated if each in book}
         self._understated = {
-            each for each, mark in known.items() if _says_less(log.get(each, TO_BEGIN), mark)
+            each for each, mark in known.items() if log.get(each, TO_BEGIN).says_less(mark)
         }
         if news := {each: known[each] for each in self._understated if book.is_free(each)}:
             await self._store(news)
@@ -271,7 +292,9 @@ class Roster:
         Each Kafka partition by itself: one whose end nobody knows holds up no other.
         """
         missing = {name: self._missing(name) for name in sorted(self.new)}
-        first = await self._first_marks(missing, ends)
+        first = await self._begun_anew((it for each in missing.values() for it in each), ends)
+        first |= await self._first_marks(missing, ends)
+        first = {it: self.lives.marked(it, mark) for it, mark in first.items()}
         # Before anything is sent: a life that ends here must not begin elsewhere. A destination has
         # begun by the mark of its first Kafka partition: whoever finds that finds the others, too.
         for is_last in (False, True):
@@ -284,7 +307,8 @@ class Roster:
         for name in missing.keys() & self.wanted.keys():
             for strand in missing[name]:
                 mark = marks.get(strand, TO_BEGIN)
-                if mark != TO_BEGIN and strand.where in ends:
+                if mark != TO_BEGIN and strand.where in ends and self.lives.has(strand, mark):
+                    mark = self.lives.marked(strand, mark)
                     again_s = wait_until_s(mark.held.not_before_ms) if mark.held else 0.0
                     self.book.enter(strand, mark, not_before_s=again_s)
                     self.mark_came(strand, mark)
@@ -293,6 +317,22 @@ class Roster:
             if self._all_places(destination) and not self._missing(name):
                 self.new.discard(name)
         self._entered = begun
+
+    async def _begun_anew(self, strands: Iterable[Strand], ends: Position) -> dict[Strand, Mark]:
+        """Where those begin whose topic was made anew: by old offsets, some of it may be sent."""
+        marks = self.marks.marks
+        former = [it for it in strands if it in marks and self.lives.is_former(it, marks[it])]
+        starts = await self.log.starts({it.where for it in former}) if former else {}
+        begun = {
+            it: Mark(at, max(at, min(marks[it].until, ends[it.where])))
+            for it in former
+            if (at := starts.get(it.where)) is not None and it.where in ends
+        }
+        for strand in begun:
+            to, at = strand.destination, marks[strand].at
+            log.error("lane.topic_made_anew", lane=to, where=strand.where, at=at)
+        await self.outlet.take_away(LANES, list(map(repeats_key, begun)))
+        return begun
 
     async def _first_marks(
         self, missing: Mapping[str, Collection[Strand]], ends: Position
@@ -356,8 +396,3 @@ class Roster:
         # More may have come since the ends were asked for.
         self.book.see_ends({where: at for where, at in found.items() if at > ends[where]})
         return found
-
-
-def _says_less(mark: Mark, than: Mark) -> bool:
-    """Also if nothing is missing here: of what a late one came after, compaction leaves nothing."""
-    return mark.late or (mark.at, mark.until) < (than.at, than.until)

@@ -60,6 +60,8 @@ class Span:
     held: History | None = None
     # Which of its strand's spans it is: no other one has the same, whoever planned it. 0: none.
     number: int = field(default=0, compare=False)
+    # In which topic they are, by Kafka's id.
+    life: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _KILL_TIMEOUT_S = 10.0
 _POLL_S = 0.01
 
 # Run by a fresh interpreter between us and the child: it asks Linux to kill it when the thread
-# that started it ends, and then becomes the child (the request survives exec). Doing the same in
+# that started it ends, and then becomes the child (both survive exec). Doing the same in
 # `preexec_fn` would run Python in a forked copy of a process with threads, which can deadlock.
 _EXEC = """
 import ctypes, os, signal, sys
@@ -28,7 +28,13 @@ if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
     if os.getppid() != int(sys.argv[1]):
         os._exit(1)  # the parent was gone before the request was made
-os.execvp(sys.argv[2], sys.argv[2:])
+if int(sys.argv[2]):
+    os.nice(int(sys.argv[2]))
+    try:  # where Linux shares processors out by sessions first, theirs counts
+        open("/proc/self/autogroup", "w").write(sys.argv[2])
+    except OSError:
+        pass
+os.execvp(sys.argv[3], sys.argv[3:])
 """
 
 # The kernel's "kill me when my parent ends" means the parent *thread*: a child started from a
@@ -51,13 +57,15 @@ class Child:
         *,
         log: Path,
         env: Mapping[str, str] | None = None,
+        niceness: int = 0,
     ) -> None:
         self.name = name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
             log.replace(log.with_name(log.name + ".1"))
-        wrapped = [sys.executable, "-I", "-S", "-c", _EXEC, str(os.getpid()), *map(str, argv)]
+        wrapped = [sys.executable, "-I", "-S", "-c", _EXEC, str(os.getpid()), str(niceness)]
+        wrapped += map(str, argv)
         with log.open("ab") as out:
             self._log_start = out.tell()
             self._process = _spawner.submit(

@@ -19,6 +19,8 @@ _WORDS_MAX = 300
 SAMPLE_TITLE = "Hifi sample destination"
 # On one's own machine destinations are on loopback, as the sample destination is.
 _ALLOWS_PRIVATE = "true"
+# A third of the share of others, where all want a processor.
+_AFTER_OTHERS = 5
 # Those that are given the keys to open what the gateway has sealed.
 _OPENS_SECRETS = frozenset({"delivery", "retrier", "pipelines", "observe"})
 
@@ -35,6 +37,8 @@ class Service:
     ready_url: str
     # A line of the answer begins so.
     ready_line: str = "ready"
+    # What nobody waits for leaves processors to what takes events in and sends them.
+    niceness: int = 0
 
     @property
     def keys(self) -> set[str]:
@@ -103,6 +107,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         },
         ports=(settings.pipelines_metrics_port,),
         ready_url=_url(settings.pipelines_metrics_port, "readyz"),
+        niceness=_AFTER_OTHERS,
     )
     yield Service(
         name="observe",
@@ -117,6 +122,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         },
         ports=(settings.observe_metrics_port, settings.console_port),
         ready_url=_url(settings.observe_metrics_port, "readyz"),
+        niceness=_AFTER_OTHERS,
     )
     yield Service(
         name="sample",

@@ -158,6 +158,7 @@ class Stack:
                 **keys,
                 **self._kafka_access(service),
             },
+            niceness=service.niceness,
         )
 
     def _kafka_access(self, service: Service) -> dict[str, str]:

@@ -15,7 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pipelines.parts.decimals import NUMBER
 
 # All else has nothing that may not fit, and is left as it is.
-_MAY_NOT_FIT = re.compile(r"[-+*]|div|dec|numeric|int|byte|short|long|ceil|floor", re.IGNORECASE)
+_MAY_NOT_FIT = re.compile(
+    r"[-+*]|div|dec|numeric|int|byte|short|long|ceil|floor|abs|negative|round", re.IGNORECASE
+)
 _IT = "hifi:it"
 _OVERFLOWS = frozenset({"Add", "Subtract", "Multiply"})
 # By the class of the type, and by the function that does the same.
@@ -65,7 +67,17 @@ class _Fitting:
         self._new_list = jvm.java.util.ArrayList
         self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
         self._as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
-        self._try = jvm.org.apache.spark.sql.catalyst.expressions.EvalMode.TRY()
+        expressions = jvm.org.apache.spark.sql.catalyst.expressions
+        self._try, self._ansi = expressions.EvalMode.TRY(), expressions.EvalMode.ANSI()
+        self._try_eval = expressions.TryEval
+        # Each fails where a number does not fit, if it is told to.
+        self._strict = {
+            "UnaryMinus": expressions.UnaryMinus,
+            "negative": expressions.UnaryMinus,
+            "abs": expressions.Abs,
+            "round": expressions.Round,
+            "bround": expressions.BRound,
+        }
 
     def read(self, text: str) -> Column:
         return Column(self._column(self._made(self._parser.parseExpression(text))))
@@ -73,19 +85,30 @@ class _Fitting:
     def _made(self, node: Any) -> Any:
         node = self._rebuilt(node, self._made)
         if (kind := _kind(node)) in _OVERFLOWS:
-            return self._or_null(node)
-        target = _kind(node.dataType()) if kind == "Cast" else _function(node)
+            return self._with(node, self._try)
+        target = _kind(node.dataType()) if kind == "Cast" else _function(node) or kind
         if whole := _WHOLE.get(target):
             return self._put_in(_CAST_WHOLE.replace("KIND", whole), node)
         if target in {"DecimalType", "decimal"}:
             return self._rebuilt(node, lambda _: self._put_in(_DECIMAL_FROM, node))
         if target in _ROUND and node.children().size() == 1:
             return self._rebuilt(node, lambda _: self._put_in(_ROUNDED_FROM, node))
-        return node
+        return self._strictly(target, node)
 
-    def _or_null(self, node: Any) -> Any:
+    def _strictly(self, target: str, node: Any) -> Any:
+        """Null instead of what Spark fails with, where it is told to fail."""
+        if target == "IntegralDivide":
+            return self._try_eval(self._with(node, self._ansi))
+        given = [node.children().apply(nth) for nth in range(node.children().size())]
+        strict = self._strict.get(target)
+        if strict is None or len(given) != (2 if "round" in target else 1):
+            return node
+        return self._try_eval(strict(*given, True))
+
+    def _with(self, node: Any, mode: Any) -> Any:
+        """The same arithmetic, with another way to go on where a number does not fit."""
         how = node.evalContext()
-        how = how.copy(self._try, how.allowDecimalPrecisionLoss())
+        how = how.copy(mode, how.allowDecimalPrecisionLoss())
         return node.copy(node.left(), node.right(), how)
 
     def _put_in(self, template: str, node: Any) -> Any:

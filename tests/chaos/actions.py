@@ -20,6 +20,8 @@ MOODS = (
     "reset_after",
     "partial_207",
     "cut_207",
+    "packed_207",
+    "long_207",
     "slow_body",
     "garbage",
     "limit",

@@ -131,8 +131,8 @@ class Destinations:
             writer.write(_reply(status, b"no", more))
         elif mood == "limit":
             await self._limit(posted, writer)
-        elif mood in {"partial_207", "cut_207"}:
-            self._partial(posted, writer, is_cut=mood == "cut_207")
+        elif mood.endswith("_207"):
+            self._partial(posted, writer, mood)
         elif mood == "refuse_some" and any(_is_refused(one) for one in posted.ids):
             # The event that is refused must be found by halving the batch.
             writer.write(_reply(400, b"one of them"))
@@ -180,14 +180,20 @@ class Destinations:
         self._take(posted, posted.ids)
         writer.write(_reply(200, _ACCEPTED))
 
-    def _partial(self, posted: Posted, writer: asyncio.StreamWriter, *, is_cut: bool) -> None:
-        """Takes all but each third event and says so; or is cut before it has said it all."""
+    def _partial(self, posted: Posted, writer: asyncio.StreamWriter, mood: str) -> None:
+        """Takes all but each third event and says so; cut, packed or too long it is unreadable."""
         failed = set(posted.ids[::3])
         self._take(posted, [one for one in posted.ids if one not in failed])
         entries = [{"id": one, "status": 503} for one in sorted(failed)]
-        reply = _reply(207, json.dumps({"failed": entries}).encode())
-        writer.write(reply[:-5] if is_cut else reply)
-        if is_cut:
+        if mood == "long_207":
+            # Two for each event are the most that is read.
+            entries *= 9
+        body, more = json.dumps({"failed": entries}).encode(), ""
+        if mood == "packed_207":
+            body, more = gzip.compress(body), "content-encoding: gzip\r\n"
+        reply = _reply(207, body, more)
+        writer.write(reply[:-5] if mood == "cut_207" else reply)
+        if mood == "cut_207":
             raise _LeftError
 
     def _take(self, posted: Posted, ids: list[str]) -> None:

@@ -14,6 +14,7 @@ from aiokafka.errors import (
 
 from shared.event.record import KafkaPartition, Position, RecordIn
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
+from shared.runtime.kafka.lookup.topic_ids import TopicIdsAnswer, TopicIdsRequest
 from tests.support.fetched_rows import decoded
 
 NODE = 1
@@ -31,6 +32,8 @@ class KeptLog(LogClient):
         self.leader = NODE
         self.leaderless: set[KafkaPartition] = set()
         self._news = asyncio.Event()
+        # By name, which topic it stands for; what is not there, Kafka does not tell.
+        self.topic_ids: dict[str, str] = {}
 
     def make(self, topic: str, partition_count: int) -> None:
         self.logs.update({KafkaPartition(topic, n): [] for n in range(partition_count)})
@@ -45,6 +48,10 @@ class KeptLog(LogClient):
         """As retention does."""
         self.begins[where] = upto
         self.logs[where] = [each for each in self.logs[where] if each.offset >= upto]
+
+    async def ask(self, request: Any) -> Any:
+        assert isinstance(request, TopicIdsRequest), request
+        return TopicIdsAnswer(self.topic_ids)
 
     async def follow(self, topics: Collection[str]) -> None:
         """All is known here."""

@@ -90,7 +90,8 @@ class Following:
                 continue
             if self.book.is_with(strand, span):
                 # As its worker has written it.
-                marks[strand], mark = Mark(at, OPEN), Mark(at, at)
+                marks[strand] = Mark(at, OPEN, life=span.life)
+                mark = Mark(at, at, life=span.life)
             else:
                 # It was free before, and may have gone on since.
                 mark = self.book.mark(strand)

@@ -35,6 +35,8 @@ class Way:
     not_before_s: float = 0.0
     # What has become of the event there, if all behind it wait for that one.
     held: History | None = None
+    # In which topic it is, by Kafka's id.
+    life: str = ""
 
     def hear(self, held: History | None) -> None:
         """What its worker says of the event for which all others wait."""

@@ -37,6 +37,7 @@ _NUMBER = struct.Struct(">Q")
 # Stamps, offsets, and heads of two entries of 8 bytes.
 _BESIDE = _STAMP.size + _NUMBER.size + 2 * 8
 _POSITION, _TIME, _WHOLE, _GONE_FROM, _FORM = b"position", b"time", b"whole", b"gone-from", b"form"
+_TOPIC = b"topic"
 # Whatever is written otherwise has another number, and is made anew.
 _FORM_NOW = 1
 # As many deletions are told to who watches; who has missed more begins anew.
@@ -265,18 +266,23 @@ class TableCopy:
 
 
 class WrittenCopy(TableCopy):
-    """Writes a copy, too: one process at a time."""
+    """Writes a copy of the topic with an id, too: one process at a time."""
 
-    def __init__(self, folder: Path, *, bytes_max: int) -> None:
+    def __init__(self, folder: Path, *, bytes_max: int, topic_id: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder, bytes_max=bytes_max, is_writer=True)
+        form, topic = _NUMBER.pack(_FORM_NOW), topic_id.encode()
         with self._writing() as writing:
-            form = writing.get(_FORM, db=self._facts)
-            if form is None:
-                writing.put(_FORM, _NUMBER.pack(_FORM_NOW), db=self._facts)
-        if form is not None and _number(form) != _FORM_NOW:
+            form_before = writing.get(_FORM, db=self._facts, default=form)
+            topic_before = writing.get(_TOPIC, db=self._facts, default=topic)
+            writing.put(_FORM, form, db=self._facts)
+            writing.put(_TOPIC, topic, db=self._facts)
+        if form_before != form:
             self.close()
-            raise DamagedError(f"it is of form {_number(form)}, and not {_FORM_NOW}")
+            raise DamagedError(f"it is of form {_number(form_before)}, and not {_FORM_NOW}")
+        if topic_before != topic:
+            self.close()
+            raise DamagedError("its topic was deleted and made anew")
 
     def take(self, changes: Sequence[Change], position: int) -> None:
         """Enter records, and that all before a position are; all or nothing of it."""

@@ -1,8 +1,9 @@
 """Follows all tables, and writes this machine's copies of them: one process for all that read.
 
 It goes on where each copy is. What cannot be gone on with is made anew from the log: a damaged
-copy, one that is ahead of its log, one that was away for so long that deletions may be missing, and
-all of them after the machine died. Whoever starts this process ends it (`keeper.py`).
+copy, one of a topic that was deleted and made anew, one that is ahead of its log, one that was away
+for so long that deletions may be missing, and all of them after the machine died. Whoever starts
+this process ends it (`keeper.py`).
 """
 
 import asyncio
@@ -25,9 +26,11 @@ from shared.event.topics import TOMBSTONES_KEPT_MS
 from shared.runtime.clock import now_ms
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.lookup.topic_ids import topic_ids
 from shared.runtime.kafka.reader import Follow, KafkaReader, open_reader
 from shared.runtime.logs import configure_logs
-from shared.runtime.setup_error import OperatorError
+from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from shared.runtime.tables.copy import Change, DamagedError, Extent, FullError, WrittenCopy
 from shared.runtime.tables.folders import DAMAGED, FULL, LOCK, HeardFile, copy_folder
 
@@ -143,30 +146,36 @@ class TableFollower:
             if each.table not in tables or each.full_until_s:
                 self._close(topic)
         self._remove_others(tables)
-        spans = await reader.spans([table.topic for table in tables])
+        topics = [table.topic for table in tables]
+        spans = await reader.spans(topics)
+        async with LogClient(self._bootstrap_servers) as client:
+            ids = await topic_ids(client, topics)
         for table in tables:
             span = spans.get(KafkaPartition(table.topic, 0))
-            if span is not None and table.topic not in self._followed:
-                self._followed[table.topic] = self._opened(table, *span)
+            if span is None or table.topic in self._followed:
+                continue
+            if (topic_id := ids.get(table.topic)) is None:
+                raise KafkaUnavailableError(f"Kafka does not say which topic {table.topic} is.")
+            self._followed[table.topic] = self._opened(table, topic_id, *span)
         there = [each for each in self._followed.values() if each.where in spans]
         if not there:
             return None
         return reader.follow({each.where: each.position for each in there})
 
-    def _opened(self, table: Table, first: int, end: int) -> _Followed:
+    def _opened(self, table: Table, topic_id: str, first: int, end: int) -> _Followed:
         folder = copy_folder(self._folder, table)
         if (folder / DAMAGED).exists():
             shutil.rmtree(folder)
         try:
-            return self._open(table, folder, first, end)
+            return self._open(table, topic_id, folder, first, end)
         except (DamagedError, OSError, ValueError) as error:
             log.warning("tables.made_anew", table=table.name, why=str(error))
             shutil.rmtree(folder, ignore_errors=True)
-            return self._open(table, folder, first, end)
+            return self._open(table, topic_id, folder, first, end)
 
     @staticmethod
-    def _open(table: Table, folder: Path, first: int, end: int) -> _Followed:
-        copy = WrittenCopy(folder, bytes_max=table.bytes_max)
+    def _open(table: Table, topic_id: str, folder: Path, first: int, end: int) -> _Followed:
+        copy = WrittenCopy(folder, bytes_max=table.bytes_max, topic_id=topic_id)
         try:
             extent, heard = copy.extent(), HeardFile(folder, is_writer=True)
             _check_fresh(extent, end, was_away_ms=now_ms() - heard.at_ms)

@@ -27,6 +27,8 @@ CASES = [
     ("reset_after", b"", IDS, True),
     ("partial_207", b"HTTP/1.1 207 ", IDS[1:], False),
     ("cut_207", b"HTTP/1.1 207 ", IDS[1:], False),
+    ("packed_207", b"HTTP/1.1 207 ", IDS[1:], False),
+    ("long_207", b"HTTP/1.1 207 ", IDS[1:], False),
     ("slow_body", b"HTTP/1.1 200 ", IDS, False),
     ("garbage", b"\x16\x03\x01", IDS, False),
     ("limit", b"HTTP/1.1 200 ", IDS, False),

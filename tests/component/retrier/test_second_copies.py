@@ -41,11 +41,14 @@ class Second(Ground):
     def lane_dies(self, span: Span) -> None:
         """All it leaves is what came of its events."""
         asyncio.run(self.outlet.store([mark_record(LANE, Mark(span.begin, span.end or 0))]))
+        self.dies_with(span)
+
+    def dies_with(self, span: Span) -> None:
         self.outlet.refusal = lambda row: OSError("it is dead") if row.topic == LANES else None
         assert self.run(a=span)["a"].at == span.begin
         self.outlet.refusal = lambda _: None
 
-    def next_owner(self) -> None:
+    def next_owner(self, *, dies: bool = False) -> None:
         """Goes on by what is written, as one that has read it all."""
         marks = MarksLog(self.written())
         asyncio.run(marks.read())
@@ -56,6 +59,9 @@ class Second(Ground):
         span = Span(mark.at, mark.until, mark.until)
         teller = Teller(self.outlet.store, book.mark_of, marks.marks, marks.repeats)
         asyncio.run(teller.begin({LANE: span}))
+        if dies:
+            self.dies_with(span)
+            return
         assert self.run(a=span)["a"].at == span.end
 
     def written(self) -> KeptLog:

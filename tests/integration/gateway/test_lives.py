@@ -138,7 +138,7 @@ def workers(servers: str, count: int) -> Iterator[tuple[subprocess.Popen[str], s
         stderr.close()
 
 
-@pytest.mark.parametrize("kills", [25, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
 def test_kills_under_load_lose_nothing_that_was_answered(kafka: Cluster, kills: int) -> None:
     stream = new_stream(kafka.bootstrap_servers)
     with workers(kafka.bootstrap_servers, WORKERS) as (supervisor, url):

@@ -25,6 +25,7 @@ from shared.runtime.tables.folders import DAMAGED, OpenCopy, TableCopies, copy_f
 from shared.runtime.tables.keeper import command, is_followed, keep_followed
 from tests.support.config_records import write_config, write_records
 from tests.support.kafka_log import write_rows
+from tests.support.topics_anew import make_anew
 
 pytestmark = pytest.mark.integration
 
@@ -104,6 +105,27 @@ def test_copies_are_made_kept_fresh_resumed_and_taken_away(kafka: Cluster, tmp_p
         gone = [(table.config_key, None)]
         asyncio.run(write_records(kafka.bootstrap_servers, gone))
         until(lambda: not copy_folder(tmp_path, table).exists(), "a table that is gone has no copy")
+    copies.close()
+
+
+def test_a_copy_of_a_topic_that_was_made_anew_has_nothing_of_the_old(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    """Also where the new one is longer: what it begins with would never be read."""
+    table = Table("followed-anew")
+    copies = TableCopies(tmp_path)
+    made(kafka, table)
+    write(kafka, table, old='{"n":1}', both='{"n":1}')
+    with followed(tmp_path, kafka):
+        copy = opened(copies, table)
+        until(lambda: value(copy, "both") == b'{"n":1}', "the copy has all")
+    asyncio.run(make_anew(kafka.bootstrap_servers, table.spec))
+    write(kafka, table, new='{"n":2}', both='{"n":2}', more='{"n":2}')
+    with followed(tmp_path, kafka):
+        until(lambda: copies.of(table) not in (None, copy), "it is made anew")
+        copy = opened(copies, table)
+        until(lambda: value(copy, "more") == b'{"n":2}', "the copy has all")
+        assert [value(copy, key) for key in ("old", "new", "both")] == [None, *[b'{"n":2}'] * 2]
     copies.close()
 
 

@@ -13,7 +13,7 @@ from tests.support.neighbours.of_pipelines import (
 )
 from tests.support.neighbours.of_requests import Bodies, Connections, Heads
 from tests.support.neighbours.of_viewers import Channels, Links, Pages, Searches, Tables, Writes
-from tests.support.neighbours.worst_tenant import WorstTenant
+from tests.support.neighbours.worst_tenant import Nothing, WorstTenant
 
 # Those last whose work goes on for a while after they have gone.
 _ALL: tuple[type[WorstTenant], ...] = (
@@ -23,3 +23,6 @@ _ALL: tuple[type[WorstTenant], ...] = (
     *(Documents, Trials, Numbers, Patterns, Memory, Executors),
 )
 KINDS: Mapping[str, type[WorstTenant]] = {worst.kind: worst for worst in _ALL}
+# Beside it figures differ by as much as they do by themselves.
+CONTROLS: Mapping[str, type[WorstTenant]] = {Nothing.kind: Nothing}
+ALL: Mapping[str, type[WorstTenant]] = {**CONTROLS, **KINDS}

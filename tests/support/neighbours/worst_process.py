@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.neighbours.kinds import KINDS
+from tests.support.neighbours.kinds import ALL
 from tests.support.neighbours.site import Site
 from tests.support.neighbours.worst_tenant import WorstTenant
 
@@ -146,7 +146,7 @@ async def _main() -> None:
     told: dict[str, Any] = json.loads(await words.readline())
     site = Site(**{**told, "health": tuple(told["health"])})
     async with asyncio.timeout(_LASTS_S):
-        await _serve(KINDS[sys.argv[1]](site), words)
+        await _serve(ALL[sys.argv[1]](site), words)
 
 
 if __name__ == "__main__":

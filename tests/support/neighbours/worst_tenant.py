@@ -140,6 +140,15 @@ class WorstTenant(ABC):
                 self.happened[f"not taken away: {error.code}"] += 1
 
 
+class Nothing(WorstTenant):
+    kind, says = "nothing", "nothing: by how much figures differ anyway"
+    proofs: ClassVar = {"looked on": 1}
+
+    async def misbehave(self) -> None:
+        self.happened["looked on"] += 1
+        await asyncio.Event().wait()
+
+
 def unproven(worst: type[WorstTenant], happened: Mapping[str, int]) -> list[str]:
     """What should have happened and has not, as often as it should."""
     return [

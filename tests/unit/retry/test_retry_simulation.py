@@ -5,13 +5,15 @@ The seed is fixed: a life that breaks a promise can be lived again.
 """
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import pytest
 
-from shared.event.envelope import History
+from shared.event.envelope import Envelope, History, open_retry_record
+from shared.event.record import Origin, RecordIn
 from shared.retry.attempt import Attempt, Failed, Failure, Responded
 from shared.retry.decision import (
     DeadLetter,
@@ -24,11 +26,13 @@ from shared.retry.decision import (
     Send,
     Situation,
     Split,
+    Waiting,
     admit,
 )
 from shared.retry.retry_after import RETRY_AFTER_S_MAX
+from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import decided
+from tests.support.samples import an_envelope, decided
 
 pytestmark = pytest.mark.simulation
 
@@ -88,6 +92,14 @@ class Life:
         default_factory=lambda: History.fresh(now_ms=START_MS, deadline_s=SCHEDULE.deadline_s)
     )
 
+    def clock_ms(self) -> int:
+        """What time it is to whoever sends it now."""
+        return self.now_ms
+
+    def stored(self, _: Waiting, history: History) -> History:
+        """What is read again of what waits."""
+        return history
+
     def live(self) -> None:
         while not self.end:
             self.round()
@@ -110,7 +122,7 @@ class Life:
                 may_retry_locally=True,
                 local_attempt_count=tries,
                 budget_s=(ends_ms - self.now_ms) / 1000,
-                now_ms=self.now_ms,
+                now_ms=self.clock_ms(),
                 roll=self.dice.random(),
                 is_held=is_held,
             )
@@ -132,17 +144,17 @@ class Life:
                     return
                 case Hold():
                     raise AssertionError("nothing waits in line here")
-                case RetryLater(tier=tier, history=history):
+                case RetryLater(tier=tier, history=history) as waiting:
                     assert history.attempt_count == before.attempt_count + 1
-                    self.rounds += 1
                     self.check_wait(attempt, tier.delay_s, history)
-                    self.wait(tier.name, history)
+                    self.wait(tier.name, self.stored(waiting, history))
+                    self.rounds += 1
                     return
-                case Park(tier=tier, history=history):
+                case Park(tier=tier, history=history) as waiting:
                     assert history.attempt_count == before.attempt_count, "a park was charged"
                     assert history.park_count == before.park_count + 1
+                    self.wait(tier.name, self.stored(waiting, history))
                     self.parks += 1
-                    self.wait(tier.name, history)
                     return
 
     def check_wait(self, attempt: Attempt, delay_s: float, history: History) -> None:
@@ -150,9 +162,10 @@ class Life:
         assert isinstance(attempt, Responded | Failed)
         asked = getattr(attempt, "retry_after", None) or "0"
         asked_s = min(float(asked), RETRY_AFTER_S_MAX) if asked.isdigit() else 0.0
-        last_s = (history.deadline_at_ms - self.now_ms) / 1000 - 2 * SCHEDULE.tiers[0].delay_s
-        assert history.not_before_ms >= self.now_ms + 1000 * min(asked_s, last_s)
-        assert delay_s * 1000 + self.now_ms < history.deadline_at_ms
+        now_ms = self.clock_ms()
+        last_s = (history.deadline_at_ms - now_ms) / 1000 - 2 * SCHEDULE.tiers[0].delay_s
+        assert history.not_before_ms >= now_ms + 1000 * min(asked_s, last_s)
+        assert delay_s * 1000 + now_ms < history.deadline_at_ms
 
     def wait(self, tier: str, history: History) -> None:
         """Rest in tiers until the gate and `admit` let the event go."""
@@ -197,3 +210,54 @@ def test_every_life_ends_delivered_or_dead_never_early_and_never_past_its_deadli
         *("status_400", "status_401", "status_408", "status_422"),
     }
     assert rounds[ROUNDS_MAX] > 0 or ends["retries_exhausted"] > 0
+
+
+HOUR_MS = 3_600_000
+ENVELOPE = an_envelope()
+
+
+@dataclass
+class LifeUnderAWrongClock(Life):
+    """The first sender has its own clock; later ones ask the broker, which stamps what waits."""
+
+    wrong_by_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self.history = History.fresh(now_ms=self.clock_ms(), deadline_s=SCHEDULE.deadline_s)
+
+    def clock_ms(self) -> int:
+        is_first = self.rounds + self.parks == 0
+        return self.now_ms + (self.wrong_by_ms if is_first else 0)
+
+    def stored(self, waiting: Waiting, history: History) -> History:
+        row = route(waiting, ENVELOPE, "orders/shop", now_ms=self.clock_ms())
+        place = Origin(row.topic, 0, 0)
+        read = open_retry_record(RecordIn(place, self.now_ms, row.key, row.value, row.headers))
+        assert isinstance(read, Envelope)
+        assert read.history is not None
+        wait_ms = history.not_before_ms - self.clock_ms()
+        assert read.history.not_before_ms == self.now_ms + wait_ms, "a wait has another length"
+        return read.history
+
+    def wait(self, tier: str, history: History) -> None:
+        begun_ms = self.now_ms
+        asked_ms = max(DELAYS_MS[tier], history.not_before_ms - begun_ms)
+        super().wait(tier, history)
+        late_ms = self.now_ms - begun_ms - asked_ms
+        assert late_ms <= asked_ms, "it is late by more than it was to wait"
+
+
+def test_a_clock_that_is_wrong_by_up_to_an_hour_makes_no_try_early_and_none_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "LATE_MS", (0, 300))
+    dice = random.Random(SEED)
+    ends: Counter[str] = Counter()
+    for nth in range(1_000):
+        wrong_by_ms = (-HOUR_MS, HOUR_MS, dice.randint(-HOUR_MS, HOUR_MS))[nth % 3]
+        mood, policy = dice.choice(MOODS), dice.choice(POLICIES)
+        life = LifeUnderAWrongClock(dice, mood, policy, wrong_by_ms=wrong_by_ms)
+        life.live()
+        ends[life.end] += 1
+    assert ends.total() == 1_000
+    assert ends["delivered"] > 100

@@ -1,0 +1,60 @@
+"""Tells a topic that was deleted and made anew from the one before, by Kafka's ids."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
+
+from msgspec import structs
+
+from delivery.lanes.marks import TO_BEGIN, Mark
+from delivery.lanes.units import Strand
+from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.lookup.topic_ids import topic_ids
+
+# How long Kafka may take to say which topics there are; it does so within milliseconds.
+_PATIENCE_S = 1.0
+# After it has not said all.
+_AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class Lives:
+    """Which topic each name stands for."""
+
+    log: LogClient
+    now: dict[str, str] = field(default_factory=dict)
+    # When to ask again; never, unless somebody has reason to.
+    again_s: float = 0.0
+    # Those that were deleted: a broker may not have heard of that yet.
+    _former: set[str] = field(default_factory=set)
+
+    async def look(self, topics: Collection[str]) -> None:
+        """Ask for those of these topics; nobody waits for it but lanes that begin."""
+        told: Mapping[str, str] = {}
+        with suppress(*AWAY, TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                told = await topic_ids(self.log, topics)
+        self.again_s = inf if told.keys() >= set(topics) else monotonic() + _AGAIN_S
+        for topic, life in told.items():
+            before = self.now.get(topic, life)
+            if life not in self._former:
+                self.now[topic] = life
+            if before != self.now[topic]:
+                self._former.add(before)
+
+    def has(self, strand: Strand, mark: Mark) -> bool:
+        """Whether a mark is in the topic that there is; marks of before 2026-12 do not say."""
+        return mark.life in {"", self.now.get(strand.where.topic)}
+
+    def is_former(self, strand: Strand, mark: Mark) -> bool:
+        """Whether it is in one that was deleted, for all that Kafka says."""
+        return strand.where.topic in self.now and not self.has(strand, mark)
+
+    def marked(self, strand: Strand, mark: Mark) -> Mark:
+        """The same mark, with the topic that it is in."""
+        life = self.now.get(strand.where.topic, "")
+        return mark if mark == TO_BEGIN or mark.life else structs.replace(mark, life=life)
