@@ -37,8 +37,11 @@ class Service:
     ready_url: str
     # A line of the answer begins so.
     ready_line: str = "ready"
-    # What nobody waits for leaves processors to what takes events in and sends them.
-    niceness: int = 0
+
+    @property
+    def niceness(self) -> int:
+        """Above 0 it leaves processors to what takes events in, and what sends them."""
+        return _AFTER_OTHERS if self.name in {"pipelines", "observe"} else 0
 
     @property
     def keys(self) -> set[str]:
@@ -107,7 +110,6 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         },
         ports=(settings.pipelines_metrics_port,),
         ready_url=_url(settings.pipelines_metrics_port, "readyz"),
-        niceness=_AFTER_OTHERS,
     )
     yield Service(
         name="observe",
@@ -122,7 +124,6 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         },
         ports=(settings.observe_metrics_port, settings.console_port),
         ready_url=_url(settings.observe_metrics_port, "readyz"),
-        niceness=_AFTER_OTHERS,
     )
     yield Service(
         name="sample",

@@ -198,6 +198,20 @@ def test_a_child_takes_along_what_it_started_itself(tmp_path: Path) -> None:
     assert not _runs(inner_pid)
 
 
+def test_a_child_that_others_go_before_is_nice_by_itself_and_as_a_session(tmp_path: Path) -> None:
+    code = "import os, time; print(os.nice(0), flush=True); time.sleep(600)"
+    argv, log = [sys.executable, "-c", code], tmp_path / "nice.log"
+    child = Child("nice", argv, log=log, niceness=5)
+    try:
+        assert _eventually(lambda: bool(child.tail_log(1)))
+        assert child.tail_log(1) == [str(5 + os.nice(0))]
+        group = Path(f"/proc/{child.pid}/autogroup")
+        # Where Linux shares processors out by sessions.
+        assert not group.exists() or group.read_text().endswith("nice 5\n")
+    finally:
+        child.kill()
+
+
 async def _create_topic(servers: str, topic: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
