@@ -90,12 +90,14 @@ class Documents:
         if known is not None and known.note != note:
             self._say(self.ours[title], replace(known, note=note, at_ms=now_ms))
 
-    def built(self, title: str, behind: int | None, *, now_ms: int) -> None:
+    def built(
+        self, title: str, behind: int | None, *, now_ms: int, has_caught_up: bool = False
+    ) -> None:
         """How many events it is behind what it is to replace; None once it has taken its place."""
         standing: Standing = "running" if behind is None else "replacing"
         known = self.states.get(title)
         if known is not None and known.standing in {"running", "replacing"}:
-            state = replace(known, standing=standing, behind=behind)
+            state = replace(known, standing=standing, behind=behind, has_caught_up=has_caught_up)
             if state != known:
                 self._say(self.ours[title], replace(state, at_ms=now_ms))
 

@@ -158,7 +158,7 @@ class Stack:
                 **keys,
                 **self._kafka_access(service),
             },
-            niceness=service.niceness,
+            niceness=service.niceness if self.settings.is_nice else 0,
         )
 
     def _kafka_access(self, service: Service) -> dict[str, str]:

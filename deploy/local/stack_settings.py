@@ -33,6 +33,8 @@ class StackSettings:
 
     folder: Path = _option(DATA, "Where everything is kept.")  # noqa: RUF009 - makes a field
     cache: Path = field(default_factory=default_cache)
+    # Whether what nobody waits for leaves processors to others (services.py).
+    is_nice: bool = True
     brokers: Literal[1, 3] = _option(1, "1, or 3: replicated, survives a broker.")
     secure: bool = _option(False, "Lock Kafka: TLS, a user and rights for each service.")
     kafka_port: int = _port(defaults.KAFKA_PORT, "First Kafka port.")

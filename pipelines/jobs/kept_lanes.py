@@ -103,7 +103,8 @@ class KeptLanes:
         """
         tenant = self.by_lane[lane_id].tenant
         used: Counter[str] = Counter()
-        for keeper in self.by_lane.values():
+        # It is asked in a thread, while the loop may take lanes away.
+        for keeper in list(self.by_lane.values()):
             used[keeper.tenant] += keeper.kept.size
         left = max(_PROCESS_MAX - used.total(), _PROCESS_MAX // len(used) - used[tenant])
         return min(_TENANT_MAX - used[tenant], left)

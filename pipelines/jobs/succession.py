@@ -34,6 +34,9 @@ log = structlog.get_logger()
 _TELL_S, _AGAIN_S = 1.0, 1.0
 # Whoever looks at it looks at more than one.
 _TELL_KEPT_S = 15.0
+# It may take its place if it came to where the other was so many seconds before at most; after so
+# many more without coming there again, it may not.
+_NEAR_S, _LOST_S = 10.0, 30.0
 
 
 @dataclass(slots=True)
@@ -45,6 +48,24 @@ class _Before:
     is_final: bool = False
 
 
+@dataclass(slots=True)
+class _Chase:
+    """Where the other was at a time, and whether it was near the last time it had come there."""
+
+    target: Position
+    since_s: float
+    was_near: bool = False
+
+    def look(self, lane: PipelineLane, now_s: float) -> bool:
+        """Whether what is built is near, by what it has stored; then it follows on."""
+        reached = {where: reach.at for where, reach in lane.reaches.items()}
+        took_s = now_s - self.since_s
+        if all(reached.get(where, -1) >= at for where, at in self.target.items()):
+            self.was_near = took_s <= _NEAR_S
+            self.target, self.since_s = dict(lane.limits or {}), now_s
+        return self.was_near and now_s - self.since_s <= _LOST_S
+
+
 @dataclass
 class Succession:
     """Of the pipelines of one process."""
@@ -53,6 +74,7 @@ class Succession:
     documents: Documents
     _before: dict[str, _Before] = field(default_factory=dict)
     _told_s: dict[str, float] = field(default_factory=dict)
+    _chases: dict[str, _Chase] = field(default_factory=dict)
     _kept_s: dict[str, float] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -132,7 +154,10 @@ class Succession:
     def _tell(self, pipeline: Pipeline, lane: PipelineLane) -> None:
         if (now_s := time.monotonic()) - self._told_s.get(pipeline.title, 0.0) >= _TELL_S:
             self._told_s[pipeline.title] = now_s
-            self.documents.built(pipeline.title, _behind(lane), now_ms=now_ms())
+            first = _Chase(dict(lane.limits or {}), now_s)
+            is_near = self._chases.setdefault(pipeline.title, first).look(lane, now_s)
+            behind = _behind(lane)
+            self.documents.built(pipeline.title, behind, now_ms=now_ms(), has_caught_up=is_near)
 
     def _tell_kept(self, pipeline: Pipeline, keeper: KeptLane) -> None:
         count, size = len(keeper.kept), keeper.kept.size
@@ -154,6 +179,7 @@ class Succession:
             kept.head = head
             lane.limits = keeper.frontier_max_ms = None
             self._before.pop(pipeline.title, None)
+            self._chases.pop(pipeline.title, None)
             self.documents.built(pipeline.title, None, now_ms=now_ms())
             log.info("pipeline.took_its_place", pipeline=pipeline.title)
         finally:

@@ -10,9 +10,6 @@ from shared.config.pipeline import Pipeline
 # Judged by Spark; what it says meanwhile; or not run, and why; or built beside what it replaces.
 Standing: TypeAlias = Literal["checking", "running", "refused", "replacing"]
 
-# Of one or two jobs: while events come, what is built is always some behind.
-_NEAR = 10_000
-
 
 class PipelineState(Struct, frozen=True):
     """The value of a record of its topic; the key is the pipeline's name, with its generation."""
@@ -26,6 +23,8 @@ class PipelineState(Struct, frozen=True):
     at_ms: int = 0
     # Of one that is being built: how many events it is behind what it replaces.
     behind: int | None = None
+    # Whether it has come within seconds of that, and has stored what it made of all before.
+    has_caught_up: bool = False
     # Of one with windows or keys: how many it keeps, and how many bytes of memory they take.
     kept: int | None = None
     kept_bytes: int = 0
@@ -41,8 +40,7 @@ class PipelineState(Struct, frozen=True):
     @property
     def is_level(self) -> bool:
         """Whether it is so near what it replaces that it can take its place."""
-        is_near = self.behind is not None and self.behind <= _NEAR
-        return self.standing == "replacing" and is_near
+        return self.standing == "replacing" and self.has_caught_up
 
     def to_json(self) -> bytes:
         return json.encode(self)

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-_TESTS = Path(__file__).parents[1]
-_WITHOUT_BROKERS = (_TESTS / "component", _TESTS / "integration")
+_COMPONENT = Path(__file__).parents[1] / "component"
 
 
 class Part(StrEnum):
     # What shares one whole Hifi.
     STACK = "stack"
-    # What starts brokers of its own.
+    # What starts brokers, commands and Spark sessions of its own.
     BROKERS = "brokers"
-    # What needs none: a service with fakes, a Spark session, a command.
+    # One service each, with fakes.
     COMPONENTS = "components"
 
 
@@ -30,8 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def part_of(path: Path, fixtures: Collection[str]) -> Part:
     if "hifi_stack" in fixtures:
         return Part.STACK
-    is_there = any(each in path.parents for each in _WITHOUT_BROKERS)
-    is_alone = is_there and "jars_cache" not in fixtures
+    is_alone = _COMPONENT in path.parents and "jars_cache" not in fixtures
     return Part.COMPONENTS if is_alone else Part.BROKERS
 
 

@@ -204,6 +204,8 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         sample_port=sample,
         spark_heap_mb=512,
         time_scale=TIME_SCALE,
+        # Other tests run beside it, and do not leave processors to it.
+        is_nice=False,
     )
 
 

@@ -59,10 +59,14 @@ def look(gateway: RunningGateway, config: FixedConfig, copies: tuple[str, ...] =
     asyncio.run_coroutine_threadsafe(switching.look(), gateway.loop).result(timeout=30)
 
 
-def tell(gateway: RunningGateway, config: FixedConfig, behind: int | None) -> None:
+def tell(
+    gateway: RunningGateway, config: FixedConfig, behind: int, *, has_caught_up: bool = False
+) -> None:
     document = config.configuration.replacement_of("sales")
     assert document is not None
-    state = PipelineState(document.fingerprint, "replacing", behind=behind)
+    state = PipelineState(
+        document.fingerprint, "replacing", behind=behind, has_caught_up=has_caught_up
+    )
     gateway.store.states[document.title] = state
 
 
@@ -82,7 +86,11 @@ def test_it_is_built_beside_what_runs_and_takes_its_place_with_its_tables(
     look(gateway, config)
     assert gateway.client.get(BUILT).json()["state"]["behind"] == 1_000_000
     assert gateway.client.get(PATH).json()["generation"] == 1
+    # However little that is: none of it has been read.
     tell(gateway, config, behind=10)
+    look(gateway, config)
+    assert gateway.client.get(PATH).json()["generation"] == 1
+    tell(gateway, config, behind=10, has_caught_up=True)
     # Whoever reads the table here would have no answer.
     look(gateway, config, COPIES[:1])
     assert gateway.client.get(PATH).json()["generation"] == 1
@@ -99,7 +107,7 @@ def test_what_is_given_up_is_never_found_by_what_is_built_next(
     gateway: RunningGateway, config: FixedConfig
 ) -> None:
     gateway.client.put(BUILT, json=DAILY)
-    tell(gateway, config, behind=0)
+    tell(gateway, config, behind=0, has_caught_up=True)
     assert gateway.client.delete(BUILT).status_code == 204
     look(gateway, config)
     assert gateway.client.get(PATH).json()["generation"] == 1

@@ -83,7 +83,9 @@ def scene(
     keys = {"HIFI_GATEWAY_AUTH": "keys", "HIFI_OBSERVE_CONSOLE_AUTH": "keys"}
     keys["PYTHONPATH"] = str(packages)
     environ = {**os.environ, **QUICK_INTERVALS, **keys}
-    stack = Stack(replace(settings, time_scale=1.0), environ=environ, say=lambda _: None)
+    stack = Stack(
+        replace(settings, time_scale=1.0, is_nice=True), environ=environ, say=lambda _: None
+    )
     stack.start(lambda _: None)
     try:
         operator_key = (settings.folder / "operator-key").read_text().strip()

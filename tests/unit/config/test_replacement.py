@@ -66,15 +66,17 @@ def test_it_is_of_the_pipeline_that_it_is_called_after() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "behind", "is_level"),
+    ("standing", "has_caught_up", "is_level"),
     [
-        ("replacing", 0, True),
-        ("replacing", 1_000_000, False),
-        ("replacing", None, False),
-        ("checking", 0, False),
+        ("replacing", True, True),
+        # However little there is to read.
+        ("replacing", False, False),
+        ("checking", True, False),
+        ("running", True, False),
     ],
 )
-def test_it_can_take_its_place_once_it_is_near(
-    standing: Any, behind: int | None, *, is_level: bool
+def test_it_can_take_its_place_once_it_has_caught_up(
+    standing: Any, *, has_caught_up: bool, is_level: bool
 ) -> None:
-    assert PipelineState("f", standing, behind=behind).is_level == is_level
+    state = PipelineState("f", standing, behind=0, has_caught_up=has_caught_up)
+    assert state.is_level == is_level

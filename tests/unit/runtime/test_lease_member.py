@@ -69,3 +69,38 @@ def test_a_slot_that_hangs_is_held_by_itself_and_no_longer_than_the_drain() -> N
         assert work.deeds[-1].what == "drop"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("before", "member_id", "generation", "waits"),
+    [
+        (7, "new", 8, False),
+        (7, "ours", 7, False),
+        (7, "ours", 8, False),
+        (7, "new", 1, True),
+        (7, "ours", 6, True),
+        (1, "new", 1, True),
+        (-1, "new", 1, False),
+    ],
+)
+def test_who_finds_its_group_forgotten_takes_nothing_while_others_may_not_know(
+    monkeypatch: pytest.MonkeyPatch, before: int, member_id: str, generation: int, *, waits: bool
+) -> None:
+    async def scenario() -> None:
+        one = LeaseMember("kafka:1", "hifi.leases.s", NotedWork("a", []), session_s=0.05)
+        now_s = member.clock_s()
+        monkeypatch.setattr(member, "clock_s", lambda: now_s)
+        one._standing = one._standing._replace(member_id="ours", generation=before)
+        one._heed_generation(member_id, generation)
+        one._take(ALL, frozenset())
+        assert one.held == (frozenset() if waits else ALL)
+        if waits:
+            async with asyncio.timeout(30):
+                await one._news.wait()
+            assert one._must_join
+            now_s += 0.05
+            one._take(ALL, frozenset())
+        assert one.held == ALL
+        one._let_go("it ends")
+
+    asyncio.run(scenario())

@@ -126,6 +126,8 @@ class LeaseMember:
         self._lapses: asyncio.TimerHandle | None = None
         # When it does, by `clock_s`: after a suspension its timer comes late.
         self._lapses_s = 0.0
+        # Until when it takes nothing, by the same clock.
+        self._waits_until_s = 0.0
 
     @property
     def standing(self) -> Standing:
@@ -144,8 +146,8 @@ class LeaseMember:
     def share_out(self, slot_count: int) -> None:
         """Share out so many slots from now on, whenever this is who leads the group."""
         if slot_count != self._slot_count:
-            self._slot_count, self._must_join = slot_count, True
-            self._news.set()
+            self._slot_count = slot_count
+            self._join_again()
 
     def slot_of(self, name: str) -> int:
         return slot_of(name, self._slot_count)
@@ -245,6 +247,7 @@ class LeaseMember:
             # Kafka names each member first, and wants to hear the name with the next join.
             self._standing = self._standing._replace(member_id=joined.member_id)
             return
+        self._heed_generation(joined.member_id, joined.generation_id)
         self._standing = Standing(group, joined.member_id, joined.generation_id)
         shared_out = []
         if joined.leader_id == joined.member_id:
@@ -260,8 +263,22 @@ class LeaseMember:
         self._is_known_alive(sent_s)
         self._take(_decode(synced.member_assignment), claimed)
 
+    def _heed_generation(self, member_id: str, generation: int) -> None:
+        """Take nothing for a session if Kafka has forgotten the group that it was a member of.
+
+        Others have not heard of that yet, and hold what they held, until their next beat.
+        """
+        before = self._standing
+        if (generation, member_id == before.member_id) < (before.generation, True):
+            self._waits_until_s = clock_s() + self._session_s
+            log.warning("lease.group_forgotten", group=before.group, waits_s=self._session_s)
+
     def _take(self, mine: frozenset[int], claimed: frozenset[int]) -> None:
-        new = frozenset() if self._is_leaving else mine - self.held
+        left_s = self._waits_until_s - clock_s()
+        if left_s > 0 and mine - self.held:
+            asyncio.get_running_loop().call_later(left_s, self._join_again)
+        may_take = not (self._is_leaving or left_s > 0)
+        new = mine - self.held if may_take else frozenset()
         self.held |= new
         self.is_told = True
         # What came to its end while the group was joined is still taken for ours.
@@ -270,6 +287,10 @@ class LeaseMember:
             log.info("lease.begun", group=self._standing.group, slots=spelled(new))
             self._work.begin(new)
         self._give_up(self.held - mine)
+
+    def _join_again(self) -> None:
+        self._must_join = True
+        self._news.set()
 
     def _give_up(self, slots: frozenset[int]) -> None:
         new = slots - self._finishing
@@ -290,8 +311,7 @@ class LeaseMember:
             self._work.drop(slots)
         self._finishing -= slots
         self.held -= slots
-        self._must_join = True
-        self._news.set()
+        self._join_again()
 
     def _say_given_up(self) -> None:
         if self._given_up:
