@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What each answer of the gateway means: the cases of all clients.
+// The cases are those of all clients.
 func TestEachAnswerMeansWhatTheContractSays(t *testing.T) {
 	raw, err := os.ReadFile("../contract/answers.json")
 	if err != nil {

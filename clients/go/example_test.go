@@ -33,7 +33,7 @@ func ExampleSender() {
 	// Output: accepted
 }
 
-// What people read is what was run.
+// The pages show code that was run.
 func TestTheReadmesShowTheExample(t *testing.T) {
 	run, err := os.ReadFile("example_test.go")
 	if err != nil {

@@ -27,7 +27,7 @@ var (
 
 var streamName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,99}$`)
 
-// What an event costs besides its bytes.
+// An event costs this much memory besides its bytes.
 const overheadBytes = 64
 
 // Options of a sender; what is zero has its default.

@@ -18,7 +18,7 @@ import (
 
 // A sender against a real gateway: HIFI_GATEWAY has a stream `orders` whose events may have a
 // `price` that is a number; the ids that were accepted go to HIFI_ACCEPTED.
-// tests/component/clients/test_go.py starts both.
+// tests/component/clients/test_own_tests.py starts both.
 var (
 	gateway  = os.Getenv("HIFI_GATEWAY")
 	accepted struct {
@@ -29,7 +29,7 @@ var (
 
 func TestMain(m *testing.M) {
 	if gateway == "" {
-		fmt.Println("HIFI_GATEWAY is not set: tests/component/clients/test_go.py runs these tests.")
+		fmt.Println("HIFI_GATEWAY is not set: tests/component/clients/test_own_tests.py runs these tests.")
 		os.Exit(1)
 	}
 	code := m.Run()

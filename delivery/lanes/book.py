@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain
-from math import ceil
+from math import ceil, inf
 
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.packing import NEAR, crews, end_of, packed, units_of
@@ -46,10 +46,8 @@ class Book:
         """Go on with a strand where its mark says; the end of its log must be known."""
         end = self._ends[strand.where]
         # Of what was to be followed, anything may have been sent that there is by now.
-        self._ways[strand] = way = Way(
-            mark.at, min(mark.until, end), held=mark.held, life=mark.life
-        )
-        way.not_before_s = not_before_s
+        way = Way(mark.at, min(mark.until, end), held=mark.held, life=mark.life)
+        self._ways[strand], way.not_before_s = way, not_before_s
         self._names.setdefault(strand.where, set()).add(strand.destination)
         self._strands.setdefault(strand.destination, set()).add(strand)
         self._place(strand, way, is_beyond=mark.at > end)
@@ -72,10 +70,14 @@ class Book:
     def strands(self, destination: str) -> list[Strand]:
         return list(self._strands.get(destination, ()))
 
-    def strands_of_others(self, lives: Mapping[str, str]) -> list[Strand]:
-        """Free strands of topics that were deleted: by name, which one there is now."""
-        free = [(it, way.life) for it, way in self._ways.items() if way.life and not way.under_way]
-        return [it for it, life in free if lives.get(it.where.topic, life) != life]
+    def of_deleted_topics(self, lives: Mapping[str, str]) -> list[Strand]:
+        """Those that are in another topic than the one that has its name now."""
+        known = ((it, way.life) for it, way in self._ways.items())
+        return [it for it, life in known if life and lives.get(it.where.topic, life) != life]
+
+    def hold_back(self, strand: Strand) -> None:
+        """Begin nothing more of it; what is under way goes on."""
+        self._ways[strand].not_before_s = inf
 
     def is_free(self, strand: Strand) -> bool:
         return self._ways[strand].under_way is None
@@ -104,11 +106,11 @@ class Book:
             self._ends[where] = end
             if end == before:
                 continue
+            has_shrunk |= end < before
             for strand in [Strand(name, where) for name in self._names.get(where, ())]:
                 way = self._ways[strand]
                 was_beyond = strand in self._behind and way.at > before
                 self._place(strand, way, is_beyond=end < before or was_beyond)
-                has_shrunk |= end < before
                 if end < before:
                     way.maybe_sent = min(way.maybe_sent, end)
         for strand in [each for each in self._unsure if each.where in ends]:
@@ -243,9 +245,8 @@ class Book:
             lanes[strand.destination] = lane
             if self._is_beyond(strand):
                 # Others have something to read in that log.
-                alone.append(
-                    {strand: Span((way := self._ways[strand]).at, way.at + 1, life=way.life)}
-                )
+                way = self._ways[strand]
+                alone.append({strand: Span(way.at, way.at + 1, life=way.life)})
             else:
                 ready.setdefault(strand.destination, []).append(strand)
         shared: dict[JobKind, dict[Strand, Span]] = {}

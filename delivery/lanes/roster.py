@@ -4,8 +4,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from delivery.lanes.book import Book
 from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_key, mark_record
@@ -20,8 +18,6 @@ from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import LANES, RETRIER, TERMS, stream_topic
 from shared.runtime.kafka.log_client import LogClient
-
-log = structlog.get_logger()
 
 
 @dataclass
@@ -184,10 +180,11 @@ class Roster:
     async def _what_to_ask(self) -> tuple[KafkaPartition, ...]:
         """Whose ends to ask for: the same tuple until something has changed."""
         changes = self._changes
-        topics = {stream_topic(each.stream) for each in self.wanted.values()}
         is_same = self._asked_by == (changes, self.log.told_count)
-        if not is_same or self.lives.again_s <= time.monotonic():
-            await self._look_at_lives(topics)
+        if is_same and time.monotonic() < self.lives.again_s:
+            return self._asked
+        topics = {stream_topic(each.stream) for each in self.wanted.values()}
+        await self._look_at_lives(topics)
         if not is_same:
             await self.log.follow({LANES, TERMS, *topics})
             self._asked_by = changes, self.log.told_count
@@ -198,9 +195,13 @@ class Roster:
         return self._asked
 
     async def _look_at_lives(self, topics: Collection[str]) -> None:
-        """What is in a topic that was deleted is to begin in the one that is there now."""
+        """Have strands of a topic that was deleted begin in the one that took its name."""
         await self.lives.look(topics)
-        for strand in self.book.strands_of_others(self.lives.now):
+        for strand in self.book.of_deleted_topics(self.lives.now):
+            if not self.book.is_free(strand):
+                self.book.hold_back(strand)
+                self.lives.look_again_soon()
+                continue
             self.marks.marks[strand] = self.book.mark(strand)
             self.book.let_go_of(strand)
             self.new.add(strand.destination)
@@ -308,9 +309,8 @@ class Roster:
             for strand in missing[name]:
                 mark = marks.get(strand, TO_BEGIN)
                 if mark != TO_BEGIN and strand.where in ends and self.lives.has(strand, mark):
-                    mark = self.lives.marked(strand, mark)
                     again_s = wait_until_s(mark.held.not_before_ms) if mark.held else 0.0
-                    self.book.enter(strand, mark, not_before_s=again_s)
+                    self.book.enter(strand, self.lives.marked(strand, mark), not_before_s=again_s)
                     self.mark_came(strand, mark)
             destination = self.wanted[name]
             self.book.follow(name, is_following=destination.latency == "realtime")
@@ -319,18 +319,16 @@ class Roster:
         self._entered = begun
 
     async def _begun_anew(self, strands: Iterable[Strand], ends: Position) -> dict[Strand, Mark]:
-        """Where those begin whose topic was made anew: by old offsets, some of it may be sent."""
+        """Where those begin whose topic was deleted and made anew."""
         marks = self.marks.marks
         former = [it for it in strands if it in marks and self.lives.is_former(it, marks[it])]
         starts = await self.log.starts({it.where for it in former}) if former else {}
+        known = starts.keys() & ends.keys()
         begun = {
-            it: Mark(at, max(at, min(marks[it].until, ends[it.where])))
+            it: self.lives.begun_anew(it, marks[it], starts[it.where], ends[it.where])
             for it in former
-            if (at := starts.get(it.where)) is not None and it.where in ends
+            if it.where in known
         }
-        for strand in begun:
-            to, at = strand.destination, marks[strand].at
-            log.error("lane.topic_made_anew", lane=to, where=strand.where, at=at)
         await self.outlet.take_away(LANES, list(map(repeats_key, begun)))
         return begun
 

@@ -332,23 +332,24 @@ class _StrandRun:
             self._stored = reached
 
     def _mark(self, at: int) -> RecordOut:
+        held = None
         if (block := self._block) is not None and at == block.offset:
             # Nothing beyond was sent that it does not know of.
-            until = max(at, block.sent_until, self.span.maybe_sent)
+            until = block.sent_until
             held = block.history or (self.span.held if at == self.span.begin else None)
-            is_late = now_ms() > self.orders.ours_until_ms
-            return mark_record(self.strand, Mark(at, until, None, is_late, held, self.span.life))
-        until = OPEN if self.span.end is None else self.span.end
+        else:
+            until = OPEN if self.span.end is None else self.span.end
         until, is_late = max(at, until, self.span.maybe_sent), now_ms() > self.orders.ours_until_ms
-        return mark_record(self.strand, Mark(at, until, None, is_late, None, self.span.life))
+        mark = Mark(at, until, late=is_late, held=held, life=self.span.life)
+        return mark_record(self.strand, mark)
 
     def last_marks(self) -> list[RecordOut]:
         """What says that it follows its log no more; nothing if it has ended in another way."""
         is_ours = now_ms() <= self.orders.ours_until_ms
-        done = Mark(self._stored, OPEN, self.span.number, life=self.span.life)
+        mark = Mark(self._stored, OPEN, done=self.span.number, life=self.span.life)
         if self.span.end is not None or not self._has_ended_well or not is_ours:
             return []
-        return [mark_record(self.strand, done)]
+        return [mark_record(self.strand, mark)]
 
     async def _let_go_of_the_rest(self) -> None:
         """What comes after a fault is held for nobody."""

@@ -99,11 +99,11 @@ class _Fitting:
         """Null instead of what Spark fails with, where it is told to fail."""
         if target == "IntegralDivide":
             return self._try_eval(self._with(node, self._ansi))
-        given = [node.children().apply(nth) for nth in range(node.children().size())]
-        strict = self._strict.get(target)
-        if strict is None or len(given) != (2 if "round" in target else 1):
+        if (strict := self._strict.get(target)) is None:
             return node
-        return self._try_eval(strict(*given, True))
+        given = [node.children().apply(nth) for nth in range(node.children().size())]
+        is_whole = len(given) == (2 if "round" in target else 1)
+        return self._try_eval(strict(*given, True)) if is_whole else node
 
     def _with(self, node: Any, mode: Any) -> Any:
         """The same arithmetic, with another way to go on where a number does not fit."""

@@ -1,7 +1,7 @@
 // A sender against a real gateway: each event has its true fate.
 //
 // HIFI_GATEWAY has a stream `orders` whose events may have a `price` that is a number; the ids that
-// were accepted go to HIFI_ACCEPTED. tests/component/clients/test_javascript.py starts both.
+// were accepted go to HIFI_ACCEPTED. tests/component/clients/test_own_tests.py starts both.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";

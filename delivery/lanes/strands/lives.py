@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
+import structlog
 from msgspec import structs
 
 from delivery.lanes.marks import TO_BEGIN, Mark
@@ -15,9 +16,12 @@ from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.lookup.topic_ids import topic_ids
 
-# How long Kafka may take to say which topics there are; it does so within milliseconds.
-_PATIENCE_S = 1.0
-# After it has not said all.
+log = structlog.get_logger()
+
+# How long Kafka may take to say which topics there are, as all lanes wait for it: it says so within
+# milliseconds.
+_PATIENCE_S = 0.25
+# When it is asked again, if it has not said all, or what it has said cannot be acted on yet.
 _AGAIN_S = 1.0
 
 
@@ -33,12 +37,14 @@ class Lives:
     _former: set[str] = field(default_factory=set)
 
     async def look(self, topics: Collection[str]) -> None:
-        """Ask for those of these topics; nobody waits for it but lanes that begin."""
+        """Ask for those of these topics; without an answer all is as it was."""
         told: Mapping[str, str] = {}
         with suppress(*AWAY, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 told = await topic_ids(self.log, topics)
-        self.again_s = inf if told.keys() >= set(topics) else monotonic() + _AGAIN_S
+        self.again_s = inf
+        if not told.keys() >= set(topics):
+            self.look_again_soon()
         for topic, life in told.items():
             before = self.now.get(topic, life)
             if life not in self._former:
@@ -46,13 +52,24 @@ class Lives:
             if before != self.now[topic]:
                 self._former.add(before)
 
+    def look_again_soon(self) -> None:
+        self.again_s = monotonic() + _AGAIN_S
+
     def has(self, strand: Strand, mark: Mark) -> bool:
-        """Whether a mark is in the topic that there is; marks of before 2026-12 do not say."""
+        """Whether a mark is in the topic that there is; older marks name none."""
         return mark.life in {"", self.now.get(strand.where.topic)}
 
     def is_former(self, strand: Strand, mark: Mark) -> bool:
         """Whether it is in one that was deleted, for all that Kafka says."""
         return strand.where.topic in self.now and not self.has(strand, mark)
+
+    def begun_anew(self, strand: Strand, mark: Mark, start: int, end: int) -> Mark:
+        """Where it goes on in the topic that there is now.
+
+        In the moment of the change a worker may have read that by an offset of the old one.
+        """
+        log.error("lane.topic_made_anew", lane=strand.destination, where=strand.where, at=mark.at)
+        return Mark(start, max(start, min(mark.until, end)))
 
     def marked(self, strand: Strand, mark: Mark) -> Mark:
         """The same mark, with the topic that it is in."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -30,7 +31,7 @@ from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.lookup.topic_ids import topic_ids
 from shared.runtime.kafka.reader import Follow, KafkaReader, open_reader
 from shared.runtime.logs import configure_logs
-from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
+from shared.runtime.setup_error import OperatorError
 from shared.runtime.tables.copy import Change, DamagedError, Extent, FullError, WrittenCopy
 from shared.runtime.tables.folders import DAMAGED, FULL, LOCK, HeardFile, copy_folder
 
@@ -45,6 +46,8 @@ _HOUSEKEEPING_S = 1.0
 _EXPIRED_MAX = 2_000
 # A table without room is tried again so soon: it may have been given some.
 _FULL_S = 10.0
+# A table of which Kafka does not say which topic it has is asked for again so soon.
+_UNTOLD_S = 1.0
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 _read_any = msgspec.json.Decoder(msgspec.Raw).decode
 _BOOT = "boot"
@@ -98,6 +101,8 @@ class TableFollower:
         self._bootstrap_servers = bootstrap_servers
         self._followed: dict[str, _Followed] = {}
         self._seen: list[Table] | None = None
+        # When to look again for tables of which Kafka has not said which topic they have.
+        self._assigned_until_s = inf
 
     async def run(self, config: ConfigFeed, stop: asyncio.Event) -> None:
         """Until told to stop, whatever Kafka does."""
@@ -136,9 +141,10 @@ class TableFollower:
                 self._keep_house()
 
     def _stale(self) -> bool:
-        """Whether some copy cannot go on as it is: it is to be opened anew."""
+        """Whether some copy is to be opened, or cannot go on as it is and is to be opened anew."""
         now_s = time.monotonic()
-        return any(0 < each.full_until_s < now_s for each in self._followed.values())
+        is_full = any(0 < each.full_until_s < now_s for each in self._followed.values())
+        return is_full or now_s > self._assigned_until_s
 
     async def _assigned(self, reader: KafkaReader, tables: Collection[Table]) -> Follow | None:
         """Open what is new, let go of what is gone; follow from where the copies are."""
@@ -146,21 +152,25 @@ class TableFollower:
             if each.table not in tables or each.full_until_s:
                 self._close(topic)
         self._remove_others(tables)
-        topics = [table.topic for table in tables]
-        spans = await reader.spans(topics)
-        async with LogClient(self._bootstrap_servers) as client:
-            ids = await topic_ids(client, topics)
-        for table in tables:
-            span = spans.get(KafkaPartition(table.topic, 0))
-            if span is None or table.topic in self._followed:
-                continue
-            if (topic_id := ids.get(table.topic)) is None:
-                raise KafkaUnavailableError(f"Kafka does not say which topic {table.topic} is.")
-            self._followed[table.topic] = self._opened(table, topic_id, *span)
-        there = [each for each in self._followed.values() if each.where in spans]
-        if not there:
+        spans = await reader.spans([table.topic for table in tables])
+        there = {it.topic: span for it, span in spans.items() if not it.partition}
+        new = [it for it in tables if it.topic in there and it.topic not in self._followed]
+        ids = await self._topic_ids([table.topic for table in new])
+        for table in new:
+            if (topic_id := ids.get(table.topic)) is not None:
+                self._followed[table.topic] = self._opened(table, topic_id, *there[table.topic])
+        # A broker may not have heard of a topic yet: no other table waits for that.
+        self._assigned_until_s = inf if len(ids) == len(new) else time.monotonic() + _UNTOLD_S
+        ours = [each for each in self._followed.values() if each.where in spans]
+        if not ours:
             return None
-        return reader.follow({each.where: each.position for each in there})
+        return reader.follow({each.where: each.position for each in ours})
+
+    async def _topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        if not topics:
+            return {}
+        async with LogClient(self._bootstrap_servers) as client:
+            return await topic_ids(client, topics)
 
     def _opened(self, table: Table, topic_id: str, first: int, end: int) -> _Followed:
         folder = copy_folder(self._folder, table)

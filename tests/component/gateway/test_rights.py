@@ -40,7 +40,7 @@ REQUEST_ID = next(request_ids())
 ORIGIN = "https://shop.example"
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 SINCE: dict[str, Any] = {"from": "2026-11-24T10:00:00Z"}
-# What the paths of the table name, all of the tenant shop.
+# The names in the paths of the table; all of them belong to the tenant shop.
 NAMES = {
     "stream": "orders",
     "destination": "billing",
@@ -70,7 +70,7 @@ BODIES: dict[str, Any] = {
     "/v1/streams/{stream}/beacon": [{}],
     "/v1/tables/{table}/rows/{key}": {"price": 1},
 }
-# What a caller may not do, or what is not there for them.
+# The caller may not do it, or it is not there for them.
 REFUSED = {401, 403, 404}
 
 
@@ -83,7 +83,7 @@ class Rule:
 
     @property
     def scopes(self) -> set[str]:
-        """Of which one is enough."""
+        """One of these is enough."""
         word = self.scope.partition(",")[0]
         return {"read", "write", "admin"} if word == "any" else set(word.split(" or "))
 
@@ -266,7 +266,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def no_refusal(who: Who, path: str) -> set[int]:
-    """What else comes for a name that another has: taken, or free where names are the tenant's."""
+    """Other answers for a name that another has: taken, or free where each tenant has its own."""
     if path == "/v1/channels/{channel}" and who.tenant != "shop":
         return {201}
     return {409} if who.tenant != "shop" or path == "/v1/keys/{key}" else set()

@@ -93,11 +93,11 @@ class Life:
     )
 
     def clock_ms(self) -> int:
-        """What time it is to whoever sends it now."""
+        """The time by the clock of the sender."""
         return self.now_ms
 
     def stored(self, _: Waiting, history: History) -> History:
-        """What is read again of what waits."""
+        """The history as Kafka gives it back."""
         return history
 
     def live(self) -> None:

@@ -150,7 +150,7 @@ class Connection:
             response.begin()
             while _SWITCHING < response.status < _LEAST_FINAL:
                 # Such as 103, which tells a browser what to load meanwhile: the answer follows.
-                # What it is read from stays open.
+                # Its reader stays open for that.
                 response.fp = None  # type: ignore[assignment]
                 response = http.client.HTTPResponse(reading, method="POST")  # type: ignore[arg-type]
                 response.begin()
@@ -163,7 +163,7 @@ class Connection:
                 self.close()
             return Answer(response.status, found, said)
         except ValueError as error:
-            # Of a chunk with a negative length, for one.
+            # A chunk with a negative length does this.
             raise http.client.HTTPException(f"no HTTP: {error}") from error
         finally:
             response.close()

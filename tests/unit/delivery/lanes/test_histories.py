@@ -17,6 +17,7 @@ from delivery.lanes.strands.telling import Teller
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Lane, Span, Strand
 from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.topics import LANES
 from tests.support.kept_log import KeptLog
 from tests.support.kept_outlet import KeptOutlet
 from tests.unit.delivery.lanes.test_roster import TO, A, B, House
@@ -39,7 +40,8 @@ class Lived:
     """One history, and what its destination has had."""
 
     dice: Random
-    house: House = field(default_factory=House)
+    house: House = field(init=False)
+    log: LogOfMany = field(default_factory=LogOfMany)
     outlet: KeptOutlet = field(default_factory=KeptOutlet)
     now_s: float = 0.0
     written: int = 0
@@ -48,10 +50,8 @@ class Lived:
     happened: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.house.log.__class__ = LogOfMany
-        self.log: LogOfMany = self.house.log  # type: ignore[assignment]
-        self.log.logs.update({where: [] for where in PLACES})
-        self.log.begins.clear()
+        self.log.make(LANES, 1)
+        self.log.make(A.topic, len(PLACES))
         self.log.topic_ids[A.topic] = "life-0"
         self.begin()
 
@@ -152,7 +152,7 @@ class Lived:
         return there - {value for value, _ in self.came}
 
     def unsaid(self) -> list[bytes]:
-        """What came again without a word."""
+        """Repeats that came without a label."""
         seen: set[bytes] = set()
         found = []
         for value, is_labelled in self.came:

@@ -10,7 +10,7 @@ from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Lane, Strand
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import LANES
-from tests.unit.delivery.lanes.test_roster import TO, A, B, C, House
+from tests.unit.delivery.lanes.test_roster import TO, A, B, House
 
 TOPIC = A.topic
 
@@ -55,11 +55,16 @@ def test_a_lane_that_runs_begins_in_the_new_topic_when_nothing_of_the_old_is_und
     house.grow()
     house.look(TO, partition_count=3)
     assert house.book.mark(here) == Mark(1, 5, life="one")
-    # What its worker says of the old one moves nothing in the new.
-    assert house.book.ended(here, span, 5)
-    house.log.leaderless = {C}
+    assert house.book.ended(here, span, 3)
+    # There is more to send of it, but none of the old one is begun any more.
+    assert house.book.behind() == {TO.id}
+    assert house.book.plan(lambda _: lane, Turns(4, 1.0, 1.0, 1), now_s=1e9) == []
+    # Kafka tells nothing new: it is asked again.
+    assert house.roster.lives.again_s < 1e9
+    house.roster.lives.again_s = 0.0
     house.look(TO, partition_count=3)
-    assert house.book.mark(here) == Mark(1, 5, life="two")
+    # What a worker says of the old one moves nothing in the new.
+    assert house.book.mark(here) == Mark(1, 3, life="two")
     assert not house.book.went(here, Mark(5, 5, life="one"))
     assert house.position()[A] == 1
 
