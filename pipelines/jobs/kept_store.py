@@ -73,8 +73,8 @@ async def read_kept(
 
 
 _ANEW = (
-    "have it built anew by `hifi pipelines replace FILE --from 7d`, or put it under another name,"
-    " from where it is to count (`start`)"
+    "rebuild it with `hifi pipelines replace FILE --from 7d`, or put it under another name, with"
+    " `start` where it should begin"
 )
 
 

@@ -52,7 +52,7 @@ log = structlog.get_logger()
 # The longest that a job has the executor for itself, if it has several events and its range can be
 # cut. Until _COLD_S after an executor has ended it may take longer: the next one has to start, and
 # its first job is slow.
-_ALONE_S_MAX, _COLD_S = 10.0, 25.0
+_ALONE_S_MAX, _COLD_S = 7.0, 25.0
 _OF_A_TASK = re.compile(r"\A.*?most recent failure: Lost task [^)]*\) \([^)]*\): ", re.DOTALL)
 # As much of what went wrong as anybody reads.
 _WORDS_MAX = 300

@@ -46,6 +46,8 @@ class PipelineBook:
     # Those whose tasks go on after they were cut off begin nothing until these are gone.
     waiting: Collection[str] = frozenset()
     offenders: Offenders = field(default_factory=Offenders)
+    # An executor has ended, and no job has been done since.
+    _is_cold: bool = False
     _planned_s: float = -inf
     _lives: int = 0
     _shared_count: int = 0
@@ -290,6 +292,7 @@ class PipelineBook:
 
     def done(self, job: Planned, took_s: float, now_s: float, *, is_well: bool = True) -> None:
         """All that it had to write is stored; not `is_well`: its one event ended an executor."""
+        self._rest_from(now_s)
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
             if lane.gathering is not None:
@@ -321,6 +324,16 @@ class PipelineBook:
             elif is_quick:
                 lane.events_max = min(most, 2 * lane.events_max)
 
+    def _rest_from(self, now_s: float) -> None:
+        """After the first job of a new executor: others have not worked while that started."""
+        if not self._is_cold:
+            return
+        self._is_cold = False
+        for lane in self.lanes.values():
+            if lane.is_suspect and not lane.is_under_way:
+                lane.rest_until(now_s + lane.rests_s)
+            lane.rests_s = 0.0
+
     def failed(self, job: Planned) -> None:
         """A pipeline of it cannot work on something: each is tried alone, and its events cut."""
         for lane, share in self._still_ours(job):
@@ -340,6 +353,7 @@ class PipelineBook:
 
     def suspect(self, job: Planned, now_s: float) -> None:
         """One of the pipelines at work has ended the executor: each is tried alone."""
+        self._is_cold = True
         for lane, _ in self._still_ours(job):
             lane.suspect(now_s)
 
@@ -348,7 +362,7 @@ class PipelineBook:
 
         Gives for how long it rests.
         """
-        until_s = now_s
+        until_s, self._is_cold = now_s, True
         for lane, share in self._still_ours(job):
             lane.offences += 1
             lane.guilty_to |= {where: end for where, (_, end) in share.ranges.items()}
@@ -357,7 +371,7 @@ class PipelineBook:
             for other in self.lanes.values():
                 if other.tenant == lane.tenant and (other.is_suspect or are_many):
                     other.is_apart = other.is_suspect = True
-                    other.rest_until(until_s)
+                    other.rest_after_end(now_s, until_s)
         return until_s - now_s
 
     def was_late_alone(self, job: Planned, now_s: float) -> None:

@@ -43,6 +43,8 @@ class PipelineLane:
     last_s: float = -inf
     went_on_s: float = -inf
     not_before_s: float = -inf
+    # How long it rests, as a suspect, from when another executor has done its first job.
+    rests_s: float = 0.0
     # Since when there is something that a sink has not got.
     news_since_s: float = inf
     deaths: int = 0
@@ -56,11 +58,17 @@ class PipelineLane:
     def suspect(self, now_s: float) -> None:
         """An executor ended while it was at work: others go on before it does so alone."""
         self.is_apart = self.is_suspect = True
-        self.rest_for_its_job(now_s, times=_RESTS_TIMES)
+        rests_s = min(_RESTS_TIMES * (now_s - self.last_s), _RESTS_S_MAX)
+        self.rest_after_end(now_s, now_s + rests_s)
 
-    def rest_for_its_job(self, now_s: float, *, times: float = 1.0) -> None:
-        """Rest for `times` as long as its last job took."""
-        self.rest_until(now_s + min(times * (now_s - self.last_s), _RESTS_S_MAX))
+    def rest_after_end(self, now_s: float, until_s: float) -> None:
+        """Rest until then, and for as long again once another executor works."""
+        self.rests_s = max(0.0, until_s - now_s)
+        self.rest_until(until_s)
+
+    def rest_for_its_job(self, now_s: float) -> None:
+        """Rest for as long as its last job took."""
+        self.rest_until(now_s + min(now_s - self.last_s, _RESTS_S_MAX))
 
     def rest_until(self, at_s: float) -> None:
         self.not_before_s = max(self.not_before_s, at_s)

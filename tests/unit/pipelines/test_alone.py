@@ -98,7 +98,7 @@ def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("end", "ago_s", "most_s"),
-    [(16, 60.0, 10.0), (1, 60.0, None), (16, 2.0, 23.0), (16, 16.0, 10.0), (1, 2.0, None)],
+    [(16, 60.0, 7.0), (1, 60.0, None), (16, 2.0, 23.0), (16, 20.0, 7.0), (1, 2.0, None)],
 )
 def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
     monkeypatch: pytest.MonkeyPatch, end: int, ago_s: float, most_s: float | None

@@ -42,10 +42,25 @@ def test_what_was_at_work_for_a_moment_is_tried_first_and_others_go_on_before_th
     assert book.plan(6.1) == []
     (again,) = book.plan(6.3)
     assert who([again]) == [["t.good"]]
-    end_well(book, again)
-    # Another executor has started meanwhile, and others have worked as long as it.
-    assert book.plan(17.9, ["t.good"]) == []
-    assert who(book.plan(18.1, ["t.good"])) == [["t.bad"]]
+    # Another executor has started meanwhile: from now on others work for as long as it rests.
+    end_well(book, again, now_s=17.0)
+    assert book.plan(28.9, ["t.good"]) == []
+    assert who(book.plan(29.1, ["t.good"])) == [["t.bad"]]
+
+
+def test_what_ended_an_executor_alone_rests_from_when_another_one_works() -> None:
+    book = book_of("t.bad", "u.good")
+    have(book, 1_000)
+    assert ends(book, "t.bad", 0.0) == 10.0
+    (good,) = book.plan(0.0)
+    end_well(book, good, now_s=12.0)
+    assert book.lanes["t.bad"].not_before_s == 22.0
+    # It does not rest again for what came of that.
+    have(book, 2_000)
+    (again,) = book.plan(13.0)
+    assert who([again]) == [["u.good"]]
+    end_well(book, again, now_s=14.0)
+    assert book.lanes["t.bad"].not_before_s == 22.0
 
 
 def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list[float]:
