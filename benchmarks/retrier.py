@@ -110,7 +110,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--waiting", type=int, default=1_000_000, help="events in all tiers")
     parser.add_argument("--rate", type=float, default=1_000.0, help="due events per second")
-    parser.add_argument("--seconds", type=float, default=40.0, help="for so long")
+    parser.add_argument("--seconds", type=float, default=40.0, help="length of the run")
     parser.add_argument("--burst", type=int, default=20_000, help="due at once, after that")
     return parser.parse_args()
 

@@ -136,7 +136,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
     options = [each for each in command.params if _EVERYWHERE.isdisjoint(each.opts)]
     if options:
         rows = "\n".join(map(_row, options))
-        yield f"| | what | else |\n|---|---|---|\n{rows}"
+        yield f"| option | description | default |\n|---|---|---|\n{rows}"
     for part, its in getattr(command, "commands", {}).items():
         if not its.hidden:
             yield from _command(f"{name} {part}", its)

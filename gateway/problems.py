@@ -99,7 +99,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "kafka_unavailable": Kind(503, "Kafka does not answer"),
     "too_few_brokers": Kind(503, "Kafka cannot keep as many copies as there are to be"),
     "table_not_ready": Kind(503, "The copy of the table is not there yet"),
-    "stale": Kind(503, "What is known is older than it may be"),
+    "stale": Kind(503, "The known value is too old"),
     "not_tried": Kind(503, "Nobody has tried it"),
     "search_unfinished": Kind(503, "Not everything could be read in time"),
     "outcome_unknown": Kind(504, "It is not known whether the events were stored"),

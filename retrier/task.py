@@ -225,7 +225,7 @@ class _Part:
             finally:
                 await positions.close()
             if reach is None or reach.job != self.job.number:
-                raise LeaseOverError("another process has it by now")
+                raise LeaseOverError("another process has it now")
         await self.ties.outlet.store(in_sheets(outcomes))
 
 

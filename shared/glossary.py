@@ -77,7 +77,7 @@ WORDS = (
     Word("attempt", "one HTTP request to a destination, and what came of it", ("attempts",)),
     Word(
         "audit",
-        "the job that compares, each minute, what was acknowledged with what became of it",
+        "the job that compares the ids that each minute acknowledged with their outcomes",
     ),
     Word("backlog", "all that a destination is still to get: queued and waiting events"),
     Word("batch", "the events of one request, to us or from us"),
@@ -137,8 +137,8 @@ WORDS = (
     ),
     Word(
         "key",
-        "of the API: who may do what. *Ordering key*: events of one key are in one Kafka"
-        " partition, in their order",
+        "for the API: the permissions of whoever sends it. *Ordering key*: events with the same key"
+        " are in one Kafka partition, in order",
     ),
     Word("lag", "from the event's own time, or from its acceptance, to its delivery"),
     Word("lost", "acknowledged, and proven to be nowhere: with its id, and the stage that lost it"),

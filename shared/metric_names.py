@@ -45,7 +45,7 @@ GATEWAY_REQUESTS = Metric(
 )
 GATEWAY_EVENTS = Metric(
     "hifi_gateway_events_total",
-    "Events by what the caller was told: accepted, rejected, retry, unknown or aborted.",
+    "Events by answer to the caller: accepted, rejected, retry, unknown or aborted.",
     labels=("stream", "result"),
 )
 GATEWAY_BODY_BYTES = Metric(
@@ -102,7 +102,7 @@ DELIVERY_LANE_STALLED_SECONDS = _of_destination(
 )
 DELIVERY_EVENTS_READ = _of_destination(
     "hifi_delivery_events_read_total",
-    "Events that finished jobs have read; what is sent again counts again.",
+    "Events that finished jobs have read; a repeat counts again.",
 )
 DELIVERY_MICRO_BATCH_SECONDS = Metric(
     "hifi_delivery_micro_batch_seconds",
@@ -191,12 +191,12 @@ PIPELINES_PROGRESS_AGE_SECONDS = _of_pipeline(
 )
 PIPELINES_EVENTS_READ = _of_pipeline(
     "hifi_pipelines_events_read_total",
-    "Events that finished jobs have read; what is read again counts again.",
+    "Events that finished jobs have read; a repeat counts again.",
 )
 PIPELINES_EVENTS = Metric(
     "hifi_pipelines_events_total",
-    "What became of events, by outcome: passed (one may become several), filtered, late or dead;"
-    " what is read again counts again. Lost are offsets that Kafka had deleted before.",
+    "Events by outcome: passed (one may become several), filtered, late or dead; a repeat counts"
+    " again. Lost ones are offsets that Kafka had already deleted.",
     labels=("pipeline", "outcome"),
 )
 PIPELINES_KEPT = _of_pipeline(
@@ -330,7 +330,7 @@ OBSERVE_LOST_RATIO = _of_destination(
 )
 OBSERVE_BLIND_MINUTES = _of_destination(
     "hifi_observe_blind_minutes",
-    "Minutes that should be settled by now and are not, however old; time alone settles none.",
+    "Minutes that are overdue to be settled, however old; time alone settles none.",
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",

@@ -25,8 +25,9 @@ _TOGETHER_S = 0.5
 # What has just been made is known to all of Kafka within a second or two.
 _BEGINS_WITHIN_S = 5.0
 _DATA_LOSS_ADVICE = (
-    "events that this lane had not read are gone from Kafka (retention, or the topic was made"
-    " anew); it does not skip them by itself: see 'A lane that stops' in docs/guarantees.md"
+    "events that this lane had not read are gone from Kafka (retention, or the topic was deleted"
+    " and made again); it does not skip them by itself: see 'A lane that stops' in"
+    " docs/guarantees.md"
 )
 
 

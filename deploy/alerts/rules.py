@@ -81,8 +81,8 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_LOST_RATIO.name}) > {LOST_RATIO_MAX:g}",
         "{{ $labels.destination }} has lost {{ $value | humanizePercentage }} of a minute",
-        "Of some minute more than 1 % of the acknowledged events are lost, as was told within the"
-        " last hour. The console's page of the destination names them and who lost them.",
+        "In the last hour the audit found a minute that lost more than 1 % of its acknowledged"
+        " events. The destination's page in the console names them and the stage that lost them.",
     ),
     Alert(
         "HifiLoss",
@@ -162,8 +162,8 @@ FLOW: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_OLDEST_AGE_SECONDS.name}) > {RETENTION_S_MAX}",
         "Events of {{ $labels.destination }} are {{ $value | humanizeDuration }} old",
-        "That is over half of what the log keeps. What is not delivered by its end is lost: mend"
-        " the destination, or raise retention.ms of its stream's topic now.",
+        "That is over half of what the log keeps. Events that the log drops before they are"
+        " delivered are lost: fix the destination, or raise retention.ms of its stream's topic.",
     ),
     Alert(
         "HifiHotPartition",
@@ -172,16 +172,16 @@ FLOW: tuple[Alert, ...] = (
         f" and on (stream) max by (stream) ({m.OBSERVE_EVENTS_PER_SECOND.name})"
         f" > {_HOT_EVENTS_PER_S}",
         "A Kafka partition of {{ $labels.stream }} gets {{ $value | humanize }} times its share",
-        "Whoever reads it has that much more to do than the others, and all that lies in it is"
-        " late first. Most often one ordering key has most events: the stream's page names it.",
+        "Its reader has that much more to do than the others, so its events are the first to be"
+        " late. Usually one ordering key has most of the events: the stream's page names it.",
         for_="15m",
     ),
     judged(
         "HifiDestinationFailing",
         "ticket",
         (StreamVerdict.FAILING,),
-        "It is down, answers 5xx or not at all. Its events wait, and those that its breaker keeps"
-        " back are not charged an attempt. Whoever runs it should know.",
+        "It is down, answers 5xx or does not answer. Its events wait, and those that its breaker"
+        " keeps back are not charged an attempt. Tell the people who run it.",
         for_="5m",
     ),
     judged(
@@ -251,8 +251,8 @@ FLOW: tuple[Alert, ...] = (
         "ticket",
         f"max by (destination) (delta({m.OBSERVE_DEAD_EVENTS.name}[15m])) > {_DEAD_GROWTH_MAX}",
         "{{ $labels.destination }} has {{ $value }} more dead letters in 15 minutes",
-        "The destination refuses events for good. The console lists them by reason; what was its"
-        " mistake can be sent again.",
+        "The destination refuses events permanently. The console lists them by reason; re-drive"
+        " those that it refused by mistake.",
     ),
 )
 

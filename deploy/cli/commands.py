@@ -22,8 +22,8 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "doctor": (
             "deploy.cli.doctor:doctor",
             (
-                "Look for what is unsafe: Java, jars, ports, disk, Kafka and its"
-                " topics; say how to mend it."
+                "Find unsafe settings: Java, jars, ports, disk, Kafka and its"
+                " topics; say how to fix them."
             ),
         ),
         "topics": (
@@ -35,7 +35,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "gateway": (
             "deploy.cli.gateway:gateway",
-            "Run the gateway with so many workers; HIFI_GATEWAY_... are its settings.",
+            "Run the gateway with several workers; HIFI_GATEWAY_... are its settings.",
         ),
         "status": (
             "deploy.cli.status:status",
@@ -65,12 +65,12 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "receipt": (
             "deploy.cli.events.receipt:receipt",
-            "Show where each event of a request is by now, at each destination.",
+            "Show where each event of a request is now, at each destination.",
         ),
         "dead": ("deploy.cli.control.dead:app", "Dead letters: list, get, export, redrive."),
         "replay": (
             "deploy.cli.archive.replay:replay_",
-            "Send what Kafka has deleted of a stream to a destination again, out of its archive.",
+            "Send events that Kafka has deleted to a destination again, from the archive.",
         ),
         "replays": (
             "deploy.cli.control.replays:app",
@@ -96,13 +96,13 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "apply": (
             "deploy.cli.applying.apply:apply",
             (
-                "Have streams, tables, destinations, pipelines, channels and tenants'"
-                " quotas as files say."
+                "Set up streams, tables, destinations, pipelines, channels and tenants'"
+                " quotas from files."
             ),
         ),
         "delete": (
             "deploy.cli.applying.apply:delete",
-            "Remove what files name, the last of them first. Only the names in them count.",
+            "Remove the objects that files name, last ones first. Only the names in them count.",
         ),
         "export": (
             "deploy.cli.applying.export:export",
@@ -126,12 +126,12 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "channels": (
             "deploy.cli.control.channels:app",
-            "Where people are told of trouble: create, put, list, get, update, test, delete.",
+            "Alert channels: create, put, list, get, update, test, delete.",
         ),
         "archive": ("deploy.cli.archive.archives:app", "Archives: put, verify, seal."),
         "profiles": (
             "deploy.cli.control.profiles:app",
-            "Where commands look for a Hifi: put, list, get, use, delete.",
+            "Saved addresses of a Hifi: put, list, get, use, delete.",
         ),
         "keys": (
             "deploy.cli.control.keys:app",
@@ -145,7 +145,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.control.tenants:app",
             "Quotas of tenants: create, put, list, get, update, delete.",
         ),
-        "changes": ("deploy.cli.control.changes:app", "Who has changed what: list."),
+        "changes": ("deploy.cli.control.changes:app", "The record of changes: list."),
     },
     "How much it takes": {
         "rate": (
@@ -161,14 +161,11 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "plan": (
             "deploy.cli.scale.plan:plan",
-            "Say what carries so much traffic on AWS, what of it binds, and what it costs.",
+            "Plan the AWS resources for some traffic: which of them is the limit, and the cost.",
         ),
         "size": (
             "deploy.cli.scale.size:size",
-            (
-                "Say what Hifi's topics keep, what they will keep as things go, and"
-                " when a disk is full."
-            ),
+            ("Show how much Hifi's topics keep, how much they will keep, and when a disk is full."),
         ),
         "simulate": (
             "deploy.cli.scale.simulate:simulate_",
@@ -352,7 +349,7 @@ def _hifi(
     profile: Annotated[
         str | None,
         typer.Option(
-            "--profile", envvar="HIFI_PROFILE", help="Which of `hifi profiles`; else that in use."
+            "--profile", envvar="HIFI_PROFILE", help="The profile to use; see `hifi profiles`."
         ),
     ] = None,
     profiles: Annotated[

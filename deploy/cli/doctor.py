@@ -72,7 +72,7 @@ def doctor(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Look for what is unsafe: Java, jars, ports, disk, Kafka and its topics; say how to mend it.
+    """Find unsafe settings: Java, jars, ports, disk, Kafka and its topics; say how to fix them.
 
     Exit code 0 when nothing is unsafe, else 1.
 

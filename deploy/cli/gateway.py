@@ -14,7 +14,7 @@ def gateway(
         int, typer.Option(envvar="HIFI_GATEWAY_WORKERS", help="Processes on one port.", min=1)
     ] = 1,
 ) -> None:
-    """Run the gateway with so many workers; HIFI_GATEWAY_... are its settings.
+    """Run the gateway with several workers; HIFI_GATEWAY_... are its settings.
 
     Each worker shows probes and metrics on a port of its own: the metrics port, and those after it.
     """

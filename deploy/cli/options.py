@@ -49,9 +49,7 @@ Console = Annotated[
 ]
 # Of commands that send or write a span of a stream once more.
 StoredBefore = Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")]
-Rate = Annotated[
-    float | None, typer.Option("--rate", help="At most so many events per second.", min=0.001)
-]
+Rate = Annotated[float | None, typer.Option("--rate", help="Events per second at most.", min=0.001)]
 RunId = Annotated[
     str | None, typer.Option("--id", help="A name: the same again goes on, never twice.")
 ]
@@ -172,9 +170,7 @@ def stack_settings(*names: str) -> Maker:
 def form(
     output: Annotated[
         Form | None,
-        typer.Option(
-            "--output", "-o", help="For people, for programs, or the names alone for the next one."
-        ),
+        typer.Option("--output", "-o", help="Output format: table, JSON or names only."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As --output json.")] = False,
 ) -> Form | None:

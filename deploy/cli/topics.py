@@ -23,7 +23,7 @@ def topics(
 ) -> None:
     """Make the topics that Hifi needs and that are missing, as HIFI_KAFKA_* says (docs/kafka.md).
 
-    What is there stays as it is: `hifi doctor --kafka` says what is wrong with it.
+    Existing topics are unchanged: `hifi doctor --kafka` says what is wrong with them.
 
         hifi topics --kafka broker-1:9092,broker-2:9092
 

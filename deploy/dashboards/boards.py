@@ -88,7 +88,7 @@ _OVERVIEW = (
     ),
     Panel(
         "Where time goes", "piechart", (("{{node}}", slowest_by_node()),), unit="s", width=8,
-        says="Of the slowest destination now.",
+        says="The slowest destination now.",
     ),
     _graph(
         "Worst minute's loss", "{{destination}}", m.OBSERVE_LOST_RATIO.name, unit="percentunit",
@@ -103,7 +103,7 @@ _OVERVIEW = (
         is_stacked=True,
     ),
     _graph(
-        "What callers were told", "{{result}}", f"sum by (result) ({_rate(m.GATEWAY_EVENTS)})",
+        "Answers to callers", "{{result}}", f"sum by (result) ({_rate(m.GATEWAY_EVENTS)})",
         unit="cps",
     ),
     Panel("Verdicts", "table", (("", f"{m.OBSERVE_VERDICT.name} == 1"),), width=24),
@@ -151,7 +151,7 @@ _DESTINATION = (
     ),
     _graph(
         "Lag, stacked by stage", "{{node}}", slowest_by_node(_ALL), unit="s", is_stacked=True,
-        says="Of the slowest of them at each moment.",
+        says="The slowest destination at each moment.",
     ),
     _graph(
         "Oldest event", "{{destination}}", m.OBSERVE_OLDEST_AGE_SECONDS.name + _ALL, unit="s",

@@ -22,7 +22,7 @@ Bounded: TypeAlias = Literal[
     "keys",
 ]
 # Why there is more in use than is listed.
-_HELD = " (with what was removed and is still kept)"
+_HELD = " (removed ones that are still kept count too)"
 _REMOVED_COUNT = frozenset({"streams", "partitions", "destinations", "pipelines", "tables"})
 
 

@@ -231,7 +231,7 @@ class RedrivenMarks:
                     self._read_to[KafkaPartition(topic, partition)] = offset + 1
                 if time.monotonic() > until_s:
                     raise KafkaUnavailableError(
-                        "What was sent again is still being read: ask again, it goes on from here."
+                        "Hifi still reads earlier re-drives. Ask again: it goes on from here."
                     )
             self._read_to |= {partition: end for partition, (_, end) in spans.items()}
             for at in list(self._pieces):
@@ -352,7 +352,7 @@ class KafkaDeadLetters:
         count_max: int | None = None,
     ) -> Redriven:
         """Send letters of one stream again, each at most once ever; safe to stop at any moment."""
-        assert wanted.stream is not None, "a re-drive is of one stream"
+        assert wanted.stream is not None, "a re-drive needs a stream"
         # From its start on, an earlier re-drive of this stream can write no more: what that has
         # marked by now is all that it ever will.
         async with (

@@ -165,7 +165,7 @@ async def _check_free(
         return
     name, held_ms = known.name, await plane.store.held_ms(known.name)
     if held_ms is None:
-        free_at, until = None, "for ever, as Kafka is set to keep it"
+        free_at, until = None, "forever, as Kafka is set to keep it"
     else:
         free_at_ms = known.removed_at_ms + held_ms
         if now_ms() >= free_at_ms:

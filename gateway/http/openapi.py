@@ -75,7 +75,7 @@ _PROBLEM_SCHEMA: Json = {
         "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
         "changed": {"type": "array", "items": TEXT, "description": "Settings that differ."},
         "as_of": {"$ref": "#/components/schemas/AsOf"},
-        "known": {"type": "object", "description": "What is known, and is too old."},
+        "known": {"type": "object", "description": "The newest known value, which is too old."},
         "read_until": {"type": "string", "format": "date-time"},
     },
 }
@@ -157,7 +157,11 @@ def _show_as_views_do(schemas: Json) -> None:
         },
         "key": {"type": "string", "description": "Its text, shown this once.", "readOnly": True},
     }
-    warning = {"type": "string", "description": "What is not known at PUT.", "readOnly": True}
+    warning = {
+        "type": "string",
+        "description": "Something that could not be checked at PUT.",
+        "readOnly": True,
+    }
     schemas["Destination"]["properties"]["warning"] = warning
     schemas["Pipeline"]["properties"]["state"] = _STATE_SCHEMA
     for kind in ("Basic", "Bearer", "OAuth2"):

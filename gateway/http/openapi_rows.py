@@ -145,11 +145,11 @@ def _writes() -> Json:
 
 def _reading() -> list[Json]:
     return [
-        _query("max_age", "Seconds: what is older is 503 `stale`, with what is known."),
+        _query("max_age", "Seconds; an older copy answers 503 `stale`, with the value it has."),
         _query("at_least", "Wait until this offset is known here, for 2 s at most."),
         _query("watch", "1: server-sent events of what changes."),
         _query("since", "Watch from this offset on; Last-Event-ID says the same."),
-        _query("limit", "So many rows (100; 1,000 at most)."),
+        _query("limit", "Number of rows (100; 1,000 at most)."),
         _query("after", "After this key: `next` of the page before."),
     ]
 

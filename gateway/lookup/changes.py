@@ -34,11 +34,11 @@ class ChangeQuery(BaseModel):
     kind: ConfigKind | None = None
     name: _Text | None = Field(default=None, description="The object's name: STREAM/DESTINATION.")
     contains: _Text | None = Field(default=None, description="A part of the object's name.")
-    by: _Text | None = Field(default=None, description="Who has made them: the name of a key.")
+    by: _Text | None = Field(default=None, description="The name of the key that made them.")
     did: _Text | None = Field(default=None, description="made, changed, deleted, paused ...")
     from_ms: TimeMs | None = Field(default=None, alias="from")
     to_ms: TimeMs | None = Field(default=None, alias="to")
-    tenant: _Text | None = Field(default=None, description="Of this one; for operators.")
+    tenant: _Text | None = Field(default=None, description="Tenant; for operators.")
 
     @model_validator(mode="after")
     def _check_object(self) -> "ChangeQuery":
@@ -74,12 +74,12 @@ class ShownChange(BaseModel):
     before: str | None = Field(description="The object's ETag before; null if there was none.")
     after: str | None
     settings: list[ShownSetting]
-    left_out: int = Field(description="So many settings more have changed.")
+    left_out: int = Field(description="Number of further settings that changed.")
 
 
 class ChangeList(BaseModel):
     changes: list[ShownChange]
-    next: str | None = Field(description="For `before`: what is older.")
+    next: str | None = Field(description="Pass it as `before` to get older changes.")
     is_complete: bool = Field(description="False: there was more to look through; go on.")
 
 

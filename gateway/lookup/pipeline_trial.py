@@ -34,7 +34,9 @@ _BYTES_MAX = 500_000
 class TriedRow(BaseModel):
     """One row that came of an event."""
 
-    of: int | None = Field(description="Of which event, counted from 1; null: of a window.")
+    of: int | None = Field(
+        description="Number of the event it came from, counted from 1; null for a window."
+    )
     outcome: str = Field(description="passed, filtered, dead, late.")
     reason: str
     target: str = Field(description="The stream or table that it would go to.")
@@ -45,9 +47,9 @@ class TriedRow(BaseModel):
 class TrialFound(BaseModel):
     """What came of the events. Of one that is only counted in a window there is no row."""
 
-    given: list[str] = Field(description="The events, in their order.")
+    given: list[str] = Field(description="The events, in order.")
     rows: list[TriedRow]
-    left_out: int = Field(description="So many more rows came than are shown.")
+    left_out: int = Field(description="Number of rows that are not shown.")
 
 
 @router.post(

@@ -81,7 +81,7 @@ class ShownReceipt(BaseModel):
     accepted_at_ms: int
     count: int = Field(description="How many events of the request Hifi took.")
     is_complete: bool = Field(
-        description="Whether all of them were found, and all that is said of them read."
+        description="Whether every event was found, with everything that is known about it."
     )
     destinations: dict[str, dict[At, int]] = Field(
         description="By name, how many of the events are where."
@@ -93,7 +93,7 @@ class ShownReceipt(BaseModel):
     )
     failed_try_count: int = Field(description="How many there were.")
     derived: list["ShownDerived"] = Field(
-        description="What pipelines have made of these events, and where that is by now."
+        description="Events that pipelines made from these, and where they are now."
     )
     restored: list["ShownRestore"] = Field(
         description="Restores that have put events of the page into a stream again, the newest "
@@ -103,7 +103,9 @@ class ShownReceipt(BaseModel):
 
 
 class ShownMade(ShownEvent):
-    of: str = Field(description="Of which event it was made: partition:offset in the stream read.")
+    of: str = Field(
+        description="The event it was made from: partition:offset in the stream that was read."
+    )
 
 
 class ShownDerived(BaseModel):
@@ -207,7 +209,7 @@ async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int =
         detail = f"It is not in the ledger up to {until}: ask again with ?from={until}."
         raise Problem("search_unfinished", detail, headers=_SOON, members={"read_until": until})
     if is_young:
-        detail = "Ask again: what was just accepted is in the ledger within a second or two."
+        detail = "Ask again: a new request is in the ledger within a second or two."
         raise Problem("receipt_not_yet", detail, headers=_SOON)
     raise unknown_receipt()
 

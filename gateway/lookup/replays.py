@@ -55,7 +55,7 @@ class ReplayRequest(BaseModel):
     key: str | None = Field(default=None, description="Only events with this ordering key.")
     event: str | None = Field(default=None, description="Only events of this id.")
     rate_per_s: Annotated[float, Field(gt=0, le=_RATE_MAX)] = Field(
-        default=_RATE_DEFAULT, description="At most so many events per second."
+        default=_RATE_DEFAULT, description="Events per second at most."
     )
     dry_run: bool = Field(default=False, description="Only count them.")
 
@@ -92,7 +92,7 @@ class ShownReplay(BaseModel):
     created_at: str
     state: Literal["running", "done", "cancelled", "failed"]
     count: int = Field(description="Events in the span, whatever their keys and ids.")
-    read: int = Field(description="So many of them it has come to.")
+    read: int = Field(description="Number of these events that it has read.")
     sent: int = Field(description="Put into the destination's queue: those that were asked for.")
     gone: int = Field(description="Kafka had deleted them before it came to them.")
     reached_at: str | None = Field(description="When the newest that it has come to was stored.")

@@ -30,9 +30,11 @@ class StatementQuery(BaseModel):
     # The `older` of the page before: those that were signed earlier.
     before: CursorText | None = None
     since_ms: TimeMs | None = Field(
-        default=None, alias="from", description="Of minutes from this one on, by the events' time."
+        default=None, alias="from", description="The first minute, by the events' time."
     )
-    until_ms: TimeMs | None = Field(default=None, alias="to", description="Of minutes before it.")
+    until_ms: TimeMs | None = Field(
+        default=None, alias="to", description="Minutes before this one."
+    )
 
     def takes(self, minute_ms: int) -> bool:
         return (self.since_ms is None or minute_ms >= self.since_ms) and (
@@ -50,7 +52,7 @@ class ShownStatement(BaseModel):
 
 class StatementPage(BaseModel):
     statements: list[ShownStatement]
-    older: str | None = Field(description="For `before`: what was signed earlier.")
+    older: str | None = Field(description="Pass it as `before` to get earlier statements.")
     is_complete: bool = Field(description="False: there was more to look through; go on.")
 
 

@@ -117,7 +117,7 @@ class StoredEvent(BaseModel):
         description="The restore that put it back, at `stored_at_ms`; left out of all others.",
     )
     destinations: dict[str, ShownWhereabouts] | None = Field(
-        default=None, description="Where it is by now, if `destination` or `outcome` is asked for."
+        default=None, description="Where it is now, if `destination` or `outcome` is asked for."
     )
     data: Any = Field(default=None, description="The event.")
     data_base64: str | None = Field(default=None, description="Its bytes, if they are no JSON.")
@@ -127,15 +127,15 @@ class EventPage(BaseModel):
     """Some events, and where to go on."""
 
     events: list[StoredEvent]
-    looked_at: int = Field(description="Of so many events it was asked what has become of them.")
+    looked_at: int = Field(description="Number of events whose outcomes were looked up.")
     newer: str = Field(description="For `after`: what comes next.")
     older: str | None = Field(description="For `before`: what lies before these.")
     is_complete: bool = Field(description="False: there was more to look through; go on.")
     index: IndexWord | None = Field(
         default=None,
-        description="Of a search by id or key. `found`: these are those that the index knows of;"
-        " `none`, `behind`, `away`: it has none, has not got there yet, or does not answer, and the"
-        " log was read, but for what it has all ids of. Null: there is none, or it was not asked.",
+        description="What the index said to a search by id or key. `found`: it knew these events;"
+        " `none`, `behind`, `away`: it has none, is behind, or does not answer, so the log was read"
+        " where the index does not have every id. Null: there is no index, or it was not asked.",
     )
 
 

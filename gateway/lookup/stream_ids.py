@@ -25,14 +25,14 @@ class IdQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     after: CursorText | None = Field(default=None, description="The `newer` of the page before.")
-    since_ms: TimeMs = Field(default=0, alias="from", description="Of what was stored since then.")
+    since_ms: TimeMs = Field(default=0, alias="from", description="Events stored since then.")
     minute_ms: int | None = Field(
         default=None, description="Only those of the minute that a statement names so."
     )
     acked: bool = Field(
         default=False,
-        description="As the ledger of what was acknowledged has them: also of events that are in"
-        " the stream no more, and not of those that pipelines or restores wrote.",
+        description="Read the ledger of acknowledged events: it also has ids whose events have left"
+        " the stream, and has none that pipelines or restores wrote.",
     )
 
 

@@ -27,9 +27,9 @@ class StreamSpread(BaseModel):
         " 1,000 events in all."
     )
     looked_at: int = Field(
-        description="So many of the newest events were read, of the Kafka partition with most."
+        description="Number of newest events that were read, from the fullest Kafka partition."
     )
-    keys: list[FrequentKey] = Field(description="Of those, the most frequent first.")
+    keys: list[FrequentKey] = Field(description="Their ordering keys, the most frequent first.")
 
 
 @router.get(

@@ -120,7 +120,7 @@ def _load_plot(rating: dict[str, Any]) -> str:
         marks=marks,
     )
     return section(
-        "What was promised, over how much was offered",
+        "The promise at each offered rate",
         "Each dot is a step of the search. The rate was offered whatever was answered.",
         drawn,
     )

@@ -30,7 +30,7 @@ def soak_page(found: dict[str, Any]) -> str:
             f'<p class="over">{generator["cores"]} cores of {escape(generator["processor"])}</p>',
             f"<h1>{escape(title)}</h1><p>{escape(said)}</p>",
             _cards(found, done),
-            careful(found["wrong"], title="What is wrong"),
+            careful(found["wrong"], title="Faults found"),
             _rates(found, done),
             _lag(found, done),
             _waiting(found, done),
@@ -195,7 +195,7 @@ def _weights(memory: Sequence[dict[str, Any]]) -> str:
         " before is too young to tell: of these the longest life and the most of any."
     )
     heads = ["process", "", "minutes", "first MB", "later MB", "growth"]
-    return section("What each process weighed", said, table(heads, rows))
+    return section("Memory of each process", said, table(heads, rows))
 
 
 def _row(cells: Sequence[str], look: str) -> str:

@@ -157,8 +157,8 @@ async def _tell(request: Request, error: Exception) -> Response:
         status, says = error.status, error.detail
         if status == HTTPStatus.UNAUTHORIZED:
             says += (
-                " A gateway that wants a key needs HIFI_OBSERVE_CONSOLE_AUTH=keys here; who has"
-                " signed in with a provider needs HIFI_GATEWAY_JWT_* there (docs/console.md)."
+                " If the gateway asks for keys, set HIFI_OBSERVE_CONSOLE_AUTH=keys here; if people"
+                " sign in with a provider, set HIFI_GATEWAY_JWT_* there (docs/console.md)."
             )
     return _notice(request, status, says)
 

@@ -48,7 +48,9 @@ class Embedding:
             await page(scope, receive, send)
             return
         if scope["method"] not in {"GET", "HEAD"}:
-            refusal = PlainTextResponse("Who looks by a link changes nothing.\n", status_code=403)
+            refusal = PlainTextResponse(
+                "A link only shows: it cannot change anything.\n", status_code=403
+            )
             await refusal(scope, receive, send)
             return
         if path.startswith("sign-"):

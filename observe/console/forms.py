@@ -63,7 +63,7 @@ async def form_of(
                     raise HTTPException(413, "This form is too long.")
     except ClientDisconnect as error:
         # Nobody reads this.
-        raise HTTPException(400, "Whoever sent this form has left.") from error
+        raise HTTPException(400, "The sender of this form has left.") from error
     except TimeoutError as error:
         raise HTTPException(408, "This form took too long to come: send it again.") from error
     # Of a long one this takes a part of a second, in which others are answered.

@@ -201,7 +201,7 @@ def _in_a_line(state: TopicState) -> str:
     ]
     kept_ms = int(settings.get("retention.ms", "-1"))
     if settings["cleanup.policy"] == "delete":
-        words.append("kept for ever" if kept_ms == -1 else f"kept {kept_ms / DAY_MS:g} days")
+        words.append("kept forever" if kept_ms == -1 else f"kept {kept_ms / DAY_MS:g} days")
     return ", ".join(words)
 
 
@@ -241,7 +241,7 @@ def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
     count, planned = state.partition_count, spec.partition_count
     if planned == 1 < count:
         says = f"has {count} Kafka partitions and must have 1 to be read in order"
-        yield "unsafe", says, "stop Hifi, delete the topic, and let `hifi up` create it anew"
+        yield "unsafe", says, "stop Hifi, delete the topic, and let `hifi up` create it again"
     elif count < planned:
         says = f"has {count} Kafka partitions and was planned with {planned}"
         mend = f"kafka-topics.sh --alter --topic {state.name} --partitions {planned}"

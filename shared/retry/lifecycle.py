@@ -45,9 +45,9 @@ class Move(Enum):
 
 MEANINGS: Mapping[State, str] = {
     State.RECEIVED: "The gateway has it in memory; the caller has no answer yet.",
-    State.REFUSED: "The caller was told no; the event was not stored.",
-    State.UNKNOWN: "The caller was told that we do not know; sending it again is right.",
-    State.STORED: "Kafka holds it and the caller was told yes.",
+    State.REFUSED: "The caller got a refusal; the event was not stored.",
+    State.UNKNOWN: "The caller got 'unknown'; sending it again is right.",
+    State.STORED: "Kafka holds it, and the caller got a yes.",
     State.WAITING: "It rests in a retry tier until it is due.",
     State.DELIVERED: "The destination answered 2xx; a receipt says when.",
     State.DEAD: "It was given up for a stated reason and can be sent again.",

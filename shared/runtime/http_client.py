@@ -29,7 +29,7 @@ class NoHttpAnswerError(Exception):
         says = str(error) or type(error).__name__
         if isinstance(error, ssl.SSLCertVerificationError):
             says = f"its certificate is not trusted here: {error.verify_message};"
-            says += " SSL_CERT_FILE names a file with who has signed it"
+            says += " name a file with its authority in SSL_CERT_FILE"
         super().__init__(says)
         self.is_unsent = is_unsent
 

@@ -49,9 +49,9 @@ def apply(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Have streams, tables, destinations, pipelines, channels and tenants' quotas as files say.
+    """Set up streams, tables, destinations, pipelines, channels and tenants' quotas from files.
 
-    What a file says nothing of stays as it is. Exit code 5 when some were refused, and some not.
+    Settings that no file names are unchanged. Exit code 5 if only some were refused.
 
         hifi apply -f hifi.yaml --dry-run
 
@@ -82,9 +82,9 @@ def delete(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Remove what files name, the last of them first. Only the names in them count.
+    """Remove the objects that files name, last ones first. Only the names in them count.
 
-    What waits for a destination becomes dead letters; the rows of a table are deleted everywhere.
+    Events that wait for a destination become dead letters; a table's rows are deleted everywhere.
 
         hifi delete -f hifi.yaml
     """

@@ -44,8 +44,8 @@ def export(
 ) -> None:
     """Write streams, tables, destinations, pipelines and channels, for `hifi apply`.
 
-    Of a secret there is a mark: this gateway takes it for the secret that it has, and no other
-    does. Write `{env: VARIABLE}` in its place to have `hifi apply` take it from the environment.
+    Each secret is replaced by a mark, which only this gateway can turn back into its secret. Write
+    `{env: VARIABLE}` in its place to have `hifi apply` take it from the environment.
 
         hifi export > hifi.yaml
     """

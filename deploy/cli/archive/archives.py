@@ -47,10 +47,10 @@ def put(
     ] = None,
     client: ControlClient,
 ) -> None:
-    """Keep all events of a stream in a store, from its first that Kafka has.
+    """Keep all events of a stream in a store, from the oldest that Kafka has.
 
-    It is a pipeline: `hifi pipelines get` tells how it stands, `delete` ends it. What it has
-    kept stays.
+    It is a pipeline: `hifi pipelines get` shows its state, `delete` ends it. What it stored
+    stays.
 
     hifi archive put orders
     """

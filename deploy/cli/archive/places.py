@@ -121,7 +121,9 @@ def archive_choice(  # noqa: PLR0917 - typer makes an option of each
     ] = None,
     life: Annotated[
         str | None,
-        typer.Option(help="The id of the stream's topic, if that was made anew; see `verify`."),
+        typer.Option(
+            help="The id of the stream's topic, if it was deleted and made again; see `verify`."
+        ),
     ] = None,
     data: options.Data = options.DATA_DEFAULT,
 ) -> ArchiveChoice:

@@ -25,16 +25,16 @@ def replay_(
     ],
     to: options.StoredBefore = None,
     rate: Annotated[
-        float, typer.Option(help="At most so many events per second.", min=0.001)
+        float, typer.Option(help="Events per second at most.", min=0.001)
     ] = _RATE_DEFAULT,
     replay_id: options.RunId = None,
     dry_run: options.DryRun = False,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     place: ArchiveChoice,
 ) -> None:
-    """Send what Kafka has deleted of a stream to a destination again, out of its archive.
+    """Send events that Kafka has deleted to a destination again, from the archive.
 
-    What Kafka has is sent by `hifi replays create`, where this one is shown and cancelled, too.
+    `hifi replays create` sends events that Kafka still has; `hifi replays` lists both.
     Requests say `hifi-replay: ID`. Ctrl-C ends it; the same command with the same --id goes on.
 
     hifi replay --stream demo --destination sample --from 2026-11-21T10:00Z --dry-run

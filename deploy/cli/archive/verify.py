@@ -177,8 +177,8 @@ def kept_in(
         raise UsageError("The archive has nothing of that time.")
     if not all(each.is_whole for each in kept.objects):
         raise UsageError(
-            "This archive keeps a part of its stream, or its events made anew: what is signed is"
-            " about all of them as they came."
+            "This archive keeps only some events of its stream, or changes them: statements are"
+            " about every event as it came."
         )
     for said, data in fetched(bucket, kept.objects):
         if isinstance(data, Damage):

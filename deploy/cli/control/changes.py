@@ -28,24 +28,22 @@ def _filters(
     *,
     kind: Annotated[
         str | None,
-        typer.Option(help="Of such objects: stream, destination, pipeline, table, key, tenant."),
+        typer.Option(help="Kind of object: stream, destination, pipeline, table, key, tenant."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Of the object of this name: STREAM/DESTINATION.")
+        str | None, typer.Option(help="Name of the object: STREAM/DESTINATION.")
     ] = None,
-    contains: Annotated[
-        str | None, typer.Option(help="Of objects with this in their names.")
-    ] = None,
+    contains: Annotated[str | None, typer.Option(help="Part of the object's name.")] = None,
     by: Annotated[str | None, typer.Option(help="Made with this key.")] = None,
     did: Annotated[
-        str | None, typer.Option(help="What was done: made, changed, deleted, paused ...")
+        str | None, typer.Option(help="Kind of change: made, changed, deleted, paused ...")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option("--from", help="Made since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
     ] = None,
     to: Annotated[str | None, typer.Option("--to", help="Made before: as --from.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Of this tenant; for operators.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant; for operators.")] = None,
 ) -> dict[str, str]:
     """What the options ask for, as the gateway reads it."""
     times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
@@ -57,7 +55,7 @@ def _filters(
 @options.control_command(app, "list", filters=_filters)
 def list_(
     *,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
+    limit: Annotated[int, typer.Option(help="Number of changes to show.", min=1)] = _LIMIT_DEFAULT,
     form: Form | None,
     filters: dict[str, str],
     client: ControlClient,

@@ -1,4 +1,4 @@
-"""`hifi channels`: sets up, shows, tests and removes where people are told of trouble."""
+"""`hifi channels`: sets up, shows, tests and removes alert channels."""
 
 from typing import Annotated, Any, Literal
 
@@ -26,25 +26,26 @@ def put(
     *,
     name: Name,
     via: Annotated[
-        Literal["webhook", "slack", "mail"] | None, typer.Option(help="How it goes there.")
+        Literal["webhook", "slack", "mail"] | None, typer.Option(help="Kind of channel.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Of a webhook.")] = None,
+    url: Annotated[str | None, typer.Option(help="Webhook URL.")] = None,
     recipient: Annotated[
-        list[str] | None, typer.Option("--to", help="A mail address; once for each.")
+        list[str] | None, typer.Option("--to", help="E-mail address; repeat for more.")
     ] = None,
     about: Annotated[
-        list[str] | None, typer.Option(help="failing, held, loss ...; once for each. Else all.")
+        list[str] | None,
+        typer.Option(help="failing, held, loss ...; repeat for more. Default: all."),
     ] = None,
     settings: Settings = None,
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a channel, or set one anew: what is not said is as on its first day, but secrets.
+    """Make a channel, or replace its settings: others return to defaults, secrets stay.
 
     hifi channels put ops --via mail --to ops@shop.example
 
-    Secrets come from a file, so that they are in no list of processes and no history: the address
-    of a Slack channel as `secret_url`, what signs a webhook as `signing_secrets`.
+    Secrets come from a file, so that no process list and no shell history shows them: `secret_url`
+    is the address of a Slack channel, `signing_secrets` sign a webhook.
 
     hifi channels put ops --via slack --settings slack.json
     """
@@ -61,7 +62,7 @@ def show(name: Name, form: Form | None, client: ControlClient) -> None:
 
 @options.control_command(app, "list")
 def list_channels(*, form: Form | None, client: ControlClient) -> None:
-    """List the channels there are, where they lead, and what they are told of."""
+    """List channels, their addresses and the verdicts they are notified about."""
     channels = client.call("GET", "channels")["channels"]
     print_list(form, channels, ("channel", "via", "to", "about"), _cells)
 
@@ -83,7 +84,7 @@ def test(*, name: Name, form: Form | None, client: ControlClient) -> None:
 
 @options.control_command(app)
 def delete(*, name: Name, yes: removal.Yes = False, client: ControlClient) -> None:
-    """Remove a channel: nobody is told there any more."""
+    """Remove a channel: it gets no more alerts."""
     client.call("GET", "channels", name)
     if not yes:
         typer.confirm(f"Remove {harmless(name)}?", abort=True, err=True)

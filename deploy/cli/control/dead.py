@@ -34,23 +34,23 @@ _LIMIT_DEFAULT = 50
 _PAGE = 1_000
 _JSON, _NDJSON = "application/json", "application/x-ndjson"
 
-Stream = Annotated[str | None, typer.Option(help="Of this stream only.")]
-Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
+Stream = Annotated[str | None, typer.Option(help="Stream.")]
+Limit = Annotated[int | None, typer.Option(help="Number of dead letters at most.", min=1)]
 
 
 def _filters(  # noqa: PLR0917 - typer gives each by its name
-    destination: Annotated[str | None, typer.Option(help="Of this destination: its name.")] = None,
+    destination: Annotated[str | None, typer.Option(help="Destination.")] = None,
     reason: Annotated[
-        str | None, typer.Option(help="For this reason; status_4* for all such.")
+        str | None, typer.Option(help="Reason; status_4* for all that begin so.")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option("--from", help="Dead since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
     ] = None,
     to: Annotated[str | None, typer.Option("--to", help="Dead before: as --from.")] = None,
-    event_id: Annotated[str | None, typer.Option("--id", help="The event of this id.")] = None,
+    event_id: Annotated[str | None, typer.Option("--id", help="Event id.")] = None,
     answer: Annotated[
-        str | None, typer.Option(help="Answered so, as the console groups them.")
+        str | None, typer.Option(help="Answer of the destination, as the console groups them.")
     ] = None,
 ) -> dict[str, str]:
     """What the options ask for, as the gateway reads it."""
@@ -63,7 +63,9 @@ def _filters(  # noqa: PLR0917 - typer gives each by its name
 def list_(
     *,
     stream: Stream = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
+    limit: Annotated[
+        int, typer.Option(help="Number of dead letters to show.", min=1)
+    ] = _LIMIT_DEFAULT,
     form: Form | None,
     filters: dict[str, str],
     client: ControlClient,
@@ -122,7 +124,7 @@ def export(
 @options.control_command(app, filters=_filters)
 def redrive(
     *,
-    stream: Annotated[str, typer.Option(help="Of this stream.")],
+    stream: Annotated[str, typer.Option(help="Stream.")],
     limit: Limit = None,
     rate: Annotated[
         float | None, typer.Option(help="Events per second; 100 if not given.", min=0.01)

@@ -60,10 +60,9 @@ def show(
     api_key: options.ApiKey = None,
     form: Form | None,
 ) -> None:
-    """Show what a destination is set to, as JSON, and beside it how it is and what it said last.
+    """Show a destination's settings as JSON, its state and its last answer.
 
-    Of a secret only that there is one. How it is goes to standard error, and is what the console
-    shows.
+    Secrets are not shown. The state is the console's, and goes to standard error.
     """
     shown = options.control_client(gateway, api_key).call("GET", *_path(stream, name))
     print_one(form, shown, name=name)
@@ -99,11 +98,11 @@ def put(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a destination, or set one anew: what is not said is as on its first day, but secrets.
+    """Make a destination, or replace its settings: others return to defaults, secrets stay.
 
     hifi destinations put orders shop https://shop.example/in --set body_format=ndjson
 
-    Secrets come from a file, so that they are in no list of processes and no history:
+    Secrets come from a file, so that no process list and no shell history shows them:
 
     hifi destinations put orders shop --settings shop.json
     """

@@ -25,18 +25,21 @@ def create(
     *,
     key_id: KeyId,
     scope: Annotated[
-        list[str] | None, typer.Option(help="What it allows: admin, read, write.")
+        list[str] | None, typer.Option(help="Permission: admin, read, write; repeat for more.")
     ] = None,
     stream: Annotated[
-        list[str] | None, typer.Option(help="A stream it is for; without any: all of the tenant.")
+        list[str] | None,
+        typer.Option(
+            help="A stream that it is for; repeat for more. Default: all streams of the tenant."
+        ),
     ] = None,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="A web page's origin: makes a key for browsers, which only writes."),
+        typer.Option(help="Origin of a web page: makes a key for browsers, which can only write."),
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose key it is.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant that owns the key.")] = None,
     days: Annotated[
-        float | None, typer.Option(help="It expires after so many days.", min=0.001)
+        float | None, typer.Option(help="Days until it expires. Default: never.", min=0.001)
     ] = None,
     must_sign: Annotated[
         bool, typer.Option("--must-sign", help="Requests must also carry a signature.")
@@ -113,7 +116,7 @@ def rotate(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Give a key a second text; the old one stays good until you say --finish.
+    """Issue a second secret for a key; the old one stays valid until --finish revokes it.
 
     NEW=$(hifi keys rotate shop)    # put it where the old one was, then:
 
@@ -130,16 +133,21 @@ def rotate(
 def link(
     *,
     stream: Annotated[
-        list[str] | None, typer.Option(help="A stream it shows; without any: all of the tenant.")
+        list[str] | None,
+        typer.Option(
+            help="A stream that it shows; repeat for more. Default: all streams of the tenant."
+        ),
     ] = None,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="Of pages that may show it in a frame; without any: none may."),
+        typer.Option(
+            help="Origin of a page that may show it in a frame; repeat for more. Default: none."
+        ),
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose view it is; the key's own.")] = None,
-    hours: Annotated[
-        float, typer.Option(help="It ends after so many hours.", min=0.001, max=24)
-    ] = 1.0,
+    tenant: Annotated[
+        str | None, typer.Option(help="Tenant to show. Default: the key's own.")
+    ] = None,
+    hours: Annotated[float, typer.Option(help="Hours until it ends.", min=0.001, max=24)] = 1.0,
     console: options.Console = options.CONSOLE_DEFAULT,
     form: Form | None,
     client: ControlClient,

@@ -54,10 +54,10 @@ def check(file: File) -> None:
 def try_(
     *,
     file: File,
-    last: Annotated[int, typer.Option(help="So many of the newest events.", min=1, max=100)] = 10,
+    last: Annotated[int, typer.Option(help="Number of newest events to try.", min=1, max=100)] = 10,
     event: Annotated[
         list[str] | None,
-        typer.Option(help="An event, as JSON, in place of the newest; may be given again."),
+        typer.Option(help="An event as JSON, in place of the newest; repeat for more."),
     ] = None,
     client: ControlClient,
 ) -> None:
@@ -83,7 +83,7 @@ def try_(
     app, "put", create="Make a pipeline; refused if there is one of that name."
 )
 def put(file: File, client: ControlClient) -> None:
-    """Make a pipeline, or set it anew, and wait until it has been judged.
+    """Make or change a pipeline, and wait until it has been checked.
 
     hifi pipelines put sales.yaml
     """
@@ -137,7 +137,7 @@ def replace(
     wait: Annotated[bool, typer.Option(help="Wait until it has taken its place.")] = True,
     client: ControlClient,
 ) -> None:
-    """Build a pipeline with windows anew beside itself, and have it take its place.
+    """Rebuild a pipeline with windows beside the running one, then put it in its place.
 
     hifi pipelines replace sales.yaml --from 7d
     """
@@ -158,7 +158,7 @@ def replace(
             talk.print(f"{state['behind']:,} events to go.")
         time.sleep(_LOOK_S)
     if client.call("GET", *path)["generation"] != built["generation"]:
-        raise UsageError("It was given up, or another is being built by now.")
+        raise UsageError("It was given up, or another replacement is being built.")
     talk.print(f"{path[1]} is replaced.")
 
 
@@ -181,14 +181,14 @@ def _built(client: ControlClient, *path: str) -> dict[str, Any] | None:
 
 @options.control_command(app, "give-up")
 def give_up(*, name: Name, client: ControlClient) -> None:
-    """Build what `replace` has begun no further. What runs goes on."""
+    """Give up the pipeline that `replace` is building. The running one goes on."""
     client.call("DELETE", "pipelines", name, "replacement")
-    talk.print(f"What was being built for {harmless(name)} is given up.")
+    talk.print(f"The replacement of {harmless(name)} is given up.")
 
 
 @options.control_command(app, "get", alias="show")
 def show(name: Name, form: Form | None, client: ControlClient) -> None:
-    """Show a pipeline's document, whether it runs, and what is being built anew, as JSON."""
+    """Show a pipeline's document, its state and its replacement, as JSON."""
     shown = client.call("GET", "pipelines", name)
     if (built := _built(client, "pipelines", name)) is not None:
         # Below what a PUT does not read.
@@ -206,11 +206,11 @@ def list_pipelines(*, form: Form | None, client: ControlClient) -> None:
 
 @options.control_command(app)
 def delete(*, name: Name, yes: removal.Yes = False, client: ControlClient) -> None:
-    """Stop a pipeline, and take it off the list. What it has written stays."""
+    """Stop and remove a pipeline. The events that it has written stay."""
     pipeline = client.call("GET", "pipelines", name)
     if not yes:
         stream = pipeline["from"]["stream"]
-        talk.print(f"What comes to {harmless(stream)} from now on goes no further.")
+        talk.print(f"New events of {harmless(stream)} are no longer processed.")
         typer.confirm(f"Remove {harmless(name)}?", abort=True, err=True)
     client.call("DELETE", "pipelines", name)
     talk.print(f"{harmless(name)} is removed.")

@@ -65,7 +65,7 @@ def list_(
     stream: Stream,
     *,
     destination: Annotated[str | None, typer.Option(help="Only those to this one.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
+    limit: Annotated[int, typer.Option(help="Number of replays to show.", min=1)] = _LIMIT_DEFAULT,
     form: Form | None,
     client: ControlClient,
 ) -> None:

@@ -55,7 +55,7 @@ def rotate(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Seal every secret anew with the first of HIFI_SECRET_KEYS, so that the others can go.
+    """Seal every secret again with the first of HIFI_SECRET_KEYS, so that the others can go.
 
     1. Put a new key in front: HIFI_SECRET_KEYS=NEW,OLD for every service that has it.
 

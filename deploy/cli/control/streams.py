@@ -96,7 +96,7 @@ def put(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a stream, or set one anew: what is not said is as on its first day, but its partitions.
+    """Make a stream, or replace its settings: others return to defaults, partitions stay.
 
     hifi streams put orders --key-pointer /user/id --schema order.json
 

@@ -29,16 +29,16 @@ def put(
         str | None, typer.Option(help="The pipeline that alone writes it; else it is over HTTP.")
     ] = None,
     retention_hours: Annotated[
-        int | None, typer.Option(help="A row goes so long after it was written.", min=1)
+        int | None, typer.Option(help="Hours that a row is kept after it was written.", min=1)
     ] = None,
-    row_bytes_max: Annotated[int | None, typer.Option(help="Of one row.", min=1)] = None,
+    row_bytes_max: Annotated[int | None, typer.Option(help="Largest row.", min=1)] = None,
     mib_max: Annotated[
-        int | None, typer.Option(help="What all rows may take on a machine's disk.", min=1)
+        int | None, typer.Option(help="Disk space for all rows, on each machine.", min=1)
     ] = None,
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a table, or set one anew; how long its rows stay is said on its first day.
+    """Make a table, or replace its settings; the retention of rows cannot be changed later.
 
     hifi tables put customers
     """

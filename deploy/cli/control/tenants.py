@@ -58,8 +58,8 @@ def put(
 ) -> None:
     """Set a tenant's quotas, over all gateways together, and how much it may set up.
 
-    What is not said has no limit; of streams, partitions, destinations, pipelines, tables and keys
-    it is the gateway's (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
+    Quotas left out have no limit; for streams, partitions, destinations, pipelines, tables and keys
+    the gateway's apply (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
 
     hifi tenants put acme --events-per-s 1000 --functions fraud.score
     """

@@ -36,8 +36,8 @@ def listen(
 ) -> None:
     """Send the events of a stream to a receiver that you are developing, until Ctrl-C.
 
-    They come as from a destination, but are not signed, and nothing is kept of how they fared: what
-    it refuses is said, and not sent again. While it is not there, they wait.
+    They look as a destination gets them, but are unsigned, and no outcome is stored: refusals are
+    printed, and not sent again. Events wait while the receiver is down.
 
         hifi listen orders --forward-to http://127.0.0.1:3000/hooks
     """

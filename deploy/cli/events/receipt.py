@@ -18,12 +18,12 @@ _LIMIT_DEFAULT = 50
 @options.made_of(client=options.control_client, form=options.form)
 def receipt(
     *,
-    request_id: Annotated[str, typer.Argument(help="As the answer to the POST has it.")],
+    request_id: Annotated[str, typer.Argument(help="Request id, from the answer to the POST.")],
     event: Annotated[str | None, typer.Option(help="Only the event of this id.")] = None,
     after: Annotated[
         str | None, typer.Option(help="From this place on, as the answer before it says.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
+    limit: Annotated[int, typer.Option(help="Number of events to show.", min=1)] = _LIMIT_DEFAULT,
     since: Annotated[
         str | None,
         typer.Option("--from", help="Search the ledger from this time on, to go on with a search."),
@@ -31,7 +31,7 @@ def receipt(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Show where each event of a request is by now, at each destination.
+    """Show where each event of a request is now, at each destination.
 
     hifi receipt 01a1ff25-35c5-7a5b-b0e6-761692f0e9b6
     """

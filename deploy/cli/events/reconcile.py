@@ -24,7 +24,10 @@ _BATCH = 500
 def reconcile(  # noqa: PLR0917 - typer makes an option of each
     stream: Annotated[str, typer.Option(help="The stream.")],
     events: Annotated[
-        Path, typer.Option(help="What you have sent: an event with its id on each line; or -.")
+        Path,
+        typer.Option(
+            help="File of the events you sent, one with its id on each line; - reads the input."
+        ),
     ],
     replay: Annotated[bool, typer.Option("--replay", help="Send what is missing.")] = False,
     since: Annotated[

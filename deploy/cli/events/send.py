@@ -34,7 +34,7 @@ def send(  # noqa: PLR0917 - typer makes an option of each
         typer.Option("--file", "-f", help="A file with an event on each line; - reads the input."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", help="Make up so many events.", min=1)
+        int | None, typer.Option("--count", "-n", help="Generate this many events.", min=1)
     ] = None,
     gateway: options.Gateway = options.GATEWAY_DEFAULT,
     batch: Annotated[

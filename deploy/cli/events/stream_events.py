@@ -88,7 +88,7 @@ def list_events(
     stream: Stream,
     *,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", help="So many.", min=1, max=_PAGE_MAX)
+        int, typer.Option("--limit", "-n", help="Number of events to show.", min=1, max=_PAGE_MAX)
     ] = _COUNT_DEFAULT,
     key: Key = None,
     contains: Contains = None,
@@ -166,10 +166,10 @@ def resend(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Send one event again, to each destination that has taken it or for which it was given up.
+    """Send one event again, to each destination where it was delivered or given up.
 
-    It goes out within half a minute, under the same id. What is queued or waiting there is left
-    as it is.
+    It goes out within half a minute, under the same id. Destinations where it is still queued or
+    waiting are left out.
 
     hifi events resend orders order-17 --destination crm
     """
@@ -196,7 +196,7 @@ def tail(
     stream: Stream,
     *,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", help="End after so many.", min=1)
+        int | None, typer.Option("--count", "-n", help="Stop after this many events.", min=1)
     ] = None,
     since: Since = None,
     key: Key = None,

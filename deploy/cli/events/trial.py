@@ -27,7 +27,7 @@ def try_out(
     ] = None,
     *,
     wait_s: Annotated[
-        float, typer.Option("--wait", help="Follow it for so many seconds at most.", min=0)
+        float, typer.Option("--wait", help="Seconds to follow it at most.", min=0)
     ] = 30.0,
     form: Form | None,
     client: ControlClient,

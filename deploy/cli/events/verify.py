@@ -101,7 +101,7 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
         return f"the chain of statements is broken: the one about {at} does not name the last."
     if not theirs.is_whole:
         left, signed = len(theirs.ids), theirs.signed.id_count
-        newer = " What came since is stated within minutes: try again then."
+        newer = " Newer events are stated within minutes: try again then."
         return (
             f"the ids that are left in Kafka ({left:,}) are not those that were signed"
             f" ({signed:,}; the ledger is kept for {ACKED_RETENTION_MS // DAY_MS} days), and"

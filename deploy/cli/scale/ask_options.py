@@ -29,28 +29,34 @@ def traffic_of(  # noqa: PLR0917 - typer makes an option of each
         float | None, typer.Option(help="Events per second at the peak, of all streams.", min=0)
     ] = None,
     event_bytes: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Of an event, on the average; else 500.")
+        str | None, typer.Option(metavar="BYTES", help="Mean size of an event. Default: 500.")
     ] = None,
     per_day: Annotated[
         str | None,
-        typer.Option(metavar="BYTES", help="Of a mean day, such as 50TB: for the third."),
+        typer.Option(
+            metavar="BYTES",
+            help="Bytes on a mean day, such as 50TB; gives the missing one of rate and size.",
+        ),
     ] = None,
     mean_share: Annotated[
-        float, typer.Option(help="Of the peak, what comes on a mean day.", min=0, max=1)
+        float, typer.Option(help="Mean rate as a share of the peak rate.", min=0, max=1)
     ] = 1.0,
     fan_out: Annotated[
-        float, typer.Option(help="Destinations of an event, on the average.", min=0)
+        float, typer.Option(help="Mean number of destinations per event.", min=0)
     ] = 1.0,
     batch: Annotated[int, typer.Option(help="Events in a request to the gateway.", min=1)] = 100,
     streams: Annotated[int, typer.Option(help="Streams, about alike.", min=1)] = 1,
     hot_key_share: Annotated[
-        float, typer.Option(help="Of a stream, what its busiest ordering key has.", min=0, max=1)
+        float,
+        typer.Option(
+            help="Share of a stream's events that its busiest ordering key has.", min=0, max=1
+        ),
     ] = 0.0,
     retry_share: Annotated[
-        float, typer.Option(help="Of deliveries, what waits for another try.", min=0, max=1)
+        float, typer.Option(help="Share of deliveries that wait for a retry.", min=0, max=1)
     ] = 0.01,
     internet_share: Annotated[
-        float, typer.Option(help="Of deliveries, what leaves for the internet.", min=0, max=1)
+        float, typer.Option(help="Share of deliveries that go to the internet.", min=0, max=1)
     ] = 1.0,
 ) -> Members:
     if per_day is not None and not mean_share:

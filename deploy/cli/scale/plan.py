@@ -1,4 +1,4 @@
-"""`hifi plan`: says what carries so much traffic, what of it binds, and what it costs."""
+"""`hifi plan`: plans the AWS resources for some traffic, with the limit and the cost."""
 
 import math
 from collections.abc import Iterator
@@ -59,10 +59,10 @@ def plan(  # noqa: PLR0917 - typer makes an option of each
         PlanOutput, typer.Option("--output", "-o", help="TOML: sizes for deploy/aws.")
     ] = PlanOutput.TABLE,
 ) -> None:
-    """Say what carries so much traffic on AWS, what of it binds, and what it costs.
+    """Plan the AWS resources for some traffic: which of them is the limit, and the cost.
 
-    Two of events per second, bytes of an event and bytes of a day are needed. What was measured,
-    and what is only reckoned from it, is said of each line; docs/sizing.md has the rules.
+    Give two of events per second, bytes of an event and bytes of a day. Each line says whether it
+    was measured or calculated; docs/sizing.md has the rules.
 
         hifi plan --events-per-s 120000 --per-day 5TB --fan-out 2
 

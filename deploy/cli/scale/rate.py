@@ -52,16 +52,16 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
         Latency, typer.Option(help="The destination's, of delivery and the whole way.")
     ] = "micro-batch",
     instance: Annotated[
-        str, typer.Option(help="What is rated, as its cloud calls it: c7g.large.")
+        str, typer.Option(help="Type of the rated machine, as its cloud calls it: c7g.large.")
     ] = "",
     cores: Annotated[
-        int, typer.Option(help="Cores of what is rated, if that is another machine.", min=0)
+        int, typer.Option(help="Cores of the rated machine, if it is another one.", min=0)
     ] = 0,
     workers: Annotated[int, typer.Option(help="Gateway workers that it runs.", min=1)] = 1,
     stream: Annotated[str, typer.Option(help="Where the events go.")] = "rating",
     caveat: Annotated[
         list[str] | None,
-        typer.Option(help="What else readers should know, such as what Kafka runs on; repeatable."),
+        typer.Option(help="A caveat for readers, such as where Kafka runs; repeat for more."),
     ] = None,
 ) -> Members:
     times = _QUICK if quick else {"hold_s": span_s(hold), "warmup_s": span_s(warm_up)}
@@ -83,7 +83,7 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
 
 def generator_of(
     processes: Annotated[
-        int, typer.Option(help="Of the generator; 0: one for every two cores.", min=0)
+        int, typer.Option(help="Processes of the generator; 0: one for every two cores.", min=0)
     ] = 0,
     lean: Annotated[
         bool,

@@ -51,7 +51,7 @@ def day_of(  # noqa: PLR0917 - typer makes an option of each
     mean: Annotated[float, typer.Option(help="Events per second of a mean day.", min=1)] = 100_000,
     hours: Annotated[float, typer.Option(help="How long.", min=0.01, max=168)] = 24,
     noise: Annotated[float, typer.Option(help="Noise of each second.", min=0, max=1)] = 0.03,
-    seed: Annotated[int, typer.Option(help="Of the noise: the same again for the same.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 1,
 ) -> SimulatedDay:
     if trace is not None:
         # A recorded day has its own noise.
@@ -66,7 +66,7 @@ def fleet_of(  # noqa: PLR0917 - as above
     rating: Annotated[
         float | None, typer.Option(help="Events per second of a machine; else as rated.", min=1)
     ] = None,
-    cores: Annotated[int, typer.Option(help="Of a machine, for its rating.", min=1)] = 2,
+    cores: Annotated[int, typer.Option(help="Cores of a machine, for its rating.", min=1)] = 2,
     ratings: RatingsFolder = RATINGS,
     boot: Annotated[int, typer.Option(help="Seconds until a machine works.", min=0)] = 90,
     metric: Annotated[int, typer.Option(help="Seconds that a metric averages.", min=1)] = 10,
@@ -78,7 +78,7 @@ def fleet_of(  # noqa: PLR0917 - as above
     ] = None,
     count_min: Annotated[int, typer.Option("--min", help="Machines at least.", min=1)] = 3,
     count_max: Annotated[int, typer.Option("--max", help="Machines at most.", min=1)] = 100,
-    late: Annotated[int, typer.Option(help="Later than so many seconds is late.", min=1)] = 5,
+    late: Annotated[int, typer.Option(help="Seconds after which an event is late.", min=1)] = 5,
 ) -> FleetPlan:
     if count_min > count_max:
         raise UsageError(f"--min {count_min} is above --max {count_max}: lower it.")
@@ -127,9 +127,7 @@ def lanes_of(
     shards: Annotated[
         int, typer.Option(help="Shards of each, over which it can spread.", min=1, max=SHARDS_MAX)
     ] = 1,
-    held: Annotated[
-        int, typer.Option(help="Of the lanes, those that wait for their destination.", min=0)
-    ] = 0,
+    held: Annotated[int, typer.Option(help="Lanes that wait for their destination.", min=0)] = 0,
     skew: Annotated[
         float, typer.Option(help="How unequal they are: lane n has 1/n^SKEW of the first.", min=0)
     ] = 0.0,

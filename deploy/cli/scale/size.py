@@ -50,10 +50,10 @@ def size(
     ] = "1h",
     output: AsOutput = Output.TABLE,
 ) -> None:
-    """Say what Hifi's topics keep, what they will keep as things go, and when a disk is full.
+    """Show how much Hifi's topics keep, how much they will keep, and when a disk is full.
 
-    It asks Kafka, as the operator. What is kept now is measured on the brokers' disks; what will
-    be is forecast from what came within the last hour, and ends where the topic's retention does.
+    It asks Kafka, as the operator. The present size is measured on the brokers' disks; the forecast
+    continues the traffic of the last hour, up to the topic's retention.
 
         hifi size --kafka broker-1:9092 --window 1d
     """

@@ -32,18 +32,18 @@ def alerts_page(context: PageContext) -> Page:
     rows += [_row(view) for view in ill[:ROWS_MAX]]
     count = len(rows) + len(ill[ROWS_MAX:])
     said = f"{wording.plural(count, 'thing')} to look at." if count else "Nothing is the matter."
-    heads = ("What", "Verdict", "Why", "What to do")
+    heads = ("What", "Verdict", "Why", "Next step")
     listed = (
-        table(heads, rows, caption="What is the matter, worst first")
+        table(heads, rows, caption="Alerts, worst first")
         if rows
-        else nothing_yet("What stands here wakes somebody, or waits for the morning.")
+        else nothing_yet("Destinations and services in trouble are listed here.")
     )
     rest = more_note(
         len(ill) - ROWS_MAX, "all destinations in trouble", "/destinations?only=trouble"
     )
     note = tag(
         "p",
-        "Prometheus tells people by the same figures, once they have lasted: ",
+        "Prometheus alerts people by the same figures, once they have lasted: ",
         code("deploy/alerts/hifi.yaml"),
         ". ",
         runbook_link(INDEX, "All runbooks"),

@@ -37,7 +37,7 @@ async def changes_page(asked: PageRequest) -> Page:
     said = wording.plural(len(found["changes"]), "change")
     content: list[Child] = [
         tag("h1", "Changes"),
-        tag("p", "Who has changed what, the newest first. Each is stored with what it changes; a"
+        tag("p", "Every change and its author, newest first. Each is stored with its object; a"
             " tenant's last 10,000 are kept, for a year. No secret is in them.", class_="lead"),
         _choice(picked),
         _rows(found, asked.context.configuration),
@@ -54,7 +54,7 @@ async def with_last_change(page: Page, asked: PageRequest, kind: str, name: str)
     except (OperatorError, TimeoutError):
         return page
     all_of_it = f"{PATH}?{urlencode({'kind': kind, 'name': name})}"
-    said: Child = "Of this no change is kept. "
+    said: Child = "No change is kept for this. "
     for last in found["changes"]:
         what = [", ", _settings(last)] if last["settings"] else ""
         said = fragment(f"{last['did'].capitalize()} by ", _author(last), " at ",

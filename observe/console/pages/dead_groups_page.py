@@ -105,7 +105,11 @@ def dead_groups_page(context: PageContext, asked: Mapping[str, str], *, may_chan
     said = wording.plural(sum(each.group.count for each in found), "dead letter")
     search = fragment(
         tag("h1", "Dead letters"),
-        tag("p", "What was given up, and why. Nothing is thrown away for 30 days.", class_="lead"),
+        tag(
+            "p",
+            "Events that were given up, and the reasons. They are kept for 30 days.",
+            class_="lead",
+        ),
         filter_form(PATH, every, asked),
     )
     count = wording.plural(len(found), "group") + (

@@ -78,7 +78,7 @@ async def confirm_page(asked: PageRequest) -> Page:
         which if filters else tag("p", tag("strong", "No filter is set: this is all.")),
         tag(
             "p",
-            "Each starts anew with all of its attempts, under the same event id. Destinations that"
+            "Each starts again with all of its attempts, under the same event id. Destinations that"
             " drop known ids see nothing twice.",
         ),
         tag("p", f"{wording.count(again)} more match and were sent again already.", class_="quiet")

@@ -227,7 +227,7 @@ def _removed(removed: Sequence[RemovedView]) -> Safe:
         ]
         for gone in removed
     ]
-    caption = "What became of the events that each had come to"
+    caption = "Outcomes of the events that each had read"
     return section("Removed", table(heads, rows, caption=caption, numbers_from=2))
 
 

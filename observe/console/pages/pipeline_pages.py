@@ -97,7 +97,7 @@ def pipeline_page(
         status=f"{name}: {lane.verdict.value}. {lane.reason}",
         regions=(
             Region("top", _top(view, pipeline)),
-            Region("graph", section("What it does", pipeline_graph(pipeline))),
+            Region("graph", section("Steps", pipeline_graph(pipeline))),
             Region("now", section("Now", facts_list(_facts(view, pipeline, context)), links)),
             Region("pictures", pictures_section([lane], context, f"/pipelines/{name}", asked)),
             Region("lag", lag_section([lane])),

@@ -67,7 +67,7 @@ def signed_in_page(next_path: str) -> bytes:
 
 def ended_page(says: str) -> bytes:
     """Of a link that shows nothing: there is nowhere to go from here."""
-    again = "Whoever gave you this link, or the page that shows it, can make another one."
+    again = "Ask for another one where you got this link, or reload the page that shows it."
     title = "This view is not here"
     content = [tag("h1", title), tag("p", says, class_="lead"), tag("p", again)]
     return render_bare(title, *content, has_home=False)
@@ -103,6 +103,6 @@ async def words_page(_: PageRequest) -> Page:
         "",
         "words",
         tag("h1", "Words"),
-        tag("p", "What each means, here and in the commands.", class_="lead"),
+        tag("p", "Their meaning, here and in the commands.", class_="lead"),
         tag("dl", listed, class_="words card pad"),
     )

@@ -59,8 +59,8 @@ async def replays_page(asked: PageRequest) -> Page:
     content: list[Child] = [
         tag("p", tag("a", stream, href=f"{STREAMS}/{stream}"), " / replays", class_="crumbs"),
         tag("h1", f"Replays of {stream}", f" to {destination}" if destination else ""),
-        done_note("It goes on by itself, whoever looks." if asked.field("begun") else ""),
-        tag("p", "What of it is sent to a destination again, the newest first; of the last 30 days."
+        done_note("It goes on by itself; you may leave this page." if asked.field("begun") else ""),
+        tag("p", "Events that are sent to a destination again, newest first, for the last 30 days."
             " Each event is queued for half a minute before it leaves.", class_="lead"),
         _begin(asked, stream, destination),
         _rows(asked, stream, found["replays"]),

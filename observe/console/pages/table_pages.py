@@ -134,7 +134,7 @@ def _facts(known: Table, configuration: Configuration) -> list[tuple[str, Child]
         ("Written by", _writer(known, configuration)),
         (
             "Looked up by",
-            links_to(readers, _PIPELINES) or "no pipeline; over HTTP by whoever has a key for it",
+            links_to(readers, _PIPELINES) or "no pipeline; over HTTP by anyone with a key for it",
         ),
         ("Rows stay", _stay(known)),
         ("A row may have", wording.size(known.row_bytes_max)),

@@ -237,7 +237,7 @@ def _takers(held: _Holding, asked: PageRequest) -> Safe:
         for view in views[:ROWS_MAX]
     ]
     heads = ("Name", "Verdict", "Why", "Queued", "Waiting", "Dead")
-    listed = table(heads, rows, caption="What takes its events, worst first", numbers_from=3)
+    listed = table(heads, rows, caption="Destinations and pipelines, worst first", numbers_from=3)
     return tag("div", listed, more_note(len(views) - ROWS_MAX, "all destinations", "/destinations"))
 
 

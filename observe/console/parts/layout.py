@@ -173,9 +173,9 @@ def _footer(around: Around) -> Safe:
     if around.is_open:
         says += (
             " Sign-in is off, because this console listens on this machine only:"
-            " who can open this page may change everything."
+            " anyone who can open this page can change everything."
         )
-    return tag("footer", tag("p", says, " ", tag("a", "What the words mean", href="/words")))
+    return tag("footer", tag("p", says, " ", tag("a", "Glossary", href="/words")))
 
 
 def _region(region: Region) -> Safe:

@@ -86,7 +86,7 @@ _PICTURES = (
         axes.PART,
         (_Curve("delivered", partial(_plain, lambda taken: taken.success), 1),),
         is_of_requests=True,
-        note="Of all outcomes; an event that waits for a retry counts each time.",
+        note="Share of all outcomes; an event that waits for a retry counts each time.",
     ),
     _Picture(
         "status",
@@ -111,7 +111,7 @@ _PICTURES = (
             _Curve("p95 of those delivered", partial(_plain, lambda taken: taken.p95_s), 0),
             _Curve("oldest that waits", partial(_plain, lambda taken: taken.oldest_s), 4),
         ),
-        note="Since events were accepted: of what was delivered, and of what was not.",
+        note="Time since events were accepted: those delivered, and those still waiting.",
         of_several="The highest of all.",
     ),
     _Picture(

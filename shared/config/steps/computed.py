@@ -54,7 +54,7 @@ def computed(text: str) -> Computed:
         return Computed(name, of.strip(), int(count))
     if name == "call":
         if not re.fullmatch(FUNCTION_PATTERN, of):
-            raise ConfigError("", "call is of an installed reducer, by its name: call(fraud.worst)")
+            raise ConfigError("", "call names an installed reducer: call(fraud.worst)")
         return Computed(name, of)
     if not of:
         raise ConfigError("", f"{name} is of an expression: {name}(price)")

@@ -282,7 +282,7 @@ class WrittenCopy(TableCopy):
             raise DamagedError(f"it is of form {_number(form_before)}, and not {_FORM_NOW}")
         if topic_before != topic:
             self.close()
-            raise DamagedError("its topic was deleted and made anew")
+            raise DamagedError("its topic was deleted and made again")
 
     def take(self, changes: Sequence[Change], position: int) -> None:
         """Enter records, and that all before a position are; all or nothing of it."""

@@ -207,7 +207,7 @@ class TableFollower:
     def _enter(self, each: _Followed, records: Sequence[RecordIn]) -> None:
         if records[0].origin.offset < each.position:
             # The log is another than the one that we know.
-            self._make_anew(each, "its log has begun anew")
+            self._make_anew(each, "its log has started again")
             return
         changes = [
             Change(record.key or b"", record.value, record.origin.offset, record.timestamp_ms)

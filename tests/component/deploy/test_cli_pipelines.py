@@ -89,7 +89,7 @@ def test_a_pipeline_is_put_shown_listed_and_deleted(
         app, ["pipelines", "delete", "sales"], env={"HIFI_GATEWAY": gateway.url}, input="n\n"
     )
     assert asked.exit_code == 1
-    assert "orders from now on goes no further" in asked.stderr
+    assert "New events of orders are no longer processed" in asked.stderr
     assert "sales is removed." in hifi(gateway, "delete", "sales", "--yes")[1]
     assert config.configuration.pipelines == {}
 

@@ -60,7 +60,7 @@ def test_a_soak_that_is_well_says_so_in_figures_and_plots() -> None:
     text = " ".join(ET.fromstring(body_of(page)).itertext())
     for said in ("2 of 2", "36,000", "35,900", "60 waiting, 40 dead, 12 twice", "+0.0%", "503"):
         assert said in text
-    assert "What is wrong" not in text
+    assert "Faults found" not in text
     assert page.count("<svg") == 5
     assert page.count("<polyline") == 3 + 2 + 1 + 2
 
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named_one_by_one() -> None:
         f"{grown}199 after them",
     ]
     text = " ".join(ET.fromstring(body_of(soak_page(found))).itertext())
-    assert "What is wrong" in text
+    assert "Faults found" in text
     assert "0 of 1" in text
     assert found["wrong"][0] in text
 

@@ -83,7 +83,7 @@ def make(admin: httpx.Client, name: str, **fields: str) -> httpx.Response:
 def test_a_channel_is_made_changed_tested_and_removed_by_forms(
     locked_console: RunningConsole, admin: httpx.Client
 ) -> None:
-    assert "No channel yet" in admin.get("/channels").text
+    assert "No channels yet" in admin.get("/channels").text
     with scripted() as good, scripted(always(404)) as gone:
         made = make(admin, "ops", via="webhook", url=good.url, loss="yes")
         assert "The channel is set." in made.text, made.text
@@ -183,7 +183,7 @@ def test_a_stranger_and_who_may_only_look_change_nothing(
     with httpx.Client(base_url=locked_console.url) as limited:
         sign_in(limited, some_text)
         page = limited.get("/channels").text
-        assert "a key that is for some sees none" in page
+        assert "a key for some streams sees none" in page
         assert "New channel" not in page
         assert limited.get("/channels/test?channel=ops").status_code == 404
     assert channels_of(locked_console).keys() == {"shop/ops"}

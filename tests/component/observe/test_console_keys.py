@@ -53,7 +53,7 @@ def test_a_key_is_made_by_a_form_and_its_secret_is_shown_once(
     answer = admin.post("/keys/new", data=fields)
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
     assert "shown this once" in answer.text
-    assert "put it into no page" in answer.text
+    assert "Keep it out of pages" in answer.text
     same = "hifi keys create shop --scope write --scope read --stream orders --stream players"
     assert f"{same} --tenant default --must-sign" in answer.text
     made = keys_of(locked_console)["shop"]
@@ -98,7 +98,7 @@ def test_what_is_wrong_with_a_key_is_said_beside_what_was_typed(
     answer = admin.post("/keys/new", data=fields | {"origins": "https://shop.example"})
     assert keys_of(locked_console)["page"].kind == "browser"
     assert "--origin https://shop.example" in answer.text
-    assert "Pages of its origins may have it" in answer.text
+    assert "Pages of its origins may contain it" in answer.text
 
 
 def test_a_key_gets_a_second_secret_until_its_rotation_ends(

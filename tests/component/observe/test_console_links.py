@@ -204,7 +204,7 @@ def test_who_looks_by_a_link_changes_nothing(
     for path in ("/keys/new", "/keys/revoke", "/sign-out", "/sign-in", "/events/payload"):
         answer = visitor.post(below + path, data={"id": "portal", "csrf": ""}, headers=headers)
         assert answer.status_code == 403, path
-        assert "changes nothing" in answer.text
+        assert "cannot change anything" in answer.text
     assert locked_console.config.configuration == before
 
 
@@ -232,7 +232,7 @@ def test_a_link_that_shows_nothing_says_why(
         assert answer.status_code == 403
         assert framed_by(answer) == "'none'"
         assert "<script>/" not in answer.text
-        assert "can make another one" in answer.text
+        assert "Ask for another one" in answer.text
     made = read_link(text, keys_of(locked_console), now_ms=now_ms())
     ended = write_link(replace(made, expires_at_ms=now_ms() - 1), maker)
     answer = visitor.get(f"/embed/{ended}/streams")

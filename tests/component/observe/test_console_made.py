@@ -137,7 +137,7 @@ def test_a_stream_is_removed_once_a_person_has_seen_what_would_be_lost(
 ) -> None:
     used = client.get("/streams:remove?stream=orders").text
     assert 'href="/streams/orders/billing"' in used
-    assert "must be removed first" in used
+    assert "Remove these first" in used
     assert "<button" not in used
     fields = {"csrf": csrf_of(client.get("/streams:new").text), "stream": "orders"}
     assert client.post("/streams:remove", data=fields).status_code == 409
@@ -253,7 +253,7 @@ def test_a_pipeline_is_built_anew_given_up_and_removed(
     client.post("/pipelines:give-up", data=fields_of(asked))
     assert known(console).replacement_of("sums") is None
     asked = client.get("/pipelines:remove?pipeline=sums").text
-    assert "What it keeps of events is lost." in asked
+    assert "Its state is lost." in asked
     assert "hifi pipelines delete sums" in asked
     after = client.post("/pipelines:remove", data=fields_of(asked), follow_redirects=True)
     assert after.url.path == "/pipelines"

@@ -38,7 +38,7 @@ def test_a_change_is_on_the_page_of_changes_and_on_that_of_its_object(
     assert f'href="{way}"' in its_own
     found = paused.get(way.replace("&amp;", "&"))
     assert "is_paused false → true" in found.text
-    assert "Of this no change is kept." in paused.get("/streams/orders").text
+    assert "No change is kept for this." in paused.get("/streams/orders").text
 
 
 def test_changes_are_searched_and_paged(console: RunningConsole, paused: httpx.Client) -> None:

@@ -91,7 +91,7 @@ def test_each_attempt_of_a_page_has_its_request_and_none_that_had_none(
     page = client.get(PAGE).text
     # One was refused and one was taken; the receipt of the refused one tells of no other.
     assert page.count("<summary>The request</summary>") == 2
-    assert "What was sent is not kept" in page
+    assert "Hifi does not store requests" in page
     assert "s3cret" not in page
     assert "hifi-attempt: 2" in page
     assert "only the members /id." in page

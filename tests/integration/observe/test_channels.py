@@ -124,7 +124,7 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
         tab.send("Emulation.setScriptExecutionDisabled", value=True)
         tab.open(f"{told.url}/sign-in?next=/channels")
         submit(tab, key=told.key)
-        assert "No channel yet" in tab.text("main")
+        assert "No channels yet" in tab.text("main")
         secret = {"signing_secret": SIGNING}
         make(tab, told, channel="hook", via="webhook", url=told.webhook.url, held="yes", **secret)
         assert "The channel is set." in tab.text("main")
@@ -163,7 +163,7 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
             tab.open(f"{told.url}/channels/remove?channel={name}")
             submit(tab)
             assert "The channel is removed." in tab.text("main")
-        assert "No channel yet" in tab.text("main")
+        assert "No channels yet" in tab.text("main")
 
 
 def is_told_by_all(told: Told) -> None:

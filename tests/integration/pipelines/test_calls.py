@@ -224,7 +224,7 @@ def test_a_window_has_what_a_reducer_makes_of_its_events(spark: SparkSession) ->
 REDUCERS_REFUSED = [
     ("call(fraud.nobody)", "there is no function 'fraud.nobody'; there are: fraud.broken, "),
     ("call(fraud.score)", "hifi_fraud:score is not made by `Reducer(...)`"),
-    ("call(Score)", "call is of an installed reducer, by its name: call(fraud.worst)"),
+    ("call(Score)", "call names an installed reducer: call(fraud.worst)"),
     ("call(fraud.touchy)", "it fails on an event: fraud.touchy: ValueError: org.apache.kafka says"),
     ("call(fraud.newest)", "it fails on an event: fraud.newest: ValueError: it comes to "),
 ]

@@ -167,7 +167,7 @@ def test_a_reducer_is_called_by_its_name() -> None:
     assert (what.function, what.expression) == ("fraud.spread", "")
     assert (computed("sum(x)").function, computed("sum(x)").expression) == ("", "x")
     for text in ("call()", "call(spread)", "call(fraud.spread, price)", "call(Fraud.spread)"):
-        with pytest.raises(ConfigError, match="by its name"):
+        with pytest.raises(ConfigError, match="names an installed reducer"):
             computed(text)
     compute = {"n": "count(*)", "it": "call(fraud.spread)", "bad": "call(spread)"}
     assert reducers_of(compute) == {"it": "fraud.spread"}

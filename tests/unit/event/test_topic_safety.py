@@ -141,7 +141,7 @@ def test_more_than_is_needed_is_good(state: TopicState) -> None:
 
 
 def test_kept_without_end_is_said_so() -> None:
-    assert grades(with_settings(retention_ms="-1"))[0][1].endswith("kept for ever")
+    assert grades(with_settings(retention_ms="-1"))[0][1].endswith("kept forever")
 
 
 def test_room_for_a_record_may_be_more_than_needed_and_not_less() -> None:

@@ -117,7 +117,7 @@ async def revoke_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
         ("Revoke ", "?", "Revoke it"),
-        "Whoever uses it is refused within two seconds, for good.",
+        "Requests with it are refused within two seconds, permanently.",
         f"hifi keys revoke {asked.key.id}",
     )
 
@@ -163,21 +163,21 @@ def _form(asked: PageRequest) -> FormPage:
     ]
     content: list[Child] = [
         text_field("Name", "name", asked.field("name"), required=True,
-                   hint="It is in the secret, too."),
-        tag("fieldset", tag("legend", "It may"), may),
+                   hint="The secret contains it."),
+        tag("fieldset", tag("legend", "Permissions"), may),
         text_field("Streams", "streams", asked.field("streams"),
-                   hint="For these alone, by comma; all of the tenant if none is named."),
+                   hint="Comma-separated. Leave empty for all streams of the tenant."),
         text_field("Origins", "origins", asked.field("origins"),
-                   hint="Of web pages, by comma, such as https://shop.example: makes a key that"
-                   " browsers may have, which only writes."),
+                   hint="Comma-separated origins of web pages, such as https://shop.example: makes"
+                   " a key for browsers, which can only write."),
         text_field("Days", "days", asked.field("days"), size=8,
-                   hint="It expires after so many; never if none is said."),
+                   hint="Expires after this many days. Leave empty for no expiry."),
         check_field("Requests must carry a signature, too", "must_sign",
                     is_checked=bool(asked.field("must_sign"))),
     ]  # fmt: skip
     if asked.viewer.tenant in {None, DEFAULT_TENANT}:
         tenant = asked.field("tenant") or DEFAULT_TENANT
-        content.insert(1, text_field("Tenant", "tenant", tenant, hint="Whose key it is."))
+        content.insert(1, text_field("Tenant", "tenant", tenant, hint="Tenant that owns the key."))
     return FormPage(
         title="New key",
         heading="New key",
@@ -230,8 +230,11 @@ def _listed(asked: PageRequest, name: str) -> list[str]:
 def _who_may_have(text: str) -> str:
     shown = read_text(text)
     if shown is not None and shown.kind == "browser":
-        return "Pages of its origins may have it: it only writes."
-    return "Whoever has it may what it may: put it into no page, no log and no repository."
+        return "Pages of its origins may contain it: it can only write."
+    return (
+        "Anyone who has this secret can use all of its permissions. Keep it out of pages, logs and"
+        " repositories."
+    )
 
 
 def _secret(asked: PageRequest, title: str, heading: Safe, text: str, note: Child) -> Response:

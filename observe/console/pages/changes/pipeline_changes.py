@@ -61,7 +61,7 @@ _NOTE = fragment(
 def pipeline_links(pipeline: Pipeline, context: PageContext) -> Safe:
     """What may be done with it; only what keeps something is ever built anew."""
     links = [("Change …", CHANGE), ("Try …", TRY)]
-    links += [("Build anew …", REPLACE)] if pipeline.kept_shape else []
+    links += [("Rebuild …", REPLACE)] if pipeline.kept_shape else []
     is_built = context.configuration.replacement_of(pipeline.name) is not None
     links += [("Give up what is built …", GIVE_UP)] if is_built else []
     links += [("Remove …", REMOVE)]
@@ -135,7 +135,7 @@ async def give_up_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
         ("Give up what is being built for ", "?", "Give it up"),
-        "It is built no further, and what there is of it is deleted. What runs goes on.",
+        "Hifi stops building it and deletes what it has built. The running pipeline goes on.",
         same(f"hifi pipelines give-up {name}"),
         "replacement",
     )
@@ -157,7 +157,7 @@ async def remove_page(asked: PageRequest) -> Page:
     pipeline = asked.pipeline
     views = asked.context.overview.pipelines
     left = sum(each.balance.pending for each in views if each.name == pipeline.name)
-    kept = " What it keeps of events is lost." if pipeline.kept_shape else ""
+    kept = " Its state is lost." if pipeline.kept_shape else ""
     return await _ask(
         asked,
         ("Remove ", "?", "Remove it"),
@@ -249,15 +249,15 @@ def _change_form(name: str, text: str, version: str) -> FormPage:
 
 def _replace_form(name: str, text: str, begin: str) -> FormPage:
     return FormPage(
-        title="Build a pipeline anew",
-        heading=fragment("Build ", code(name), " anew"),
+        title="Rebuild a pipeline",
+        heading=fragment("Rebuild ", code(name)),
         here=PIPELINES,
         content=(
             text_field("From", "from", begin, required=True,
                        hint="How long ago it begins to read its stream: 90m, 12h, 7d; earliest."),
             document_field("Document, YAML or JSON", "document", text),
         ),
-        yes="Build it",
+        yes="Rebuild it",
         back=f"{PIPELINES}/{name}",
         command=f"hifi pipelines replace FILE --from {begin}" if begin.isalnum() else
         "hifi pipelines replace FILE --from 7d",

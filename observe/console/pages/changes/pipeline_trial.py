@@ -113,7 +113,7 @@ def _form(asked: PageRequest, text: str, name: str, version: str) -> FormPage:
             document_field("Events: one, a list, or one in each line; empty: the newest", "events",
                            events),
             text_field("The newest", "newest", newest, size=8,
-                       hint="So many of its stream, if none are pasted; 100 at most."),
+                       hint="Number of newest events to try if none are pasted; 100 at most."),
         ),
         yes="Try it",
         other=("Change it", CHANGE) if is_there else ("Make it", NEW),
@@ -150,8 +150,8 @@ def _rows(given: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Safe:
         mine = came.get(nth)
         lines += [_line(nth, event, row) for row in mine] if mine else [_counted(nth, event)]
     lines += [_line(None, "", row) for row in came.get(None, ())]
-    heads = ("Event", "It says", "What becomes of it", "Goes to", "Key", "As")
-    return table(heads, lines, caption="What comes of each event")
+    heads = ("Event", "It says", "Outcome", "Goes to", "Key", "As")
+    return table(heads, lines, caption="Outcome of each event")
 
 
 def _line(nth: int | None, event: str, row: Mapping[str, Any]) -> list[Child]:

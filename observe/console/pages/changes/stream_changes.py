@@ -124,7 +124,7 @@ def _lost(asked: PageRequest, name: str) -> str:
 def _in_use_page(name: str, destinations: list[str], pipelines: list[str]) -> Page:
     content: list[Child] = [
         tag("h1", code(name), " is in use"),
-        tag("p", "What takes its events or writes to it must be removed first.", class_="lead"),
+        tag("p", "Remove these first: they read its events or write to it.", class_="lead"),
         tag("p", "Destinations: ", links_to(destinations, STREAMS)) if destinations else NOTHING,
         tag("p", "Pipelines: ", links_to(pipelines, "/pipelines")) if pipelines else NOTHING,
         tag("p", tag("a", "Back to it", href=f"{STREAMS}/{name}")),

@@ -106,7 +106,7 @@ async def test(asked: PageRequest) -> Response:
 
 
 async def remove_page(asked: PageRequest) -> Page:
-    says = "Nobody is told there any more."
+    says = "It gets no more alerts."
     return await _ask(asked, ("Remove ", "?", "Remove it"), says, "delete")
 
 
@@ -181,24 +181,24 @@ def _typed(channel: Channel) -> dict[str, str]:
 
 
 def _form(asked: PageRequest, channel: Channel | None, version: str, typed: Any) -> FormPage:
-    stays = "" if channel is None else " Empty: it stays as it is."
+    stays = "" if channel is None else " Leave empty to keep it."
     name = [] if channel else [text_field("Name", "channel", asked.field("channel"), required=True)]
     content: list[Child] = [
         *name,
         choice("Via", "via", get_args(Via), typed.get("via", "")),
-        text_field("Address", "url", typed.get("url", ""), size=60, hint="Of a webhook."),
+        text_field("Address", "url", typed.get("url", ""), size=60, hint="Webhook only."),
         text_field("Secret address", "secret_url", typed.get("secret_url", ""), size=60,
-                   hint="Of Slack, or of a webhook whose address nobody may see: it is kept"
+                   hint="Slack, or a webhook whose address is secret: it is stored"
                    f" sealed.{stays}"),
         text_field("Signing secret", "signing_secret", typed.get("signing_secret", ""), size=60,
                    hint=f"Signs what goes to a webhook: hifi secrets new-signing-secret.{stays}"),
         text_field("Recipients", "recipients", typed.get("recipients", ""), size=60,
-                   hint=f"Of mail, by comma, {RECIPIENTS_MAX} at most."),
-        tag("fieldset", tag("legend", "It is told that"), [
+                   hint=f"E-mail only: up to {RECIPIENTS_MAX} addresses, separated by commas."),
+        tag("fieldset", tag("legend", "Notify about"), [
             check_field(fragment(code(each.value), f": {says}"), each.value,
                         is_checked=bool(typed.get(each.value)))
             for each, says in _ABOUT.items()
-        ], tag("p", "None: of all of these.", class_="note")),
+        ], tag("p", "Leave all unticked to be notified about everything.", class_="note")),
     ]  # fmt: skip
     hidden = {} if channel is None else {"version": version, "channel": channel.name}
     heading: Child = "New channel"

@@ -35,9 +35,9 @@ async def channels_page(asked: PageRequest) -> Page:
         ]
         for each in listed.shown
     ]
-    none = "No channel yet: nobody is told. hifi channels create NAME makes one."
+    none = "No channels yet, so nobody gets alerts. Make one with hifi channels create NAME."
     if asked.viewer.streams:
-        none = "A channel hears of all streams: a key that is for some sees none."
+        none = "Channels hear about all streams, so a key for some streams sees none."
     heads = ("Channel", "Via", "To", "About", "Last message", "Change")
     return still_page(
         "Channels",

@@ -37,13 +37,13 @@ _HALTS = {
 }
 # What is true of each halt, and what to do before it is tried.
 _SAYS = {
-    "paused": "Somebody has paused it. Its events wait in Kafka and go out in their order.",
+    "paused": "Somebody has paused it. Its events wait in Kafka and go out in order.",
     "held": "It refused one request after another (401, 403, 404), so its events are held. Mend its"
     " address or its credentials first: if it still refuses, it is held again.",
     "blocked": "It gets its stream in order, and one event holds up all behind it: each is tried"
     " again every few minutes until it is taken or given up. It is tried at once.",
-    "disabled": "It is given up, and its events become dead letters. Resuming rescues what comes"
-    " from now on; what is dead already is sent again from the page of dead letters.",
+    "disabled": "It is given up, and its events become dead letters. Resuming rescues the events"
+    " that come from now on; re-drive the others from the page of dead letters.",
     "failing": "It is left alone because it kept failing. One small request tries it at once; three"
     " answers open the way for all. If it is still down, it is left alone for 30 s again.",
     "rate-limited": "It has asked for a wait. It is sent to at once, whatever it has asked for.",
@@ -113,7 +113,7 @@ async def pause_page(asked: PageRequest) -> Page:
         asked,
         ("Pause ", "?", "Pause it"),
         "Nothing more is sent to it until somebody says to try it now. Its events wait in Kafka,"
-        " for as long as the stream keeps them, and go out in their order then.",
+        " for as long as the stream keeps them, and then go out in order.",
         _same("pause", asked.destination),
     )
 

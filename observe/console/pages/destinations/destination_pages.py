@@ -200,7 +200,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
     if view.silent_s >= _SILENT_S:
         facts.append(("No sign of its delivery worker for", wording.duration(view.silent_s)))
     if view.verdict in OF_VERDICT:
-        facts.append(("What to do", runbook_link(OF_VERDICT[view.verdict])))
+        facts.append(("Next step", runbook_link(OF_VERDICT[view.verdict])))
     if view.balance.dead:
         path = dead_path(stream=view.stream, destination=view.name)
         said = wording.plural(view.balance.dead, "event")

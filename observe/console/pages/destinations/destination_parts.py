@@ -59,7 +59,7 @@ def settings_section(configured: Destination | None) -> Safe:
     ]
     change = f"hifi destinations update {configured.stream} {configured.name} --set NAME=VALUE"
     return section("Settings", facts_list(facts), tag("p", "Change them: ", code(change)),
-                   note="What is grey is as it is for every destination.")  # fmt: skip
+                   note="Grey values are defaults.")  # fmt: skip
 
 
 def _settings(configured: Destination) -> Iterator[tuple[str, str]]:

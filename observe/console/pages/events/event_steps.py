@@ -34,7 +34,7 @@ class TrailStep:
 def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
     """Everything that is known of an event, in the order in which it happened."""
     envelope = found.envelope
-    stored = "Stored in Kafka, which reported it: the customer was told yes"
+    stored = "Stored in Kafka, which reported it: the customer got a yes"
     if found.restored_by:
         stored = f"Put back out of an archive, by the restore {found.restored_by}"
     steps = [

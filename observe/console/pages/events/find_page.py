@@ -41,8 +41,8 @@ def find_head(asked: PageRequest) -> list[Child]:
         for name, says in _NAMES.items()
     ]  # fmt: skip
     lead = (
-        "By one of the three, from POST to each attempt, in a stream or in all of them. The newest"
-        " is found first."
+        "Search by event id, ordering key or request id. The newest match is shown with every"
+        " attempt."
     )
     return [
         tag("h1", "Find an event"),
@@ -154,7 +154,7 @@ async def _by_request(asked: PageRequest, request_id: str) -> Page | Response:
     # Another tenant's is not there for the viewer.
     said = (
         "No request of this id has brought events to a stream that you may see: it is wrong, its"
-        " events were all refused, or it is older than the ledger. What was just accepted is in the"
+        " events were all refused, or it is older than the ledger. New requests are in the"
         " ledger within a second or two."
     )
     return _page(asked, nothing_yet(said))

@@ -34,7 +34,7 @@ async def newest_page(asked: PageRequest) -> Page:
     picked = {name: text for name in _PICKED if (text := asked.field(name)[:_TEXT_CHARS_MAX])}
     content: list[Child] = [
         tag("h1", "Newest events"),
-        tag("p", "Of one stream, the newest first. What an event says stands on its own page.",
+        tag("p", "Events of one stream, newest first. Open one to read what it says.",
             class_="lead"),
         _choice(asked, stream, picked),
     ]  # fmt: skip

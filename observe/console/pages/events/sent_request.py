@@ -85,11 +85,10 @@ def request_shown(sent: SentRequest, to: Destination) -> Safe:
 def request_note() -> Safe:
     """What those who read the requests have to know."""
     says = (
-        "What was sent is not kept: requests are shown as they are made of the receipt and of the"
-        " destination's settings by now. If these were changed since, it was sent otherwise. Of a"
-        " batch whose events fared differently, or that was halved, webhook-id, hifi-events,"
-        " hifi-attempt and hifi-try are those of the receipt. Whether it was labelled"
-        " hifi-maybe-duplicate, hifi-replay or hifi-restored is not known."
+        "Hifi does not store requests. This one is rebuilt from the receipt and today's settings,"
+        " so it differs if the settings have changed since. If the batch was split, or its events"
+        " had different outcomes, webhook-id, hifi-events, hifi-attempt and hifi-try come from the"
+        " receipt. The labels hifi-maybe-duplicate, hifi-replay and hifi-restored are not known."
     )
     return tag("p", says, class_="quiet")
 

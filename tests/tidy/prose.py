@@ -1,0 +1,137 @@
+"""Finds the English in documents, docstrings, comments and strings, sentence by sentence."""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+# A string with fewer words than this is a name, a key or a label, unless it ends like a sentence.
+_WORDS_MIN = 3
+_FENCE = re.compile(r"^\s*(```|~~~)")
+_SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+(?=[A-Z`*\"'(])|(?<=[.!?])\s+")
+_CODE = re.compile(r"``?[^`]+``?")
+_MARKUP = re.compile(r"\]\([^)]*\)|[*_`\[\]]{1,3}")
+_LIST_ITEM = re.compile(r"^\s*(?:[-*]|\d+[.)])\s+")
+_TABLE_RULE = re.compile(r"^[\s|:-]+$")
+
+
+class Sentence(NamedTuple):
+    """One sentence of ours, and where it stands."""
+
+    line: int
+    # "docs", "docstrings", "comments" or "strings".
+    kind: str
+    text: str
+
+
+def sentences(path: str, text: str) -> Iterator[Sentence]:
+    """Everything in a file that a person reads as English."""
+    if path.endswith(".md"):
+        yield from _of_document(text)
+    elif path.endswith(".py"):
+        yield from _of_python(text)
+    elif path.endswith((".js", ".mjs", ".go", ".ts")):
+        yield from _of_comments(text, "//")
+    elif path.endswith((".toml", ".yaml", ".yml", "Makefile")):
+        yield from _of_comments(text, "#")
+
+
+def split(text: str) -> list[str]:
+    """The sentences of a paragraph, without marks of Markdown; code is a name."""
+    plain = _MARKUP.sub("", _CODE.sub("Code", text.replace("\n", " ")))
+    return [part for part in map(str.strip, _SENTENCE_END.split(plain)) if part]
+
+
+def _of_document(text: str) -> Iterator[Sentence]:
+    lines: list[tuple[int, str]] = []
+    is_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if _FENCE.match(line):
+            is_code = not is_code
+            lines.append((number, ""))
+        elif is_code or line.startswith("    ") or _TABLE_RULE.match(line):
+            lines.append((number, ""))
+        elif line.lstrip().startswith("|"):
+            # Each cell speaks for itself.
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+            lines += [(number, part) for cell in cells if cell for part in (cell, "")]
+        elif _LIST_ITEM.match(line) or line.startswith("#"):
+            lines += [(number, ""), (number, _LIST_ITEM.sub("", line).lstrip("# "))]
+        else:
+            lines.append((number, line))
+    for is_text, block in groupby(lines, key=lambda it: bool(it[1].strip())):
+        if is_text:
+            rows = list(block)
+            yield from _paragraph(rows[0][0], "docs", " ".join(line.strip() for _, line in rows))
+
+
+def _of_python(text: str) -> Iterator[Sentence]:
+    tree = ast.parse(text)
+    docstrings = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and ast.get_docstring(node, clean=False) is not None
+        and isinstance(node.body[0], ast.Expr)
+    }
+    parts_of_others = {
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            words = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node in docstrings:
+                yield from _paragraphs(node.lineno, "docstrings", node.value)
+                continue
+            if node in parts_of_others:
+                continue
+            words = node.value
+        else:
+            continue
+        if _is_prose(words):
+            yield from _paragraphs(node.lineno, "strings", words)
+    # A line that begins with the mark may be part of a string.
+    strings = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    yield from (it for it in _of_comments(text, "#") if it.line not in strings)
+
+
+def _of_comments(text: str, mark: str) -> Iterator[Sentence]:
+    """Lines of comments that follow each other are one paragraph."""
+    begins, run = 0, list[str]()
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        before, is_there, words = line.partition(f"{mark} ")
+        if is_there and not before.strip():
+            begins = begins if run else number
+            run.append(words.strip())
+        elif run:
+            yield from _paragraph(begins, "comments", " ".join(run))
+            run = []
+
+
+def _paragraphs(line: int, kind: str, text: str) -> Iterator[Sentence]:
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield from _paragraph(line, kind, paragraph)
+
+
+def _paragraph(line: int, kind: str, text: str) -> Iterator[Sentence]:
+    for sentence in split(text):
+        yield Sentence(line, kind, sentence)
+
+
+def _is_prose(text: str) -> bool:
+    words = re.findall(r"[A-Za-z']+", text)
+    is_code = re.search(r"[<>{}=\\/]{2,}|^\s*(SELECT|INSERT|CREATE|UPDATE|DELETE)\b", text)
+    return not is_code and (len(words) >= _WORDS_MIN or bool(re.match(r"[A-Z][a-z]+ .*\.$", text)))
