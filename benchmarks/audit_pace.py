@@ -51,7 +51,7 @@ class Ran:
     """One run of the audit."""
 
     took_s: float
-    # Of the driver, its JVM and its workers.
+    # Processor time of the driver, its JVM and its workers.
     processor_s: float
     memory_mb: int
     # Events in statements of complete minutes.
@@ -73,7 +73,7 @@ class Pace:
 
     @property
     def events_per_s(self) -> float:
-        """Of a minute with 20,000 events a second."""
+        """The rate over a minute with 20,000 events a second."""
         return self.busy.stated / self.busy.took_s
 
     @property
@@ -126,7 +126,7 @@ def _audit(kafka: str, folder: Path) -> Iterator["_Run"]:
 
 
 class _Run:
-    """Lets the audit run once; what it printed."""
+    """Let the audit run once; return its output."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         assert child.stdin is not None

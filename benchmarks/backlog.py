@@ -1,4 +1,4 @@
-"""Writes what the audit reads of a stream's minutes, as gateway and delivery write it.
+"""Writes the audit's input for a stream's minutes, as gateway and delivery write it.
 
 Log and ledger come from the gateway's own publisher and ledger, so that rows, Kafka batches and
 their compression are the real ones; receipts are of batches of 500, all of them delivered.
@@ -19,16 +19,16 @@ from gateway.publish.report import Report
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition
 from shared.event.topics import destination_id, stream_topic
-from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt
+from shared.proof.receipt import CoveredOffsets, Facts, ReceiptOutcome, make_receipt
 from shared.retry.routing import route_receipt
 from shared.runtime.kafka.clients import KafkaProducer, new_producer
 from shared.runtime.kafka.lane_positions import LaneGroups
 
 MINUTE_MS = 60_000
-# Of a request and of a delivered batch: the latter is the default of a destination.
+# The size of a request and of a delivered batch: the latter is a destination's default.
 _REQUEST_EVENTS, _BATCH_EVENTS = 100, 500
 _REQUESTS_AT_ONCE = 40
-# An event comes so long after its own time, at most, and is delivered so long after that.
+# An event arrives at most this long after its own time; its delivery takes this long.
 _LATE_MS, _DELIVERED_MS = 2_000, 300
 _PATIENCE_S = 60.0
 # The audit reads no event's value.
@@ -62,7 +62,7 @@ class Backlog:
         return {number: part.first for number, part in self._parts.items()}
 
     async def write(self, minute_ms: int, count: int) -> None:
-        """So many events, evenly over a minute by their own times."""
+        """Write `count` events, evenly over a minute by their own times."""
         publisher = KafkaPublisher(
             self._kafka, ack_deadline_s=60, queue_deadline_s=60, batch_bytes_max=524_288
         )
@@ -89,7 +89,7 @@ class Backlog:
         await self._tell_position()
 
     async def _tell_position(self) -> None:
-        """The lane has passed everything. Kafka makes the topic of such news at the first one."""
+        """Say that the lane has passed everything. Kafka makes the topic at the first commit."""
         position = {KafkaPartition(self._topic, number): end for number, end in self.ends.items()}
         async with asyncio.timeout(_PATIENCE_S), LaneGroups(self._kafka) as groups:
             while True:
@@ -129,7 +129,7 @@ class Backlog:
             part.accepted_ats_ms += [found[1]] * len(found[0])
 
     async def _tell(self, receipts: KafkaProducer, *, at_least: int) -> None:
-        """Write receipts of what is there, in whole batches."""
+        """Write receipts for the events so far, in whole batches."""
         for number, part in self._parts.items():
             while len(part.times_ms) >= at_least:
                 times_ms = part.times_ms[:_BATCH_EVENTS]
@@ -138,7 +138,9 @@ class Backlog:
                 end = part.first + len(times_ms)
                 receipt = make_receipt(
                     Facts(
-                        (Covered(self._topic, number, part.first, end),), times_ms, accepted_ats_ms
+                        (CoveredOffsets(self._topic, number, part.first, end),),
+                        times_ms,
+                        accepted_ats_ms,
                     ),
                     destination_id=self._destination,
                     outcome=ReceiptOutcome.DELIVERED,

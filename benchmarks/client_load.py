@@ -19,7 +19,7 @@ from hifi_client import Fate, Sender, Sent
 from hifi_client.sending.json_writer import plain_writer
 
 BATCH, PARALLEL = 500, 4
-# Behind what is under way anyway.
+# Behind the requests under way.
 _AHEAD_BYTES = 8_000_000
 
 
@@ -27,7 +27,7 @@ _AHEAD_BYTES = 8_000_000
 class Load:
     accepted: int
     errors: int
-    # When all of it was accepted, and what that had cost until then.
+    # When all of it was accepted, and the cost until then.
     ended_s: float
     cpu_s: float
 

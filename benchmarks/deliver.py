@@ -17,7 +17,7 @@ from aiokafka.record.default_records import DefaultRecord
 
 from benchmarks.machine import describe
 from benchmarks.sink import running_sink
-from delivery.event_columns import Fetched
+from delivery.event_columns import FetchedRecords
 from delivery.http.sender import Sender
 from delivery.sending import Plan
 from shared.config.destination import Destination
@@ -120,10 +120,10 @@ def _posting(to: Destination) -> Callable[[], None]:
 
 
 def _delivery(to: Destination, flows: Path) -> Callable[[], None]:
-    """What a fetch brings, made before the clock starts."""
+    """Prepare fetched batches before the clock starts, and return the delivery to measure."""
     rows = 10_000
     batches = [
-        Fetched(
+        FetchedRecords(
             KafkaPartition(stream_topic("bench"), 0),
             [_record(offset) for offset in range(first, first + rows)],
         )

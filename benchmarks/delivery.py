@@ -1,4 +1,4 @@
-"""How fast lanes deliver, how late events are at either latency, and what bad neighbours cost.
+"""How fast lanes deliver, how late events are at either latency, and the cost of bad neighbours.
 
 (a) Spark at its best reads Kafka to Arrow to Python and drops the rows; (b) a lane delivers them, a
 backlog of a million events of 500 bytes in 4 Kafka partitions, to a local sink in batches of 500,
@@ -46,7 +46,7 @@ _NEIGHBOUR_EVENTS_PER_S = 100
 _NEIGHBOUR_ROUNDS = 5
 # The slow ones' micro-batches last 17 s, when they try: an end of one is in it.
 _NEIGHBOUR_S = 30.0
-# New lanes and a cold JVM are not what is measured: load whose figures are thrown away. The p95 of
+# New lanes and a cold JVM must not be measured: discard the figures of this load. The p95 of
 # 10 s falls for 40 s after a driver's start, and stays where it is from then on.
 _WARM_UP_S = 40.0
 # Lanes that join a driver which is warm, up to the first end of a slow one's micro-batch.
@@ -96,7 +96,7 @@ def main() -> None:
         print(f"| figure | value |\n|{'---|' * 2}")
         for part in parts:
             found = _PARTS[part](place)
-            # As they come: a run that is cut off has said what it knows.
+            # Printed as they come: a run that is cut off has then printed its results so far.
             for what, figure in found.items():
                 print(f"| {what} | {figure:,} |", flush=True)
             errors = figures.get("errors", 0) + found.get("errors", 0)
@@ -118,7 +118,7 @@ def _rates(place: Place) -> dict[str, float]:
             _ROUNDS,
         )
     return {
-        # Of each round by itself: what disturbs the machine disturbs both sides of a ratio.
+        # A ratio for each round: a disturbance of the machine affects both sides of a ratio.
         "ratio_delivery": round(statistics.median(our / limit for limit, our in by_round), 3),
         "read_events_per_s": round(statistics.median(limit for limit, _ in by_round)),
         "drain_per_s": round(statistics.median(our for _, our in by_round)),
@@ -144,7 +144,7 @@ def _crowd(place: Place) -> dict[str, float]:
     )
     ratios = [round(crowded.p99 / alone.p99, 2) for alone, crowded in rounds]
     return {
-        # Of each round by itself, as above.
+        # A ratio for each round, as above.
         "neighbour_p99_ratio": statistics.median(ratios),
         **{f"neighbour_p99_ratio_{number}": each for number, each in enumerate(ratios, 1)},
         **both[0],

@@ -22,7 +22,7 @@ _LOOK_S = 0.2
 
 
 class Driver:
-    """A delivery process and the way to tell it what to do."""
+    """A delivery process, and the channel that commands it."""
 
     def __init__(self, servers: str, metrics_port: int, pid: int) -> None:
         self.pid = pid
@@ -69,7 +69,7 @@ def await_lanes(
         said = [driver.says() for driver in drivers]
         lines = [line.rpartition(" ") for text in said for line in text.splitlines()]
         shown = {name: float(value) for name, _, value in lines if name in wanted}
-        # That nothing at all is said, as by a busy driver, tells nothing.
+        # An empty answer, as from a busy driver, proves nothing.
         if all(shown.get(one) for one in wanted) if are_up else all(said) and not shown:
             return
         if time.monotonic() > until_s:

@@ -22,7 +22,7 @@ from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
 _TIMEOUT_S = 120.0
 _LOOK_S = 0.5
 _LOG_OPTIONS = files("shared.runtime").joinpath("log4j2.properties")
-# What a session for reading alone is set to: Spark's own defaults where ours are for small tasks.
+# Settings of a session that only reads: Spark's defaults where ours are for small tasks.
 # Read by 600,000 events, warm, with other work beside it: 115,000 events/s as ours are; 170,000
 # with code generated and the JVM's own compiler and collector; 235,000 without headers, which are
 # rows within a row; 255,000 with the value alone; 200,000 of that with the quick compiler.

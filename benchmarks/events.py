@@ -13,5 +13,5 @@ def event(number: int) -> bytes:
 
 
 def body(count: int) -> bytes:
-    """So many events as one JSON array."""
+    """Return `count` events as one JSON array."""
     return b"[" + b",".join(event(number) for number in range(count)) + b"]"

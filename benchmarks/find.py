@@ -34,7 +34,7 @@ def find_ms(
             found: dict[str, Any] = answer.json()
             return found
 
-        # The oldest: what is read back from the end comes to them last.
+        # The oldest: reading backwards from the end reaches them last.
         since = {"from": "2020-01-01T00:00:00Z", "limit": _LOOKS}
         ids = [event["id"] for event in asked(**since)["events"]]
         _fill(stack, stream_topic(stream), tenant)
@@ -56,7 +56,7 @@ def find_ms(
 
 
 def _fill(stack: Stack, topic: str, tenant: str) -> None:
-    """Have the index know of so many more, as rows of the ledger do; observe then restarts."""
+    """Add many more ids to the index, as rows of the ledger do; observe then restarts."""
     stack.children["observe"].stop(_PATIENCE_S)
     folder = stack.settings.folder / "observe" / "index"
     bytes_max = ObserveSettings.model_fields["index_bytes_max"].default

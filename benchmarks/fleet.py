@@ -1,4 +1,4 @@
-"""What a thousand destinations cost one delivery process, and what it costs to share them out.
+"""Measures the cost of a thousand destinations in one delivery process, and of sharing them.
 
 (a) 1,000 destinations over 200 streams (800 Kafka partitions) in one process: processor time of it
 and of the broker idle, and with 200 events/s spread over all streams (1,000 deliveries/s); the age
@@ -58,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came of some seconds of events."""
+    """The results of some seconds of events."""
 
     lags_ms: Sequence[float]
     missing: int
@@ -136,7 +136,7 @@ def _many(place: Place) -> Iterator[tuple[str, float]]:
 
 
 def _crowded(place: Place, driver: Driver, alone: Load) -> Iterator[tuple[str, float]]:
-    """Twenty more that are dead, slow or say 429: what it is to the others."""
+    """Add twenty that are dead, slow or say 429, and measure the effect on the others."""
     manners = [place.sink.url("slow"), place.sink.url("limiting"), "http://127.0.0.1:9/"]
     bad = [
         Destination(stream=f"s{n * 10}", name="bad", url=manners[n % len(manners)])
@@ -171,7 +171,7 @@ def _processes(place: Place) -> Iterator[tuple[str, float]]:
 
 
 def _idle(place: Place, driver: Driver) -> tuple[float, float]:
-    # What was begun has ended by then, and the last positions are told.
+    # By then jobs under way have ended and the last positions are committed.
     time.sleep(5)
     before, broker = used_by(driver.pid)[0], used_by(place.broker)[0]
     time.sleep(_IDLE_S)

@@ -1,9 +1,9 @@
-"""How long a lane stands while it moves to another process, and what comes twice then.
+"""Measures how long a lane stands while it moves to another process, and the duplicates then.
 
 Planned: a process joins and takes half of the lanes, and another leaves and gives all of its own.
 Killed: a process and all that it has started end by SIGKILL, and the lease has to pass. Frozen:
 they stand still by SIGSTOP until others have their lanes, and go on then. Events go on all the
-while, so many a second to each lane, whose destination takes a moment for its answer, so that there
+while, at a fixed rate to each lane, whose destination takes a moment for its answer, so that there
 is always something under way; how old the oldest one of a lane is when it arrives is how long that
 lane stood.
 """
@@ -33,9 +33,9 @@ from shared.runtime.kafka.clients import new_producer
 _LANES = 100
 _EVENTS_PER_S_OF_A_LANE = 2.0
 _EVENT_BYTES = 500
-# Before a move, again until all lanes flow; and after what it waits for.
+# Before a move, until all lanes flow again, and after the state that it waits for.
 _QUIET_S = 4.0
-# Longer than a lease and what is planned anew.
+# Longer than a lease and a new plan take.
 _FAILOVER_WITHIN_S = 90.0
 _ARRIVE_WITHIN_S = 90.0
 _LOOK_S = 0.2
@@ -52,7 +52,7 @@ class Writer:
     sent: Counter[str] = field(default_factory=Counter)
     _is_over: bool = False
     _thread: Thread = field(default_factory=Thread)
-    # Of the next event; no two writers give the same.
+    # The number of the next event; no two writers use the same.
     number: int = field(default_factory=time.time_ns)
 
     def __enter__(self) -> Self:
@@ -87,13 +87,13 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """What came of lanes that moved while events went on."""
+class MoveFigures:
+    """The results of lanes that moved while events went on."""
 
-    # Each lane that is elsewhere by now, and the one of all lanes that stood for longest.
+    # The standstill of each lane that has moved, and the longest of all lanes.
     stood_s: Sequence[float]
     longest_s: float
-    # Of the events that came again: whose, and their numbers.
+    # The events that came again: their lanes and numbers.
     repeats: Collection[tuple[str, int]]
     # How many of these did not say so, how many came more than twice, and how many never came.
     unlabelled: int
@@ -133,7 +133,7 @@ class Fleet:
         self.drivers.append(self.running.enter_context(running_driver(self.servers, folder)))
 
     def grow(self, count: int) -> None:
-        """Wait until there are so many and each has its share."""
+        """Wait until there are `count` of them and each has its share."""
         while len(self.drivers) < count:
             self.start()
         self.await_shares(self.drivers)
@@ -149,7 +149,7 @@ class Fleet:
                 raise RuntimeError(f"lanes were not shared out: {[len(each) for each in shares]}")
             time.sleep(_LOOK_S)
 
-    def meanwhile(self, act: Callable[[Writer], None]) -> Moved:
+    def meanwhile(self, act: Callable[[Writer], None]) -> MoveFigures:
         """Have lanes move while events go on, and wait until all of them have come."""
         self.sink.take_notes()
         before = self.owners()
@@ -169,7 +169,7 @@ class Fleet:
         again = [note for note in notes if note is not first[note.path, note.number]]
         moved = [f"/{stream}" for stream, pid in after.items() if before.get(stream) != pid]
         repeats = Counter((note.path, note.number) for note in again)
-        return Moved(
+        return MoveFigures(
             [_stood_s(first, path) for path in moved],
             max(note.lag_ms for note in first.values()) / 1e3,
             repeats=repeats,
@@ -216,7 +216,7 @@ def _planned(fleet: Fleet) -> Iterator[tuple[str, float]]:
 
 
 def _killed(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
-    killed: list[Moved] = []
+    killed: list[MoveFigures] = []
     for first in range(0, count, _AT_ONCE):
         dying = fleet.drivers[: min(_AT_ONCE, count - first)]
 
@@ -233,7 +233,7 @@ def _killed(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
 
 
 def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
-    frozen: list[Moved] = []
+    frozen: list[MoveFigures] = []
     repeats_max, wrong = 0, Counter[str]()
     for first in range(0, count, _AT_ONCE):
         standing = fleet.drivers[: min(_AT_ONCE, count - first)]
@@ -249,7 +249,7 @@ def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
             with _standing_still(standing):
                 numbers.append(writer.number)
                 fleet.await_shares(others)
-                # Of those that went on all the while nothing would be shown.
+                # Processes that never stopped would prove nothing.
                 assert _states(standing) == _STOPPED
                 time.sleep(_QUIET_S)
             fleet.await_shares(fleet.drivers)
@@ -259,7 +259,7 @@ def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
         fleet.drivers = [*others, *standing]
         by_owner = Counter(owners[path.strip("/")] for path, _ in moved.repeats)
         repeats_max = max(repeats_max, *by_owner.values(), 0)
-        # What came again had begun before its owner froze.
+        # Events that came again had begun before their owner froze.
         late = sum(number >= numbers[0] for _, number in moved.repeats)
         wrong.update(lost=moved.lost, unlabelled=moved.unlabelled)
         wrong.update(more_than_twice=moved.over, begun_while_frozen=late)

@@ -1,4 +1,4 @@
-"""Measures the gateway against what its two halves can do at best, interleaved, in one run.
+"""Measures the gateway against its two halves at their best, interleaved, in one run.
 
 (a) raw: one loop of librdkafka produces the same events to the same broker, acks=all, idempotent,
     and waits for the report of each, as the gateway does. `blind` is the same without reports.
@@ -6,7 +6,7 @@
 (c) the gateway with one worker: requests of 1, 100 and 1,000 events of 500 bytes.
 Generator, broker and gateway share the machine. `python -m benchmarks.gateway [rounds] [seconds]
 [folder]`: the gateway of another checkout, in that folder, takes single events in turn with this
-one, with the Python of this one. Its processor time is told too: of the gateway's process alone.
+one, with the Python of this one. It also reports the processor time of the gateway's process alone.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 
-# Events in a request, and how many connections send such requests. Of the largest, 8 keep both
-# cores busy (4 MB under way); with 32 what is under way no longer fits into the cores' caches.
+# Events in a request, and the number of connections that send them. With the largest, 8 keep both
+# cores busy (4 MB under way); with 32 the bytes under way no longer fit into the cores' caches.
 _CONNECTIONS = {1: 32, 100: 32, 1_000: 8}
 _SIZES = tuple(_CONNECTIONS)
 _ROUNDS, _DURATION_S = 5, 4.0
@@ -46,7 +46,7 @@ _STREAM, _RAW_STREAM = "bench", "bench-raw"
 
 @dataclass
 class Figures:
-    """What the rounds gave."""
+    """The results of the rounds."""
 
     raw_events_per_s: list[float] = field(default_factory=list)
     blind_events_per_s: list[float] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class EventsServer:
     """A process that serves the events path."""
 
     pid: int
@@ -101,7 +101,7 @@ def main() -> None:
 def _round(
     figures: Figures,
     cluster: Cluster,
-    all_served: tuple[Served, Served, Served | None],
+    all_served: tuple[EventsServer, EventsServer, EventsServer | None],
     duration_s: float,
     *,
     folder: Path,
@@ -110,7 +110,7 @@ def _round(
     figures.raw_events_per_s.append(_raw(cluster, duration_s, "reports"))
     figures.blind_events_per_s.append(_raw(cluster, duration_s, "blind"))
 
-    def run(served: Served, size: int) -> Load:
+    def run(served: EventsServer, size: int) -> Load:
         return load(
             served.url,
             body(size),
@@ -153,10 +153,10 @@ async def _prepare(servers: str) -> None:
 
 
 @contextmanager
-def _gateway(servers: str, checkout: Path | None = None) -> Iterator[Served]:
+def _gateway(servers: str, checkout: Path | None = None) -> Iterator[EventsServer]:
     environment = {
         **os.environ,
-        # Before what is installed.
+        # Ahead of the installed packages.
         **({} if checkout is None else {"PYTHONPATH": str(checkout.resolve())}),
         "HIFI_GATEWAY_BOOTSTRAP_SERVERS": servers,
         "HIFI_GATEWAY_AUTH": "off",
@@ -177,7 +177,7 @@ def _gateway(servers: str, checkout: Path | None = None) -> Iterator[Served]:
 
 
 @contextmanager
-def _reader() -> Iterator[Served]:
+def _reader() -> Iterator[EventsServer]:
     def port_of(process: subprocess.Popen[str]) -> int:
         assert process.stdout is not None
         return int(process.stdout.readline())
@@ -194,14 +194,14 @@ def _served(
     port_of: Callable[[subprocess.Popen[str]], int],
     *,
     folder: Path | None = None,
-) -> Iterator[Served]:
+) -> Iterator[EventsServer]:
     process = subprocess.Popen(
         argv, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         url = f"http://127.0.0.1:{port_of(process)}/v1/streams/{_STREAM}/events"
         httpx.post(url, json=[], timeout=10).raise_for_status()
-        yield Served(process.pid, url)
+        yield EventsServer(process.pid, url)
     finally:
         process.terminate()
         process.communicate(timeout=60)
@@ -228,7 +228,7 @@ def _print(figures: Figures) -> None:
             f"| (c) batch {size} | {events:,.0f} | {_median(rates):,.0f}"
             f" | {_p(runs)} | {cores:.2f} |"
         )
-        # Of each round by itself: what disturbs the machine disturbs both sides of a ratio.
+        # A ratio for each round: a disturbance of the machine affects both sides of a ratio.
         limits = read if size == 1 else raw
         ratios[size] = _median(
             [rate * size / limit for rate, limit in zip(rates, limits, strict=True)]

@@ -1,4 +1,4 @@
-"""What all of Hifi takes with nothing to do: just started, and with delivered events in the log.
+"""Measures all of Hifi with nothing to do: just started, and with delivered events in the log.
 
 As `hifi up` starts it, with its sample stream and destination and nobody who looks at the console.
 Cores are processor time by time, of each process with all that it has started, over a minute, in
@@ -24,7 +24,7 @@ _SETTLE_S = float(sys.argv[2]) if len(sys.argv) > 2 else 120.0  # noqa: PLR2004 
 _OVER_S = 60.0
 _BATCH = 1_000
 _EVENT = b'{"what":"%08d","filler":"' + b"x" * 460 + b'"}'
-# All processes together, whatever lies in the log.
+# All processes together, whether the log is empty or not.
 _CORES_MAX = 0.15
 _DELIVERED_WITHIN_S = 120.0
 _LOOK_S = 0.5
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _cores(stack: Stack) -> dict[str, float]:
-    """Of each process, by name, once it has settled."""
+    """Return the cores that each process uses, by name, once it has settled."""
     time.sleep(_SETTLE_S)
     children = [*stack.children.values(), *map(stack.cluster.child, stack.cluster.broker_ids)]
     begun_s, before = time.monotonic(), [used_by_each(child.pid) for child in children]
@@ -66,7 +66,7 @@ def _cores(stack: Stack) -> dict[str, float]:
     after = [used_by_each(child.pid) for child in children]
     took_s = time.monotonic() - begun_s
     return {
-        # What has ended meanwhile is not in it.
+        # Processes that have ended meanwhile are not included.
         child.name: round(sum(used - was.get(pid, 0) for pid, used in now.items()) / took_s, 3)
         for child, was, now in zip(children, before, after, strict=True)
     }

@@ -35,7 +35,7 @@ _DRIP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LagSink:
-    """Where the sink's manners are served, and where its figures are asked for."""
+    """The ports of the sink's manners and of its figures."""
 
     ports: dict[str, int]
 
@@ -47,9 +47,9 @@ class LagSink:
         lags_ms: list[float] = self._ask("figures")
         return lags_ms
 
-    def counted(self) -> "Counted":
-        """What came since it was last asked, of events that are only counted."""
-        return Counted(*self._ask("counts"))
+    def counted(self) -> "EventCount":
+        """Return the events since the last call, among those that are only counted."""
+        return EventCount(*self._ask("counts"))
 
     def take_notes(self) -> "list[Note]":
         """Each event that came to be noted since this was last asked."""
@@ -60,7 +60,7 @@ class LagSink:
             return json.load(answer)
 
 
-class Counted(NamedTuple):
+class EventCount(NamedTuple):
     """How many events came after the first request, and for how long."""
 
     events: int
@@ -72,7 +72,7 @@ class Counted(NamedTuple):
 
 
 class Note(NamedTuple):
-    """An event that came: to whom, which one, with the label of a repeat or not, and how old."""
+    """An arrived event: its destination, its number, its label of a repeat if any, and its age."""
 
     path: str
     number: int

@@ -1,4 +1,4 @@
-"""Says on what a figure was measured: without that it means nothing."""
+"""Describes the machine behind a figure, which means nothing without it."""
 
 import os
 import platform

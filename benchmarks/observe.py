@@ -1,4 +1,4 @@
-"""What watching costs: the whole of Hifi with the audit and without, and how true its p95 is.
+"""Measures the cost of watching to all of Hifi, and the error of the p95 that observe reports.
 
 (a) end to end, gateway to destination, as fast as it goes: ledger and audit off, on, on, off; with
 three times as many runs, minutes and statements as there are otherwise: a run every 20 s, and
@@ -62,13 +62,13 @@ _INTERVAL_S = 20
 _AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": str(_INTERVAL_S), "HIFI_OBSERVE_SETTLE_S": "5"}
 
 
-# What is on: neither ledger nor audit; both, and no index; all.
+# Modes: neither ledger nor audit; both without the index; all three.
 _OFF, _UNINDEXED, _ON = _MODES = ("off", "no index", "on")
 
 
 @dataclass(slots=True)
 class Flood:
-    """What came of one flood."""
+    """The results of one flood."""
 
     events_per_s: float
     # Cores that observe took meanwhile, on the average.
@@ -145,7 +145,7 @@ def _shown(what: str, took_ms: list[float]) -> dict[str, float]:
 
 
 def _whole() -> tuple[dict[str, list[Flood]], float, float, tuple[list[float], list[float]]]:
-    """Floods by what is on, the p95 error and the p95 itself, and how long looks took."""
+    """Return the floods by mode, the p95 error and the p95 itself, and the times of looks."""
     with tempfile.TemporaryDirectory() as folder, running_lag_sink() as sink:
         environ = {**os.environ, **_AUDIT_ENV}
         stack = Stack(_settings(Path(folder)), environ=environ, say=lambda _: None)
@@ -158,7 +158,7 @@ def _whole() -> tuple[dict[str, list[Flood]], float, float, tuple[list[float], l
             )
             floods: dict[str, list[Flood]] = {mode: [] for mode in _MODES}
             for nth in range(_ROUNDS):
-                # In turn first: whatever grows slowly speaks for none.
+                # The order alternates, so that slow growth favours no mode.
                 for mode in _MODES if nth % 2 == 0 else reversed(_MODES):
                     _restart(stack, mode)
                     stream = _STREAM_OFF if mode == _OFF else _STREAM
@@ -204,7 +204,7 @@ async def _configure(stack: Stack, sink: LagSink) -> None:
 
 
 def _restart(stack: Stack, mode: str) -> None:
-    """Start gateway and observe anew, with the ledger, the audit and the index or without."""
+    """Restart gateway and observe, with or without the ledger, the audit and the index."""
     is_on = mode != _OFF
     for service in stack.services:
         if service.name not in {"gateway", "observe"}:
@@ -259,7 +259,7 @@ async def _post(url: str, count: int) -> None:
 
 
 def _fast_ms() -> int:
-    """What time it is by a clock that was wrong when this began, and goes too fast."""
+    """Return the time by a clock that was wrong when this began, and goes too fast."""
     return _BEGAN_MS - _LATE_MS + (time.time_ns() // 1_000_000 - _BEGAN_MS) * _TIMES_AS_FAST
 
 

@@ -25,7 +25,7 @@ _FLUSH_S = 60.0
 async def write_paced(
     servers: str, streams: Sequence[str], *, events_per_s: float, duration_s: float
 ) -> int:
-    """Write for so long; the number of events of each stream that Kafka has reported stored."""
+    """Write for `duration_s`; return how many events of each stream Kafka reported as stored."""
     producer = new_producer(servers)
     await producer.start()
     topics = [stream_topic(stream) for stream in streams]
@@ -55,7 +55,7 @@ async def write_paced(
 def write_paced_cheaply(
     servers: str, streams: Sequence[str], *, events_per_s: float, duration_s: float
 ) -> int:
-    """The same by librdkafka, which leaves more of the processors to who is measured.
+    """Do the same with librdkafka, which leaves more processor time to the measured process.
 
     Each stream has one Kafka partition. Two of the same moment are the same event.
     """
@@ -76,7 +76,7 @@ def write_paced_cheaply(
 
 
 def write_all(servers: str, stream: str, *, count: int, event_bytes: int = _EVENT_BYTES) -> None:
-    """Write so many events as fast as librdkafka can."""
+    """Write `count` events as fast as librdkafka can."""
     topic = stream_topic(stream)
     producer = _cheap_producer(servers)
     partitions = len(producer.list_topics(topic).topics[topic].partitions)

@@ -1,4 +1,4 @@
-"""What a process and all that it has started take: processor time and memory, out of /proc."""
+"""Measures a process with all its descendants: processor time and memory, from /proc."""
 
 import os
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ def tree_of(pid: int) -> list[int]:
 def states_of(pids: Iterable[int]) -> set[str]:
     """How these are, in the letters of `ps`: T stands still by SIGSTOP."""
     stats = _stats()
-    # Nobody has asked yet for what has ended.
+    # Z: ended, but its parent has not asked yet.
     return {stats[pid][_STATE] for pid in pids if pid in stats} - {"Z"}
 
 

@@ -21,8 +21,8 @@ from benchmarks.events import event
 _DISTINCT = 1_000
 
 
-class _Counted:
-    """What was reported."""
+class _ReportCounter:
+    """Counts the reports of stored and failed events."""
 
     def __init__(self) -> None:
         self.stored = self.failed = 0
@@ -41,7 +41,7 @@ def main() -> None:
     # The first record pays for the connections.
     producer.produce(topic, values[0])
     producer.flush()
-    counted = _Counted()
+    counted = _ReportCounter()
     produced = 0
     begun_s = time.perf_counter()
     until_s = begun_s + float(duration_s)

@@ -1,4 +1,4 @@
-"""Serves a FastAPI route that reads its body and answers, and nothing else: what HTTP costs.
+"""Serves a FastAPI route that reads its body and answers, and nothing else: the cost of HTTP.
 
 Prints its port. Same server, same event loop as the gateway.
 """

@@ -41,17 +41,17 @@ _DELAY_MS = 30_000
 _FEW = 10_000
 # Spark starts in ten seconds on two idle cores, and in two minutes on busy ones.
 _READY_TIMEOUT_S = 240.0
-# When no attempt has been seen for so long, none will be.
+# If no attempt has been seen for this long, none will come.
 _QUIET_S = 10.0
 # The first due events, before the million waits.
 _FIRST_S = 15.0
-# A JVM's heap grows in steps: it is looked at for so long.
+# A JVM's heap grows in steps: it is watched for this long.
 _MEMORY_LOOK_S = 6.0
 
 
 @dataclass
 class Bench:
-    """What is known while it runs."""
+    """The state while it runs."""
 
     kafka: str
     producer: Producer
@@ -280,7 +280,7 @@ def _receipts(kafka: str, at: dict[int, int]) -> Iterator[Receipt]:
 
 
 def _read(kafka: str, topic: str, at: dict[int, int] | None = None) -> Iterator[Any]:
-    """What a topic holds, from where an earlier reading ended."""
+    """Yield the records of a topic, from where an earlier reading ended."""
     at = {} if at is None else at
     consumer = Consumer(
         {"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False}

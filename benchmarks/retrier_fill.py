@@ -1,4 +1,4 @@
-"""What the retrier's benchmark puts into the tiers: records as delivery writes them, by number."""
+"""Makes the records for the retrier's benchmark, as delivery writes them, by number."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
 """A destination that costs next to nothing: reads a request, answers 200, keeps nothing.
 
-Run as a process of its own (`python -m benchmarks.sink`), so that what is measured is the sender.
+Run as a process of its own (`python -m benchmarks.sink`), so that only the sender is measured.
 """
 
 import asyncio

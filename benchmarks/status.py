@@ -29,7 +29,7 @@ from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS, fixed_specs, stream_spec, stream_topic
-from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt, sheets_of
+from shared.proof.receipt import CoveredOffsets, Facts, ReceiptOutcome, make_receipt, sheets_of
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.java.cache_folder import default_cache
@@ -40,7 +40,7 @@ from tests.support.config_records import write_config
 
 _EVENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
 _STREAM = "bench"
-# The first is whom the backlog writes receipts for.
+# The backlog writes receipts for the first.
 _BATCHED, _SINGLE = (
     Destination(stream=_STREAM, name=name, url="http://127.0.0.1:9/")
     for name in ("sink", "realtime")
@@ -114,7 +114,11 @@ def _line(number: int, offset: int) -> bytes:
     """The receipt of one event."""
     at_ms = 1_700_000_000_000 + offset
     return make_receipt(
-        Facts((Covered(stream_topic(_STREAM), number, offset, offset + 1),), [at_ms], [at_ms + 5]),
+        Facts(
+            (CoveredOffsets(stream_topic(_STREAM), number, offset, offset + 1),),
+            [at_ms],
+            [at_ms + 5],
+        ),
         destination_id=_SINGLE.id,
         outcome=ReceiptOutcome.DELIVERED,
         reason="status_200",
@@ -163,7 +167,7 @@ def _has_books(kafka: str, port: int) -> bool:
 
 
 def _status(kafka: str, ports: dict[str, int]) -> tuple[dict[str, Any], float]:
-    """What `hifi status --json` says, and after how many seconds."""
+    """Return the answer of `hifi status --json`, and how many seconds it took."""
     env = {f"HIFI_UP_{name}_PORT": str(port) for name, port in ports.items()}
     began_s = time.monotonic()
     run = subprocess.run(

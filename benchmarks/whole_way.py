@@ -30,7 +30,7 @@ from loadtests.rating import (
     searched,
     way,
 )
-from loadtests.rating_file import Wanted
+from loadtests.rating_file import RatingPlan
 from loadtests.sink import Sink, running_sink
 from shared.config.destination import Latency
 
@@ -40,9 +40,9 @@ _SHOWN = ("p50", "p95", "p99")
 _AGE_S, _HELD_S, _WARM_UP_S = 20.0, 15.0, 5.0
 _PROMISED_MS = 1_000.0
 _BATCH = 100
-# First guesses, in events a second: what must be held.
+# First guesses of the rates that must hold, in events a second.
 _GUESSES = {1: 2_000.0, _BATCH: 15_000.0}
-# A lane takes a change of its destination within so long.
+# A lane applies a change of its destination within this time.
 _CHANGE_S = 3.0
 _BACKLOG_PER_S, _BACKLOG_S = 30_000.0, 10.0
 _DRAIN_TIMEOUT_S = 120.0
@@ -56,7 +56,7 @@ def main() -> None:
     parts = sys.argv[1:] or list(_PARTS)
     figures: _Figures = {"errors": 0}
     with fresh_stack() as stack:
-        wanted = Wanted(
+        wanted = RatingPlan(
             what="whole",
             gateway=stack.gateway,
             kafka=stack.bootstrap_servers,
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _chosen(figures: _Figures) -> _Figures:
-    """What is compared with others: single events in real time, all else at the better latency."""
+    """Return the figures to compare: single events in real time, the rest at the better latency."""
     chosen = {
         f"single_{name}_ms": figures[key]
         for name in ("p50", "p99")
@@ -95,7 +95,7 @@ def _chosen(figures: _Figures) -> _Figures:
     return chosen
 
 
-def _age(wanted: Wanted, stack: Stack) -> _Figures:
+def _age(wanted: RatingPlan, stack: Stack) -> _Figures:
     found: _Figures = {"errors": 0}
     with way(replace(wanted, hold_s=_AGE_S)) as step_at:
         for rate in _AGE_RATES:
@@ -103,7 +103,7 @@ def _age(wanted: Wanted, stack: Stack) -> _Figures:
             step = step_at(rate)
             _say(after(step))
             found |= {
-                # What workers that have ended took may be missing.
+                # The time of workers that have ended may be missing.
                 f"{name}_us_at_{rate:.0f}": round(
                     max(0.0, used_s - before_s[name]) / step["ends"]["acked"] * 1e6
                 )
@@ -121,13 +121,13 @@ def _used_s(stack: Stack) -> dict[str, float]:
     return {child.name: used_by(child.pid)[0] for child in children}
 
 
-def _held(wanted: Wanted, batch: int) -> _Figures:
+def _held(wanted: RatingPlan, batch: int) -> _Figures:
     asked = replace(wanted, batch=batch, hold_s=_HELD_S, start=_GUESSES[batch])
     with way(asked) as step_at:
         search, steps = searched(asked, step_at, _say)
     return {
         f"held_{'single' if batch == 1 else 'batch'}_per_s": round(search.low),
-        # What is asked beyond what is held may be refused; what was acknowledged may not be lost.
+        # Requests beyond the held rate may be refused; acknowledged events may not be lost.
         "errors": sum(
             step["ends"]["unaccounted"] + (step["failed"] if step["verdict"] == "met" else 0)
             for step in steps
@@ -135,7 +135,7 @@ def _held(wanted: Wanted, batch: int) -> _Figures:
     }
 
 
-def _drain(wanted: Wanted, _: Stack) -> _Figures:
+def _drain(wanted: RatingPlan, _: Stack) -> _Figures:
     asked = replace(wanted, batch=1_000, hold_s=_BACKLOG_S, warmup_s=0.0)
     with running_sink() as sink, destination(asked, sink):
         put_destination(asked, sink, is_paused=True)
@@ -156,7 +156,7 @@ def _drain(wanted: Wanted, _: Stack) -> _Figures:
 
 
 def _all_of(step: dict[str, Any], sink: Sink) -> tuple[dict[str, Any], int]:
-    """What the sink has when all has come, or nothing more is waited for; how many are missing."""
+    """Return the sink's figures when all has come or the wait is over, and the missing count."""
     until_s = time.monotonic() + _DRAIN_TIMEOUT_S
     while sink.figures(step["run"])["events"] < step["acked_events"]:
         if time.monotonic() > until_s:
@@ -171,7 +171,7 @@ def _say(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
-_PARTS: dict[str, Callable[[Wanted, Stack], _Figures]] = {
+_PARTS: dict[str, Callable[[RatingPlan, Stack], _Figures]] = {
     "age": _age,
     "held-single": lambda wanted, _: _held(wanted, 1),
     "held-batch": lambda wanted, _: _held(wanted, _BATCH),

@@ -1,4 +1,4 @@
-"""Runs wrk, the load generator, and reads what it measured."""
+"""Runs wrk, the load generator, and reads its results."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1_000.0, "m": 60_000.0}
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came of one run."""
+    """The results of one run."""
 
     requests_per_s: float
     p50_ms: float
@@ -35,7 +35,7 @@ def require_wrk() -> None:
 
 
 def load(url: str, body: bytes, *, connections: int, duration_s: float, folder: Path) -> Load:
-    """POST the body over so many connections without a pause."""
+    """POST the body over `connections` connections without a pause."""
     body_file, script = folder / "body", folder / "post.lua"
     body_file.write_bytes(body)
     script.write_text(_SCRIPT.format(body=body_file))

@@ -1,7 +1,7 @@
 """Logs attempts, few enough to read: one a minute for each destination, and each change of fortune.
 
-Metrics count all of them, and receipts say what became of every event. These lines say to whoever
-reads a worker's log when and how a destination began to fail, or recovered.
+Metrics count all of them, and receipts have the outcome of every event. These lines tell readers of
+a worker's log when and how a destination began to fail, or recovered.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from time import monotonic
 
 import structlog
 
-from shared.retry.attempt import Attempt, Outcome, Responded, Verdict
+from shared.retry.attempt import Attempt, Outcome, Response, Verdict
 
 log = structlog.get_logger()
 
@@ -20,9 +20,9 @@ _MINUTE_S = 60
 
 @dataclass(slots=True)
 class AttemptLog:
-    """What one worker process has logged of each destination."""
+    """The lines that one worker process has logged of each destination."""
 
-    # Of each destination the minute of its last line, that line's reason, and its number.
+    # By destination: the minute of its last line, that line's reason, and its number.
     _lines: dict[str, tuple[int, str, int]] = field(default_factory=dict)
 
     def note(
@@ -43,6 +43,6 @@ class AttemptLog:
             batch_id=batch_id,
             outcome=verdict.outcome.value,
             reason=verdict.reason,
-            status=attempt.status if isinstance(attempt, Responded) else None,
+            status=attempt.status if isinstance(attempt, Response) else None,
             detail=attempt.detail,
         )

@@ -1,9 +1,9 @@
 """Cuts events into the batches of one HTTP call each, names a batch, and joins its body.
 
-Fresh events share one history and stay columns until one of them fails; events that wait, or of
-which a destination asks for more than bytes, are opened one by one. Both kinds of batch answer the
-same questions. Where they are cut depends on the events alone, so a replay after a crash forms the
-same batches with the same ids, and a receiver can drop a repeated one by its header.
+Fresh events share one history and stay columns until one of them fails. Events that wait, or that a
+destination wants as more than bytes, are opened one by one. Both kinds of batch have the same
+methods. The cuts depend on the events alone: a replay after a crash forms the same batches with the
+same ids, and a receiver can drop a repeated one by its header.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from shared.config.destination import BodyFormat, Destination
 from shared.config.selection import keep
 from shared.event.envelope import Envelope, History
 from shared.event.times import rfc3339
-from shared.proof.receipt import Covered, Facts, facts_of
+from shared.proof.receipt import CoveredOffsets, Facts, facts_of
 
 CONTENT_TYPES: dict[BodyFormat, str] = {
     "json": "application/json",
@@ -43,12 +43,12 @@ class _CloudEvent(msgspec.Struct):
 
 
 _CLOUD_EVENT = msgspec.json.Decoder(_CloudEvent)
-# What each one has, whichever members a destination asks for.
+# The members of every CloudEvent, whichever others a destination asks for.
 _ATTRIBUTES = ("/specversion", "/id", "/source", "/type")
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedEvent:
     """An event with its history on the way to one destination."""
 
     envelope: Envelope
@@ -63,7 +63,7 @@ class FreshBatch:
     first: int
     end: int
     history: History
-    # One event of it at least is refused, as all of it was.
+    # The whole batch was refused, so at least one event of it is.
     is_suspect: bool = False
 
     @property
@@ -76,7 +76,7 @@ class FreshBatch:
 
     @property
     def histories(self) -> Sequence[History]:
-        """Those of its events; one, as they all have the same."""
+        """The one history that all its events share."""
         return (self.history,)
 
     def body(self, destination: Destination) -> bytes:
@@ -87,16 +87,16 @@ class FreshBatch:
         """Those of its events."""
         return self.columns.traceparents(self.first, self.end)
 
-    def tried(self) -> Sequence[Tried]:
+    def tried(self) -> Sequence[TriedEvent]:
         envelopes = self.columns.envelopes(self.first, self.end)
-        return [Tried(envelope, self.history) for envelope in envelopes]
+        return [TriedEvent(envelope, self.history) for envelope in envelopes]
 
     def with_histories(self, histories: Sequence[History]) -> "FreshBatch":
-        """The same events, after one more attempt."""
+        """Return the same events, after one more attempt."""
         return replace(self, history=histories[0])
 
     def split_at(self, count: int) -> "tuple[FreshBatch, FreshBatch]":
-        """The first so many events, and the others."""
+        """Return the first `count` events, and the others."""
         middle = self.first + count
         first = FreshBatch(self.columns, self.first, middle, self.history)
         return first, FreshBatch(self.columns, middle, self.end, self.history)
@@ -106,7 +106,7 @@ class FreshBatch:
 class TriedBatch:
     """Events that were opened, each with its own history."""
 
-    events: Sequence[Tried]
+    events: Sequence[TriedEvent]
     # As above.
     is_suspect: bool = False
 
@@ -130,12 +130,12 @@ class TriedBatch:
         """Those of its events."""
         return filter(None, [tried.envelope.traceparent for tried in self.events])
 
-    def tried(self) -> Sequence[Tried]:
+    def tried(self) -> Sequence[TriedEvent]:
         return self.events
 
     def with_histories(self, histories: Sequence[History]) -> "TriedBatch":
         events = [
-            Tried(tried.envelope, history)
+            TriedEvent(tried.envelope, history)
             for tried, history in zip(self.events, histories, strict=True)
         ]
         return replace(self, events=events)
@@ -149,7 +149,7 @@ Batch: TypeAlias = FreshBatch | TriedBatch
 
 
 def is_plain(destination: Destination) -> bool:
-    """Whether a destination takes a stream's events as they are, so that none must be opened."""
+    """Say whether a destination takes a stream's events unchanged, so that none must be opened."""
     return (
         destination.body_format == "json"
         and destination.order == "none"
@@ -161,13 +161,13 @@ def is_plain(destination: Destination) -> bool:
 def fresh_batches(
     columns: EventColumns, history: History, destination: Destination
 ) -> Iterator[FreshBatch]:
-    """Batches of a destination's size, cut where `tried_batches` would cut them."""
+    """Yield batches of a destination's size, cut where `tried_batches` would cut them."""
     for first, end in cut(columns.value_starts, destination):
         yield FreshBatch(columns, first, end, history)
 
 
-def tried_batches(tried: Sequence[Tried], destination: Destination) -> Iterator[TriedBatch]:
-    """Batches of a destination's size. Members that are left out later only make a body smaller."""
+def tried_batches(tried: Sequence[TriedEvent], destination: Destination) -> Iterator[TriedBatch]:
+    """Yield batches of a destination's size; members left out later only make a body smaller."""
     for batch in _groups(tried):
         if batch.is_suspect and fits(batch, destination):
             yield batch
@@ -177,20 +177,20 @@ def tried_batches(tried: Sequence[Tried], destination: Destination) -> Iterator[
 
 
 def fits(batch: TriedBatch, destination: Destination) -> bool:
-    """Whether a destination gets it in one request."""
+    """Say whether a destination gets it in one request."""
     return len(list(cut(_starts(batch, destination), destination))) == 1
 
 
 def refused_group(batch: Batch, destination: Destination) -> str:
-    """What each event of a suspect batch is to know while it waits."""
+    """Name the suspect batch that its events keep while they wait; empty for other batches."""
     if not batch.is_suspect:
         return ""
     return f"{batch.event_count}.{batch_id(destination.id, batch.facts.covered)}"
 
 
-def _groups(tried: Sequence[Tried]) -> Iterator[TriedBatch]:
-    """What belongs to a refused batch, as far as all of it has come, and what is between."""
-    others: list[Tried] = []
+def _groups(tried: Sequence[TriedEvent]) -> Iterator[TriedBatch]:
+    """Yield each refused batch that has come whole, and the events between them."""
+    others: list[TriedEvent] = []
     for name, each in groupby(tried, lambda it: it.history.refused_group):
         events = list(each)
         if name and name.partition(".")[0] == str(len(events)):
@@ -208,7 +208,7 @@ def _starts(batch: TriedBatch, destination: Destination) -> list[int]:
 
 
 def cut(starts: Sequence[int], destination: Destination) -> Iterator[tuple[int, int]]:
-    """Where to cut events, by the events alone: in their order, each body within the size.
+    """Yield where to cut events, by the events alone: in sequence, each body within the size.
 
     `starts` says where each event begins among their bytes, and where the last one ends. One event
     over the size goes alone.
@@ -218,7 +218,7 @@ def cut(starts: Sequence[int], destination: Destination) -> Iterator[tuple[int, 
     first, count = 0, len(starts) - 1
     while first < count:
         end = min(first + count_max, count)
-        # Each event has a comma, a line break or the closing bracket behind it.
+        # A comma, a line break or the closing bracket follows each event.
         end_max = destination.batch_bytes_max - opening_bytes + starts[first] + first
         if starts[end] + end > end_max:
             ends = range(end)
@@ -227,7 +227,7 @@ def cut(starts: Sequence[int], destination: Destination) -> Iterator[tuple[int, 
         first = end
 
 
-def batch_id(destination_id: str, covered: Iterable[Covered]) -> str:
+def batch_id(destination_id: str, covered: Iterable[CoveredOffsets]) -> str:
     """Name a batch after its destination and the coordinates of every event in it."""
     digest = hashlib.blake2b(destination_id.encode(), digest_size=_BATCH_ID_BYTES)
     for part in covered:
@@ -239,9 +239,9 @@ def batch_id(destination_id: str, covered: Iterable[Covered]) -> str:
 def join_body(
     envelopes: Sequence[Envelope], body_format: BodyFormat, *, fields: Sequence[str] = ()
 ) -> bytes:
-    """The request body: the events' own bytes, joined and never parsed.
+    """Return the request body: the events' own bytes, joined and never parsed.
 
-    Only a destination that wants some `fields` has its events cut down to those.
+    Only for a destination that wants some `fields` are events cut down to those.
     """
     elements = [_element(envelope, body_format, fields) for envelope in envelopes]
     match body_format:
@@ -260,14 +260,14 @@ def _element(envelope: Envelope, body_format: BodyFormat, fields: Sequence[str] 
     # A record without a value (written past the gateway) is null; nothing would break the array.
     value = envelope.value or b"null"
     if body_format == "cloudevents" and _is_cloud_event(value):
-        # As it is: its own source belongs to its name, as ids are unique for a source only.
+        # Unchanged: its own source belongs to its name, as ids are unique for a source only.
         return keep(value, (*fields, *_ATTRIBUTES)) if fields else value
     if fields:
         value = keep(value, fields)
     if body_format == "cloudevents":
         return _cloud_event(envelope, value)
     if body_format == "ndjson" and (b"\n" in value or b"\r" in value):
-        # JSON has line breaks between its tokens only, where a blank does as well.
+        # JSON has line breaks only between its tokens, where a blank does as well.
         return value.replace(b"\n", b" ").replace(b"\r", b" ")
     return value
 
@@ -283,7 +283,7 @@ def _is_cloud_event(value: bytes) -> bool:
 
 
 def _cloud_event(envelope: Envelope, value: bytes) -> bytes:
-    """A CloudEvents 1.0 wrapper around the untouched bytes."""
+    """Return a CloudEvents 1.0 wrapper around the untouched bytes."""
     facts = {
         "specversion": "1.0",
         "id": envelope.event_id,

@@ -16,10 +16,10 @@ from delivery.http.sender import Sender
 from shared.config.destination import Destination
 from shared.event.derived import RESTORED
 from shared.proof.last_answer import ANSWER_BYTES_MAX, FailedTry, shown_text
-from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Outcome, Response, Verdict, classify
 from shared.runtime.spark.processor_time import processor_time
 
-# A pause of ours takes one of so many steps, however long it is.
+# A pause of this process uses up one of these steps, however long it is.
 _PATIENCE_STEPS = 5
 
 
@@ -30,17 +30,17 @@ def nobodys(_: Destination) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a receipt says of an attempt: which batch ("" if none was sent), from when to when."""
+    """A receipt's record of an attempt: its batch ("" if none was sent), its start and its end."""
 
     batch_id: str
     started_at_ms: int
     ended_at_ms: int
-    # What came of the requests of its round that were not taken.
+    # The failed requests of its round.
     failed_tries: tuple[FailedTry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestResult:
     """A request that has ended, and what it amounts to."""
 
     attempt: Attempt
@@ -49,7 +49,7 @@ class Sent:
     failed: Mapping[int, int]
     exchange: Exchange
     latency_ms: float
-    # For so long of that, this worker had nothing else to do.
+    # The part of the latency in which this worker had nothing else to do.
     waited_ms: float
 
     @property
@@ -58,12 +58,12 @@ class Sent:
         return (
             self.verdict.outcome is Outcome.OK
             and not self.failed
-            and isinstance(self.attempt, Responded)
+            and isinstance(self.attempt, Response)
             and self.attempt.directive is None
         )
 
-    def after(self, failed: "Sent | None") -> "Sent":
-        """The same, knowing what came of it and of the request that it repeats, if not all well."""
+    def after(self, failed: "RequestResult | None") -> "RequestResult":
+        """Return the same result with its failed tries: its own, and those before it, if any."""
         tries = failed.exchange.failed_tries if failed else ()
         if self.verdict.outcome is not Outcome.OK or self.failed:
             tries = (*tries, self._failed_try)
@@ -71,10 +71,10 @@ class Sent:
 
     @property
     def _failed_try(self) -> FailedTry:
-        """What came of it, to be kept; the events that a report names are in its text."""
+        """The failed try to keep; its text has the events that a report names."""
         attempt, took_ms = self.attempt, round(self.latency_ms)
         failed = FailedTry(self.exchange.ended_at_ms, self.verdict.reason, took_ms)
-        if isinstance(attempt, Failed):
+        if isinstance(attempt, NoResponse):
             return structs.replace(failed, text=shown_text(attempt.detail))
         said = attempt.detail or attempt.report[:ANSWER_BYTES_MAX].decode(errors="replace")
         told = {"status": attempt.status, "text": shown_text(said)}
@@ -88,18 +88,18 @@ class Courier:
     sender: Sender
     log: AttemptLog
     clock: Callable[[], int]
-    # How long an answer is waited for; None: as long as the destination's owner has set.
+    # How long to wait for an answer; by default as long as the destination's owner has set.
     patience_s: float | None = None
-    # What leaves later may be sent by somebody else, too.
+    # Another process may also send requests that leave later.
     ours_until_ms: float = math.inf
-    # None: nobody wants traces.
+    # Set if somebody wants traces.
     spans: AttemptSpans | None = None
     tenant_of: Callable[[Destination], str] = nobodys
 
     async def attempt(
         self, destination: Destination, batch: Batch, *, earlier_tries: int = 0
-    ) -> Sent:
-        """Send a batch once, after so many tries in the same round."""
+    ) -> RequestResult:
+        """Send a batch once, after `earlier_tries` in the same round."""
         name = batch_id(destination.id, batch.facts.covered)
         started_at_ms = self.clock()
         headers = {
@@ -116,7 +116,7 @@ class Courier:
         is_ambiguous = any(history.is_ambiguous for history in batch.histories)
         if is_ambiguous:
             headers["hifi-maybe-duplicate"] = "1"
-        # The retrier may have events of several in one batch, and of none.
+        # A batch of the retrier may have events of several replays, and of none.
         replays = sorted({history.replay_id for history in batch.histories} - {""})
         if replays:
             headers["hifi-replay"] = ", ".join(replays)
@@ -138,7 +138,7 @@ class Courier:
         latency_ms = (time.perf_counter() - started_s) * 1000
         waited_ms = latency_ms - 1000 * processor_time().since(before).busy_s
         attempt, failed = _read_report(attempt, batch)
-        sent = Sent(
+        sent = RequestResult(
             attempt,
             _verdict_of(destination, attempt, failed, batch.event_count),
             failed,
@@ -157,9 +157,9 @@ class Courier:
 
 
 async def _within(exchange: Coroutine[None, None, Attempt], patience_s: float) -> Attempt:
-    """What comes of it while others can wait; where nobody does, it gets all of its time.
+    """Return the attempt's result, or a slow answer once `patience_s` is over.
 
-    Counted in steps: while this worker is busy with others, it cannot hear an answer.
+    The time counts in steps: while this worker is busy with others, it cannot hear an answer.
     """
     task = asyncio.ensure_future(exchange)
     try:
@@ -171,12 +171,12 @@ async def _within(exchange: Coroutine[None, None, Attempt], patience_s: float) -
         task.cancel()
     # Its connection is closed before the task that waited goes on.
     await asyncio.wait({task})
-    return Failed(Failure.SLOW_ANSWER, f"no answer within {patience_s:g} s")
+    return NoResponse(Failure.SLOW_ANSWER, f"no answer within {patience_s:g} s")
 
 
 def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, int]]:
-    """The attempt, and the events that its reply names as failed, with the status of each."""
-    if not isinstance(attempt, Responded) or not (attempt.report or attempt.is_report):
+    """Return the attempt, and the events that its reply names as failed, with their statuses."""
+    if not isinstance(attempt, Response) or not (attempt.report or attempt.is_report):
         return attempt, {}
     ids = [tried.envelope.event_id for tried in batch.tried()]
     try:
@@ -184,14 +184,14 @@ def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, 
             attempt.report, ids, is_ours=attempt.is_report, is_json=attempt.is_json
         )
     except UnreadableReportError as error:
-        # It took a part of them, and we cannot tell which.
-        return Failed(Failure.RESPONSE_UNREADABLE, f"partial report: {error}"), {}
+        # It took a part of the events, and we cannot tell which.
+        return NoResponse(Failure.RESPONSE_UNREADABLE, f"partial report: {error}"), {}
 
 
 def _verdict_of(
     destination: Destination, attempt: Attempt, failed: Mapping[int, int], event_count: int
 ) -> Verdict:
-    """What the whole request amounts to: a report that all have failed is a failure."""
+    """Return the verdict on the whole request: a report that all failed is a failure."""
     if failed and len(failed) == event_count:
-        attempt = Responded(max(failed.values()))
+        attempt = Response(max(failed.values()))
     return classify(attempt, retry_on=destination.retry_on)

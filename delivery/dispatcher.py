@@ -1,8 +1,8 @@
-"""Sends a destination's batches: in which order, how many at once, and when not.
+"""Sends a destination's batches: decides their order, how many go at once, and when none may.
 
 Each destination has a dispatcher with its own share of requests, so that one destination's crowd
-never stands before another's few. The flow is asked before each attempt and told after it. What
-may not start waits for as long as the time box has room, and is refused after that.
+never stands before another's few. It asks the flow before each attempt, and reports to it after.
+Requests that may not start wait while the time box has room, and are refused after that.
 """
 
 import asyncio
@@ -14,38 +14,38 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from delivery.batches import Batch, TriedBatch
-from delivery.courier import Courier, Sent
-from delivery.flow_store import Held, Permits
-from delivery.settling import Block, Settled, Settlement
+from delivery.courier import Courier, RequestResult
+from delivery.flow_store import LockedFlow, Permits
+from delivery.settling import Block, SettledBatch, Settlement
 from delivery.tracks import OpenTrack, Pending, suspect
 from shared.event.record import RecordOut
 from shared.flow.breaker import Start
-from shared.flow.flow import Ended, FlowState, may_retry_locally, state_of
+from shared.flow.flow import EndedRequest, FlowState, may_retry_locally, state_of
 from shared.flow.starting import Never, NotNow
 from shared.retry.attempt import Failure, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _PendingRequest:
     track: OpenTrack
     pending: Pending
     is_probe: bool
-    # With it this was refused: what comes of it says something of this.
+    # The other part of a refused batch: the result of this part tells something of it.
     rest: Batch | None = None
     # Whether the flow was asked for it.
     is_asked: bool = True
 
 
-_Reply: TypeAlias = tuple[_Request, Sent]
+_Reply: TypeAlias = tuple[_PendingRequest, RequestResult]
 
 
 @dataclass(slots=True)
-class _Turn:
-    """What to send now, and when to ask again if nothing ends before."""
+class _SendTurn:
+    """The requests to send now, and when to ask again if nothing ends earlier."""
 
-    to_send: list[_Request] = field(default_factory=list)
+    to_send: list[_PendingRequest] = field(default_factory=list)
     is_over: bool = False
-    # None: only when something ends.
+    # Without a time, only the end of a request wakes it.
     wake_s: float | None = None
 
     def end(self, wake_s: float | None) -> None:
@@ -66,20 +66,20 @@ class Dispatcher:
     # where others come first.
     rounds: float = 0.0
     has_sent: bool = False
-    # What holds up all that is behind it (order = "stream").
+    # The event that blocks all behind it (order = "stream").
     block: Block | None = None
     _is_last: bool = False
     _rows: list[RecordOut] = field(default_factory=list)
-    # How many events the destination has taken, and how many are to have their turn next.
+    # How many events the destination has taken, and how many have their turn next.
     _taken_count: int = 0
     _next_count: int = 0
-    # Keys of which an event waits: what comes after it must not overtake it (order = "key").
+    # Keys that have a waiting event: later events of the key must not overtake it (order = "key").
     _keys_waiting: set[bytes] = field(default_factory=set)
 
     async def drain(
         self, tracks: Sequence[Iterable[Batch]], *, box_end_s: float, is_last: bool = False
     ) -> list[RecordOut]:
-        """Bring every event of the batches to an outcome; `box_end_s` is of time.monotonic.
+        """Bring every event of the batches to an outcome; `box_end_s` is in time.monotonic.
 
         `is_last` if nothing comes after them.
         """
@@ -87,12 +87,12 @@ class Dispatcher:
         open_tracks = [OpenTrack.of(batches, is_serial=self._is_serial) for batches in tracks]
         running: list[asyncio.Task[_Reply]] = []
         replies: list[_Reply] = []
-        # A group, so that our own mistake in one batch leaves no other one running behind us.
+        # A group, so that our own mistake in one batch leaves no other running.
         async with asyncio.TaskGroup() as group:
             while replies or running or _waits(open_tracks):
                 turn = self._turn(replies, open_tracks, len(running), box_end_s)
                 if len(turn.to_send) == 1 and not running and not _waits(open_tracks):
-                    # The only one: a task of its own would cost as much as the rest of it.
+                    # A task of its own would double the cost of this only request.
                     replies = [await self._make(turn.to_send[0])]
                     continue
                 running += [group.create_task(self._make(request)) for request in turn.to_send]
@@ -110,11 +110,11 @@ class Dispatcher:
         tracks: Sequence[OpenTrack],
         running_count: int,
         box_end_s: float,
-    ) -> _Turn:
-        """Tell the flow what ended, and ask it what may start."""
+    ) -> _SendTurn:
+        """Report ended requests to the flow, and ask it which may start."""
         if self._is_calm(replies, tracks, running_count):
             return self._calm_turn(replies, tracks)
-        turn = _Turn()
+        turn = _SendTurn()
         with self.permits.look(tells=bool(replies)) as held:
             for request, sent in replies:
                 self._settle(held, request, sent, box_end_s - time.monotonic())
@@ -122,14 +122,14 @@ class Dispatcher:
                 self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
             running_count += len(turn.to_send)
             held.runs(self.permits.task, running_count)
-            # Said here, as an event that comes alone would pay for another look.
+            # Set here, as an event that comes alone would pay for another look.
             held.is_last = self._is_last and not running_count and not _waits(tracks)
         return turn
 
     def _is_calm(
         self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack], running_count: int
     ) -> bool:
-        """Whether there is no more to a turn than a batch that was taken, or one that may go."""
+        """Say whether a turn has only a batch that was taken, or one that may go."""
         return (
             self.permits.may_skip(tells=bool(replies))
             and not running_count
@@ -140,18 +140,20 @@ class Dispatcher:
             and all(sent.is_all_taken and request.rest is None for request, sent in replies)
         )
 
-    def _calm_turn(self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack]) -> _Turn:
+    def _calm_turn(self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack]) -> _SendTurn:
         """A turn without a look at the flow, of a destination that was well a moment ago."""
         for request, sent in replies:
             request.track.running_count -= 1
             self.permits.tell_later(_ended(request, sent))
-            # A delivery is one whatever the flow says.
+            # A delivery is settled the same way whatever the flow says.
             self._rows += self.settlement.after_attempt(request.pending, sent).rows
         waiting = [track for track in tracks if track.waiting]
-        return _Turn([self._start(track) for track in waiting])
+        return _SendTurn([self._start(track) for track in waiting])
 
-    def _settle(self, held: Held, request: _Request, sent: Sent, budget_s: float) -> None:
-        """Enter what an attempt came to, in the flow and among the rows."""
+    def _settle(
+        self, held: LockedFlow, request: _PendingRequest, sent: RequestResult, budget_s: float
+    ) -> None:
+        """Enter the result of an attempt, in the flow and among the rows."""
         roll = self.dice.random()
         held.enter(_ended(request, sent), roll=roll)
         settled = self.settlement.after_attempt(
@@ -173,7 +175,7 @@ class Dispatcher:
         if self.block is not None:
             request.track.waiting.clear()
 
-    def _keep(self, held: Held, settled: Settled) -> None:
+    def _keep(self, held: LockedFlow, settled: SettledBatch) -> None:
         held.park(settled.parks)
         self._rows += settled.rows
         if settled.block is not None:
@@ -184,9 +186,9 @@ class Dispatcher:
 
     def _step(
         self,
-        held: Held,
+        held: LockedFlow,
         tracks: Sequence[OpenTrack],
-        turn: _Turn,
+        turn: _SendTurn,
         running_count: int,
         box_end_s: float,
     ) -> None:
@@ -210,8 +212,8 @@ class Dispatcher:
                 wait_ms = until_ms - held.now_ms
                 until_s = now_s + wait_ms / 1000
                 wait_end_s = min(box_end_s, now_s + self._wait_s_max(held))
-                # One of our own requests will finish and free a slot. Any other reason may outlast
-                # the time there is for it.
+                # One of our own requests will finish and free a slot. Any other reason may last
+                # longer than there is time to wait.
                 if failure is Failure.BUDGET_USED_UP or until_s < wait_end_s:
                     turn.end(until_s)
                 else:
@@ -223,13 +225,13 @@ class Dispatcher:
             case _:
                 assert_never(answer)
 
-    def _wait_s_max(self, held: Held) -> float:
-        """How long to wait for the destination: a rate, unlike trouble, is always waited for."""
+    def _wait_s_max(self, held: LockedFlow) -> float:
+        """Return how long to wait for the destination: a rate, unlike trouble, has no limit."""
         is_well = state_of(held.flow, now_ms=held.now_ms) is FlowState.CLOSED
         return math.inf if is_well else self.trouble_wait_s_max
 
-    def _is_free(self, held: Held, track: OpenTrack) -> bool:
-        """Whether a track has a batch to send; events that must not overtake are taken out."""
+    def _is_free(self, held: LockedFlow, track: OpenTrack) -> bool:
+        """Say whether a track has a batch to send; take out events that must not overtake."""
         if track.is_serial and track.running_count:
             return False
         keys = self._keys_waiting
@@ -247,22 +249,22 @@ class Dispatcher:
         return bool(track.waiting)
 
     def _start(
-        self, track: OpenTrack, held: Held | None = None, *, is_probe: bool = False
-    ) -> _Request:
-        """The next request; the flow was asked for it if it is `held`."""
+        self, track: OpenTrack, held: LockedFlow | None = None, *, is_probe: bool = False
+    ) -> _PendingRequest:
+        """Start the next request; the flow was asked for it if it is `held`."""
         to, is_asked = self.settlement.destination, held is not None
         count_max = to.request_count_max if held is None else held.batch_count_max
         if is_probe:
-            # As little as can be: most probes of a dead destination fail.
+            # As few events as possible: most probes of a dead destination fail.
             count_max = 1
         pending, rest = track.take(count_max, to, is_probe=is_probe)
         track.running_count += 1
         self.has_sent = True
         self.permits.calm.start(is_asked=is_asked)
-        return _Request(track, pending, is_probe, rest, is_asked)
+        return _PendingRequest(track, pending, is_probe, rest, is_asked)
 
     def _refuse_all(
-        self, held: Held, tracks: Sequence[OpenTrack], failure: Failure, *, wait_ms: int = 0
+        self, held: LockedFlow, tracks: Sequence[OpenTrack], failure: Failure, *, wait_ms: int = 0
     ) -> None:
         next_count = self._next_max(held) if failure is Failure.BUDGET_USED_UP else 0
         for track in tracks:
@@ -274,17 +276,17 @@ class Dispatcher:
                 if self.block is not None:
                     track.waiting.clear()
 
-    def _next_max(self, held: Held) -> float:
-        """How much of what had no time is next: what is taken before the others come by again."""
+    def _next_max(self, held: LockedFlow) -> float:
+        """Return how many late events are next: as many as it takes until the others' next turn."""
         if self.rounds and held.flow.is_slow and self.courier.patience_s is not None:
-            # Whoever waits for the slow has it the next time anyway.
+            # The lane for slow ones sends them the next time anyway.
             return math.inf
         at_once = self.settlement.destination.requests_at_once_max * held.batch_count_max
         return self.rounds * max(self._taken_count, at_once)
 
     def _refuse(
         self,
-        held: Held,
+        held: LockedFlow,
         pending: Pending,
         failure: Failure,
         *,
@@ -297,7 +299,7 @@ class Dispatcher:
         )
         self._keep(held, settled)
 
-    async def _make(self, request: _Request) -> _Reply:
+    async def _make(self, request: _PendingRequest) -> _Reply:
         pending = request.pending
         tries = pending.local_attempt_count
         destination = self.settlement.destination
@@ -308,10 +310,10 @@ class Dispatcher:
         return request, sent
 
 
-def _ended(request: _Request, sent: Sent) -> Ended:
+def _ended(request: _PendingRequest, sent: RequestResult) -> EndedRequest:
     pending = request.pending
     is_one = pending.batch.event_count == 1
-    return Ended(
+    return EndedRequest(
         sent.attempt,
         sent.verdict,
         pending.batch.event_count,
@@ -324,8 +326,8 @@ def _ended(request: _Request, sent: Sent) -> Ended:
     )
 
 
-def _rest_of(request: _Request, sent: Sent) -> list[Pending]:
-    """The rest of a refused batch; it holds the refused event if its part was taken."""
+def _rest_of(request: _PendingRequest, sent: RequestResult) -> list[Pending]:
+    """Return the rest of a refused batch; it has the refused event if its part was taken."""
     if request.rest is None:
         return []
     return [suspect(request.rest) if sent.is_all_taken else Pending(request.rest, is_half=True)]
@@ -338,9 +340,9 @@ def _waits(tracks: Sequence[OpenTrack]) -> bool:
 async def _first_replies(
     running: list[asyncio.Task[_Reply]], *, until_s: float | None
 ) -> list[_Reply]:
-    """Those that have ended when the first does, taken out of `running`; none at `until_s`.
+    """Wait for the first reply; take ended tasks out of `running`; none at `until_s`.
 
-    In the order in which they began, so that a seed decides a whole run.
+    Replies come in the order in which they began, so that a seed decides a whole run.
     """
     timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
     if not running:

@@ -1,7 +1,7 @@
 """Reads a stream's events as columns, without opening each of them.
 
-Almost every event is delivered at the first try. All that is needed of it then are its bytes and,
-for the receipt, three numbers. The envelopes of events that fail are made when they fail.
+Almost every event is delivered at the first try. That needs only its bytes and, for the receipt,
+three numbers. The envelopes of events that fail are made when they fail.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from shared.event.envelope import (
 )
 from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.event.topics import stream_of
-from shared.proof.receipt import Covered, Facts, cover
+from shared.proof.receipt import CoveredOffsets, Facts, cover
 
 # As many digits as the core reads as a number; 13 are enough until the year 2286.
 _TIME_DIGITS_MAX = 18
@@ -42,8 +42,8 @@ class KafkaRecord(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """Records of one Kafka partition in their order, as they came from the log."""
+class FetchedRecords:
+    """Records of one Kafka partition in offset order, as they came from the log."""
 
     where: KafkaPartition
     records: Sequence[KafkaRecord]
@@ -53,7 +53,7 @@ class Fetched:
         return Origin(*self.where, self.records[0].offset) if self.records else None
 
     def opened(self) -> list[RecordIn]:
-        """What is null in Kafka is empty here."""
+        """Return the records; null values of Kafka become empty ones."""
         return [
             RecordIn(
                 origin=Origin(*self.where, record.offset),
@@ -70,7 +70,7 @@ class Fetched:
 class EventColumns:
     """Events of one Kafka partition. Made by `columns_of`."""
 
-    fetched: Fetched
+    fetched: FetchedRecords
     offsets: list[int]
     values: list[bytes]
     event_times_ms: list[int]
@@ -82,32 +82,32 @@ class EventColumns:
         return len(self.offsets)
 
     def json_body(self, first: int, end: int) -> bytes:
-        """What `join_body` makes of these events: their own bytes, copied once."""
+        """Return the same body as `join_body`: the events' own bytes, copied once."""
         values = self.values[first:end]
         values[0] = b"[" + values[0]
         values[-1] += b"]"
         return b",".join(values)
 
     def facts(self, first: int, end: int) -> Facts:
-        """What their receipt needs to know."""
+        """Return the facts that their receipt needs."""
         offsets = self.offsets[first:end]
         if offsets[-1] - offsets[0] == end - first - 1:
-            covered: tuple[Covered, ...] = (
-                Covered(*self.fetched.where, offsets[0], offsets[-1] + 1),
+            covered: tuple[CoveredOffsets, ...] = (
+                CoveredOffsets(*self.fetched.where, offsets[0], offsets[-1] + 1),
             )
         else:
             covered = cover([(*self.fetched.where, offset) for offset in offsets])
         return Facts(covered, self.event_times_ms[first:end], self.accepted_ats_ms[first:end])
 
     def traceparents(self, first: int, end: int) -> Iterator[str]:
-        """Those that these events have, one after the other, each once."""
+        """Yield the traces of these events, each once."""
         records = self.fetched.records[first:end]
-        # All that a record has after the three headers that each has.
+        # The headers after the three that every record has.
         raw = dict.fromkeys(header[1] or b"" for each in records for header in each.headers[3:])
         return filter(None, map(trace_of, raw))
 
     def envelopes(self, first: int, end: int) -> list[Envelope]:
-        """What `open_stream_record` makes of each of these events."""
+        """Return the same envelopes as `open_stream_record`, one for each of these events."""
         stream = stream_of(self.fetched.where.topic)
         records = self.fetched.records[first:end]
         times = self.event_times_ms[first:end], self.accepted_ats_ms[first:end]
@@ -128,8 +128,8 @@ class EventColumns:
         ]
 
 
-def columns_of(fetched: Fetched) -> EventColumns | None:
-    """The events as columns; None if a record is not as the gateway writes it."""
+def columns_of(fetched: FetchedRecords) -> EventColumns | None:
+    """Return the events as columns; None if a record is not as the gateway writes it."""
     offsets, values = [], []
     event_times, accepted_ats = [], []
     try:
@@ -160,7 +160,7 @@ def columns_of(fetched: Fetched) -> EventColumns | None:
 
 
 def _number(digits: bytes | None) -> int:
-    """A number written in digits; ValueError if it is anything else."""
+    """Return a number written in digits; ValueError if it is anything else."""
     if digits is None or not digits.isdigit() or len(digits) > _TIME_DIGITS_MAX:
         raise ValueError("not a number of ours")
     return int(digits)

@@ -1,4 +1,4 @@
-"""Tells other machines what this one learns of destinations, and this one what they learn."""
+"""Shares news of destinations between machines: from this one to others, and back."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.process import SparkProcessSettings
 
-# All know within 2 s what one machine has learned of a destination; and this costs nothing while
-# only one sends to it.
+# All machines know within 2 s when one has learned something of a destination. This costs nothing
+# while only one sends to it.
 _NEWS_S = 0.1
-# While others send to a destination too, its file may have something to tell so often.
+# How often to look for news in a destination's file, while others send to it too.
 _LOOK_MS = 500
 
 
@@ -32,12 +32,12 @@ async def tell_news(
 ) -> None:
     """Bring news of flows from other machines to this one's, and theirs to others."""
     news = NewsRound(FlowStore(settings.flows), settings.schedule)
-    # Thousands of files take a while, and one that a frozen worker holds takes for ever.
+    # In a thread: thousands of files take a while, and a frozen worker may never release its file.
     loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "flows")
     while True:
         known = states.flows, config.configuration.destinations
         if told := await loop.run_in_executor(thread, news.go, *known):
-            # Else what comes next says it as well.
+            # If this fails, the next record says the same.
             with suppress(*AWAY):
                 await store([route_state(name, each.to_json()) for name, each in told])
         await asyncio.sleep(_NEWS_S)
@@ -45,30 +45,30 @@ async def tell_news(
 
 @dataclass(slots=True)
 class NewsRound:
-    """Lets a machine's flows hear of other machines', and these of them, whatever tasks wait for.
+    """Exchanges news between a machine's flows and other machines', even while tasks wait.
 
-    Destinations to which only one machine sends cost nothing.
+    Destinations that only one machine sends to cost nothing.
     """
 
     store: FlowStore
     schedule: RetrySchedule
-    # What each destination's file has heard, and when it is looked at again, as it may have news.
+    # The last record that each destination's file got, and when to look into it for news again.
     _heard: dict[str, FlowRecord] = field(default_factory=dict)
     _look_at_ms: dict[str, int] = field(default_factory=dict)
-    # Which flows were looked at last, and to whom of them others send, too.
+    # The flows of the last look, and those destinations of them that others send to, too.
     _seen: Mapping[str, FlowRecord] = field(default_factory=dict)
     _shared: list[str] = field(default_factory=list)
-    # To whom nobody sends here: when their files were written last.
+    # Destinations that nobody sends to here, with the last write times of their files.
     _asleep: dict[str, int] = field(default_factory=dict)
 
     def go(
         self, flows: Mapping[str, FlowRecord], destinations: Mapping[str, Destination]
     ) -> list[tuple[str, FlowRecord]]:
-        """Tell the files what the state topic says; returns what others should hear."""
+        """Bring the state topic's news to the files; return the news for others."""
         self.store.published, at_ms = flows, now_ms()
         news = []
         if flows is not self._seen:
-            # Each word that comes makes them anew.
+            # Each record that comes replaces the whole mapping.
             self._seen = flows
             self._shared = [name for name, each in flows.items() if each.flow.neighbours.others]
         for name in self._shared:
@@ -78,7 +78,7 @@ class NewsRound:
             is_new = self._heard.get(name) is not record
             if is_new or not 0 <= self._look_at_ms[name] - at_ms <= _LOOK_MS:
                 self._heard[name], self._look_at_ms[name] = record, at_ms + _LOOK_MS
-                # A disk that is full, or a file that went: of this destination alone.
+                # A full disk, or a file that is gone, harms this destination alone.
                 with suppress(OSError):
                     if told := self._told(to, at_ms):
                         news.append((name, told))

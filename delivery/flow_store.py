@@ -1,9 +1,9 @@
-"""Keeps what is known of a destination: in one small file for each, shared by all workers.
+"""Keeps the state of each destination in one small file, shared by all workers.
 
-Workers are processes, one per Kafka partition that is worked on; those of delivery and those of the
-retrier may share a folder. Each looks and writes under the file's lock, for microseconds; a worker
-that is killed lets go of it, and one that stands still is passed by. The file is advice, not truth:
-without it a destination starts anew. A task asks for leave to send by its `Permits`.
+Workers are processes, one per Kafka partition in work; those of delivery and of the retrier may
+share a folder. Each reads and writes under the file's lock, for microseconds. A killed worker
+releases the lock, and one that stands still is passed by. The file is advice, not truth: without
+it a destination starts from scratch. A task asks for permission to send with its `Permits`.
 """
 
 import errno
@@ -21,7 +21,7 @@ from shared.event.envelope import History
 from shared.flow.batch_size import most
 from shared.flow.flow import (
     Blocking,
-    Ended,
+    EndedRequest,
     Flow,
     SendLimits,
     after_attempt,
@@ -52,10 +52,10 @@ from shared.runtime.clock import now_ms
 _PAGE_BYTES = 4096
 # Open at once: a worker meets each destination in some task or other.
 FILES_MAX = 256
-# What so many closed ones held is kept: of a thousand that are met in turn none is ever open.
+# The contents of this many closed files are kept: of a thousand used in turn none is ever open.
 _SEEN_MAX = 1_024
-# A file's lock is needed for microseconds. A process that has had it for so long stands still, and
-# the file is left alone for a while.
+# A file's lock is needed for microseconds. A process that has had it for 0.5 s stands still, and
+# others leave the file alone for 10 s.
 _LOCK_S_MAX, _PASS_BY_S = 0.5, 10.0
 _LOCK_PAUSES_S = (0.00002, 0.005)
 # Far more than a record has: a foreign file of any size is not read whole.
@@ -63,8 +63,8 @@ _RECORD_BYTES_MAX = 1_048_576
 
 
 @dataclass(slots=True)
-class Held:
-    """What is known of a destination while nobody else may change it; it is changed here alone."""
+class LockedFlow:
+    """A destination's flow while it is locked; only this class changes it."""
 
     flow: Flow
     limits: SendLimits
@@ -75,7 +75,7 @@ class Held:
     is_last: bool = False
 
     def ask(self, task: str, *, running_count: int, unasked: int = 0) -> Answer:
-        """Whether a task that has so many requests under way may start one more."""
+        """Say whether a task with `running_count` requests under way may start one more."""
         self.flow, answer = may_start(
             self.flow,
             self.limits,
@@ -96,43 +96,43 @@ class Held:
         self.flow = started(self.flow, self.limits, event_count=event_count, now_ms=self.now_ms)
 
     def runs(self, task: str, running_count: int) -> None:
-        """A task has so many requests under way."""
+        """Note that a task has `running_count` requests under way."""
         self.flow = running(self.flow, task, running_count)
 
-    def enter(self, ended: Ended, *, roll: float) -> None:
-        """A request has ended; `roll` is in [0, 1)."""
+    def enter(self, ended: EndedRequest, *, roll: float) -> None:
+        """Note that a request has ended; `roll` is in [0, 1)."""
         self.flow = after_attempt(self.flow, self.limits, ended, now_ms=self.now_ms, roll=roll)
 
     def retry_locally(self, attempt: Attempt) -> None:
-        """A request that failed is repeated in place."""
+        """Note that a failed request is repeated in place."""
         self.flow = retried_locally(self.flow, attempt)
 
     def park(self, parks: Mapping[str, int]) -> None:
-        """So many events wait elsewhere, by cause."""
+        """Count events that wait elsewhere, by cause."""
         for cause, event_count in parks.items():
             self.flow = parked(self.flow, cause, event_count)
 
     def block(self, offset: int, history: History | None) -> None:
-        """An event stays in its place, and all behind it; without a history, only for a moment."""
+        """Note an event that blocks all behind it; without a history, only for a moment."""
         if history is not None:
             since_ms, until_ms = history.first_attempt_at_ms, history.not_before_ms
             blocking = Blocking(offset, since_ms, until_ms, history.attempt_count)
             self.flow = blocked(self.flow, blocking)
 
     def leave(self, task: str) -> None:
-        """A task has ended."""
+        """Note that a task has ended."""
         self.flow = left(self.flow, task)
 
     @property
     def record(self) -> FlowRecord:
-        """The flow as it is now, with its state and since when it is in it."""
+        """The flow as it is now, with its state and when it entered that state."""
         if self.flow is not self._record.flow:
             self._record = self._record.with_flow(self.flow, now_ms=self.now_ms)
             self.flow = self._record.flow
         return self._record
 
     def to_publish(self) -> FlowRecord | None:
-        """What others should hear of, if anything: each piece of news is given out once."""
+        """Return the news to publish, if any; each piece of news is returned once."""
         self.flow = at_its_part(self.flow, self.limits, now_ms=self.now_ms)
         every_ms = self._publish_every_ms
         if not self.record.is_to_publish(now_ms=self.now_ms, every_ms=every_ms):
@@ -145,10 +145,10 @@ class Held:
 @dataclass(slots=True)
 class _File:
     descriptor: int
-    # What the file held when this process last saw it: mostly nobody else has written since.
+    # The file's contents when this process last saw it: mostly nobody else has written since.
     raw: bytes = b""
     record: FlowRecord | None = None
-    # Until then it is not locked: whoever has it has it for too long.
+    # No attempt to lock it until then: its holder has had it for too long.
     passed_by_until_s: float = 0.0
 
 
@@ -159,17 +159,17 @@ class FlowStore:
     folder: Path
     # From the state topic, for a machine that has not sent to the destination before.
     published: Mapping[str, FlowRecord] = field(default_factory=dict)
-    # How often others hear of a destination that fares as before.
+    # How often the unchanged state of a destination is published.
     publish_every_ms: int = PUBLISH_EVERY_MS
     # For the records that it begins.
     _name: str = field(default_factory=lambda: secrets.token_hex(8))
     _files: dict[str, _File] = field(default_factory=dict)
-    # Those that were closed.
+    # Closed files.
     _seen: dict[str, _File] = field(default_factory=dict)
 
     @contextmanager
-    def hold(self, limits: SendLimits, *, now_ms: int) -> Iterator[Held]:
-        """Look at what is known of a destination, and change it, while nobody else does."""
+    def hold(self, limits: SendLimits, *, now_ms: int) -> Iterator[LockedFlow]:
+        """Lock a destination's flow to read and change it."""
         file = self._file(limits.to)
         is_ours = _lock(file)
         try:
@@ -177,7 +177,7 @@ class FlowStore:
             name = store_name(self._name, now_ms=now_ms)
             known = _read(file) if is_ours else file.record
             record = going_on(known, published, limits, store=name, now_ms=now_ms)
-            held = Held(record.flow, limits, now_ms, record, self.publish_every_ms)
+            held = LockedFlow(record.flow, limits, now_ms, record, self.publish_every_ms)
             yield held
             if is_ours:
                 _write(file, held.record)
@@ -192,7 +192,7 @@ class FlowStore:
         return self.folder / f"{destination.stream}.{destination.name}.json"
 
     def _file(self, destination: Destination) -> _File:
-        # The one that was used last is the last.
+        # The last entry is the one used last.
         file = self._files.pop(destination.id, None)
         if file is None:
             if len(self._files) >= FILES_MAX:
@@ -229,14 +229,14 @@ class FlowStore:
 
 @dataclass(slots=True)
 class Calm:
-    """What a process need not ask or tell of a destination that was well a moment ago."""
+    """Lets a process skip looks at the flow of a destination that was well a moment ago."""
 
-    # So long it counts as well once it was seen to be.
+    # How long the destination counts as well once it was seen to be.
     span_s: float = 0.0
     until_s: float = 0.0
     tell_at_s: float = 0.0
-    untold: list[Ended] = field(default_factory=list)
-    # Requests of this process that are under way, and those of them that its flow knows nothing of.
+    untold: list[EndedRequest] = field(default_factory=list)
+    # This process's requests under way, and how many of them its flow does not know.
     running_count: int = 0
     unasked_count: int = 0
 
@@ -251,29 +251,29 @@ class Calm:
 
 @dataclass(slots=True)
 class Permits:
-    """What one task asks of one destination's flow."""
+    """One task's access to one destination's flow."""
 
     # A name for the task, by which the flow shares requests out.
     task: str
     store: FlowStore
     limits: SendLimits
-    # While a destination is well, its flow is asked and told so often, and not for each request;
-    # those of one process share it.
+    # While a destination is well, its flow is read and written once a span instead of for each
+    # request; the tasks of one process share this.
     calm: Calm = field(default_factory=Calm)
-    # Told when there is something that others should hear of.
+    # Called when there is news for others.
     on_news: Callable[[], None] | None = None
     _has_joined: bool = False
     _news: FlowRecord | None = None
 
     @contextmanager
-    def look(self, *, tells: bool) -> Iterator[Held]:
+    def look(self, *, tells: bool) -> Iterator[LockedFlow]:
         """Look at the flow while nobody else changes it; `tells` if something has ended."""
         self._has_joined = True
         with self.store.hold(self.limits, now_ms=now_ms()) as held:
             self._tell(held)
             yield held
             # Asked here, as an event that comes alone would pay for another look at the file.
-            # If anything is told, it is what is known in the end.
+            # News, if any, carries the latest state.
             had_news = self._news is not None
             self._news = held.to_publish() or (self._news and held.record)
             if held.is_last:
@@ -289,24 +289,24 @@ class Permits:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the destination may be sent to and lets requests wait for longer than others can.
+        """Say whether the destination may be sent to, and answers too slowly for others to wait.
 
-        What would only park need not go anywhere for it.
+        Events that would only be parked need not change lanes for it.
         """
         with self.store.hold(self.limits, now_ms=now_ms()) as held:
             is_shut = held.flow.breaker.until_ms > held.now_ms or self.limits.to.is_paused
             return held.flow.is_slow and not is_shut
 
     def may_skip(self, *, tells: bool) -> bool:
-        """Whether a request may go without a look, as the destination was well a moment ago."""
+        """Say whether a request may skip the look, as the destination was well a moment ago."""
         now_s = time.monotonic()
         return now_s < self.calm.until_s and not (tells and now_s >= self.calm.tell_at_s)
 
-    def tell_later(self, delivered: Ended) -> None:
+    def tell_later(self, delivered: EndedRequest) -> None:
         self.calm.untold.append(delivered)
 
     def news(self) -> FlowRecord | None:
-        """What others should hear of the destination, once; None if there is nothing new."""
+        """Return the news of the destination, once; None if there is nothing new."""
         news, self._news = self._news, None
         return news
 
@@ -317,17 +317,17 @@ class Permits:
                 self._tell(held)
                 held.leave(self.task)
 
-    def _tell(self, held: Held) -> None:
-        """What ended since the flow was last told: deliveries, of which none is worth a roll."""
+    def _tell(self, held: LockedFlow) -> None:
+        """Enter the deliveries that ended since the last look; they need no dice roll."""
         for delivered in self.calm.untold:
             held.enter(delivered, roll=0.0)
         self.calm.untold.clear()
 
 
 def _lock(file: _File) -> bool:
-    """Whether the file is ours alone; not if a process has stood still while it was that one's.
+    """Lock the file; False if a process that stands still holds the lock.
 
-    Everything else on the loop would wait as well; what this process learns stays in it then.
+    Waiting longer would stall the whole loop; what this process learns then stays in it.
     """
     now_s = time.monotonic()
     if now_s < file.passed_by_until_s:

@@ -31,11 +31,11 @@ log = structlog.get_logger()
 class DeliveryMetrics(LaneMetrics):
     """A lane is named after its destination.
 
-    What workers do is counted where they share it, in the flow of a destination, and comes here by
+    Workers count their work in the flow of a destination, which they share. The counts come here by
     the state topic: every machine's counts grow by themselves, and the differences are added up.
 
-    All of a fleet hear of all flows, and only who has a destination shows what is new of it. So the
-    sum over the fleet is right; what comes in the moment of a hand-over nobody counts.
+    All processes of a fleet hear of all flows, but only a destination's owner shows its growth. So
+    the sum over the fleet is right, except for counts in the moment of a hand-over.
     """
 
     up = DELIVERY_LANE_UP
@@ -49,30 +49,30 @@ class DeliveryMetrics(LaneMetrics):
         super().__init__()
         self._clock = clock
         self._began_ms = clock()
-        # What each store had counted when it was last seen.
+        # The counts of each store when it was last seen.
         self._seen: dict[tuple[str, str], FlowRecord] = {}
-        # How much of its time was used up when a failing destination was last warned of, by the
-        # store that says so: what fails for one machine may be well for another.
+        # How much of its time a failing destination had used up at the last warning, by store: a
+        # destination that fails for one machine may be well for another.
         self._warned: dict[tuple[str, str], float] = {}
 
     def flows_before(self, flows: Mapping[str, FlowRecord]) -> None:
-        # What had been counted by then another process has shown.
+        # Another process has already shown these counts.
         self._seen.update({(name, record.store): record for name, record in flows.items()})
 
     def lane_gone(self, name: str) -> None:
-        """It is paused, taken away, or with another process, which shows how it fares."""
+        """Drop the gauges of a lane that is paused, removed, or shown by another process."""
         for gauge in (self.up, self.stalled_s, self.progress_age_s):
             self.gauge(gauge).remove(name)
 
     def flow_gone(self, name: str) -> None:
-        """Another process has it, or nobody; what was counted here stays."""
+        """Drop the gauges of a flow that is no longer ours; its counts stay."""
         for state in FlowState:
             self.gauge(DELIVERY_FLOW_STATE).remove(name, state.value)
         for gauge in (DELIVERY_PARALLEL, DELIVERY_FAILING_RATIO):
             self.gauge(gauge).remove(name)
 
     def flow_elsewhere(self, destination: Destination, record: FlowRecord) -> None:
-        """What another process has, or had a moment ago, that one counts."""
+        """Note a flow that another process counts, as it has it or had it a moment ago."""
         self._seen[destination.id, record.store] = record
 
     def flow_known(self, destination: Destination, record: FlowRecord) -> None:
@@ -83,7 +83,7 @@ class DeliveryMetrics(LaneMetrics):
         self.gauge(DELIVERY_PARALLEL).labels(name).set(record.flow.concurrency.limit)
         self._warn(destination, record)
         where = (name, record.store)
-        # What a file had counted before we began, and was not heard of since, others have shown.
+        # Others have shown a file's counts from before we began, if nothing was heard of it since.
         is_older = record.counts_since_ms < self._began_ms
         before = self._seen.get(where, record if is_older else FlowRecord(Flow())).flow
         self._seen[where] = record

@@ -4,45 +4,45 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from delivery.batches import Batch, Tried
+from delivery.batches import Batch, TriedEvent
 from delivery.courier import Exchange
-from delivery.opening import Opened
+from delivery.opening import OpenedRows
 from shared.event.record import Origin, RecordOut
 from shared.proof.last_answer import share_room
 from shared.proof.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
-from shared.retry.decision import FILTERED, DeadLetter, Delivered, Final, Hop, Park, RetryLater
+from shared.retry.decision import FILTERED, DeadLetter, Final, Hop, Park, RetryLater, Success
 from shared.retry.lifecycle import MOVE_OF, State, next_state
 from shared.retry.routing import route, route_malformed, route_receipt
 
-# Of events that are not sent so many share a receipt: each may need an interval of its own, with
-# its topic's name of up to 249 bytes, and Kafka takes 2 MiB as one record.
+# The most unsent events that share a receipt: each may need an interval of its own, with its
+# topic's name of up to 249 bytes, and Kafka takes 2 MiB as one record.
 _UNSENT_EVENTS_MAX = 1_000
 
-# The reason of what a destination has taken of a batch whose report names others as failed.
+# The reason for events that a destination took from a batch whose report names others as failed.
 PARTLY_TAKEN = "status_partial"
 
-# What one receipt can say of many events: outcome, reason, attempts, how often they were re-driven.
+# The facts that many events can share in one receipt: outcome, reason, attempts, re-drives.
 Kind: TypeAlias = tuple[ReceiptOutcome, str, int, int]
 
 
 def outcomes_of(
     destination_id: str,
-    decided: Sequence[tuple[Tried, Final | Hop]],
+    decided: Sequence[tuple[TriedEvent, Final | Hop]],
     exchange: Exchange,
     *,
     read_at: Origin | None,
 ) -> list[RecordOut]:
-    """A row for each event that was not delivered, and one receipt for each kind of outcome.
+    """Return a row for each undelivered event, and one receipt for each kind of outcome.
 
     `read_at` is the first record that the task read, if there is a lane whose position tells when
     these rows are stored.
     """
     outcomes: list[RecordOut] = []
-    kinds: dict[Kind, list[Tried]] = {}
+    kinds: dict[Kind, list[TriedEvent]] = {}
     # First attempts share one history, and successes one decision: their kind is worked out once.
     known: dict[tuple[int, int], Kind] = {}
     for tried, decision in decided:
-        if not isinstance(decision, Delivered):
+        if not isinstance(decision, Success):
             outcomes.append(
                 route(decision, tried.envelope, destination_id, now_ms=exchange.ended_at_ms)
             )
@@ -54,7 +54,7 @@ def outcomes_of(
         kinds.setdefault(kind, []).append(tried)
     tries = share_room(exchange.failed_tries, receipt_count=len(kinds))
     for kind, events in kinds.items():
-        # To what was taken of a batch the last answer is no refusal.
+        # For the events that were taken, the last answer is no refusal.
         told = tries[:-1] if kind[1] == PARTLY_TAKEN else tries
         facts = facts_of([tried.envelope for tried in events])
         own = replace(exchange, failed_tries=told)
@@ -62,8 +62,10 @@ def outcomes_of(
     return outcomes
 
 
-def outcomes_of_unsent(opened: Opened, *, at_ms: int, read_at: Origin | None) -> list[RecordOut]:
-    """The rows of events that are not sent; their receipts tell of no exchange."""
+def outcomes_of_unsent(
+    opened: OpenedRows, *, at_ms: int, read_at: Origin | None
+) -> list[RecordOut]:
+    """Return the rows of events that are not sent; their receipts tell of no exchange."""
     outcomes = [route_malformed(record, now_ms=at_ms) for record in opened.malformed]
     exchange = Exchange("", at_ms, at_ms)
     for name, decided in opened.unsent.items():
@@ -74,9 +76,9 @@ def outcomes_of_unsent(opened: Opened, *, at_ms: int, read_at: Origin | None) ->
 
 
 def receipt_of(
-    destination_id: str, batch: Batch, delivered: Delivered, exchange: Exchange
+    destination_id: str, batch: Batch, delivered: Success, exchange: Exchange
 ) -> list[RecordOut]:
-    """The receipts of a batch that was delivered as a whole: one, unless its attempts differ."""
+    """Return the receipts of a wholly delivered batch: one, unless its attempts differ."""
     counts = {(history.attempt_count, history.redrive_count) for history in batch.histories}
     if len(counts) > 1:
         pairs = [(tried, delivered) for tried in batch.tried()]
@@ -88,13 +90,13 @@ def receipt_of(
     return [_receipt(destination_id, kind, batch.facts, exchange, None)]
 
 
-def _kind(tried: Tried, decision: Final) -> Kind:
-    """What the receipt says of an event; where it goes is for the lifecycle's table to say."""
+def _kind(tried: TriedEvent, decision: Final) -> Kind:
+    """Return the receipt's facts on an event; the lifecycle's table decides where it goes."""
     came_from = State.STORED if tried.envelope.history is None else State.WAITING
     outcome = ReceiptOutcome(next_state(came_from, MOVE_OF[type(decision)]).value)
     match decision:
-        case Delivered(reason=reason):
-            # What is filtered out was not sent.
+        case Success(reason=reason):
+            # Filtered events were not sent.
             attempt_count = tried.history.attempt_count + (reason != FILTERED)
         case DeadLetter(reason=reason, history=history):
             attempt_count = history.attempt_count
@@ -117,7 +119,7 @@ def _receipt(
         redrive_count=redrive_count,
         started_at_ms=exchange.started_at_ms,
         ended_at_ms=exchange.ended_at_ms,
-        # What was delivered is so, whatever becomes of the task.
+        # A delivered event stays delivered, even if the task fails.
         read_at=None if outcome is ReceiptOutcome.DELIVERED else read_at,
         failed_tries=exchange.failed_tries,
     )

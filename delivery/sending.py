@@ -1,7 +1,7 @@
 """Brings rows to an outcome: from open records through requests to the rows that they leave.
 
-Nothing here knows Spark or Kafka. A row is never dropped; what is raised is our own mistake, and
-whoever called reads the same rows again.
+Nothing here knows Spark or Kafka. A row is never dropped. Only our own mistakes are raised, and the
+caller then reads the same rows again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from delivery.dispatcher import Dispatcher
 from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.http.attempt_spans import AttemptSpans
 from delivery.http.sender import Sender
-from delivery.opening import Opened, Rows, Track, open_retries, open_stream
+from delivery.opening import OpenedRows, Rows, Track, open_retries, open_stream
 from delivery.outcomes import outcomes_of_unsent
 from delivery.settling import Block, Settlement
 from shared.config.destination import Destination
@@ -40,69 +40,69 @@ from shared.runtime.tracing.settings import OtlpSettings
 Tell: TypeAlias = Callable[[Sequence[RecordOut]], Awaitable[None]]
 Keep: TypeAlias = Callable[[Sequence[RecordOut]], None]
 
-# What others should hear of waits so long for the outcomes that it could go with.
+# How long news for others waits for outcomes that it could go with.
 _TELL_S = 0.05
 # As many destinations as a worker can have at hand.
 _CALMS_MAX = 1_024
-# For whoever must not wait for one destination: long enough for another task's probe.
+# For tasks that must not wait for one destination: long enough for another task's probe.
 TROUBLE_WAIT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What sending needs to know besides the rows."""
+    """The instructions for sending, besides the rows."""
 
     reads: Literal["stream", "retry"]
     destinations: Mapping[str, Destination]
     # Where the workers of this machine share what they know of destinations.
     flow_folder: Path
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
-    # What has not started by then is parked, so that the length of a micro-batch does not depend
-    # on the destination's moods: it is this and one request's deadline at the most.
+    # Requests that have not started by then are parked. So a micro-batch lasts at most this and one
+    # request's deadline, whatever the destination's health.
     time_box_s: float = 5.0
     # How long to wait for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
-    # How long to wait for one answer; None: as long as the destination's owner has set. What is
-    # due to a destination that has been slower goes on to a lane that waits for it.
+    # How long to wait for one answer; by default as long as the destination's owner has set. Due
+    # events of a slower destination go on to a lane that waits for it.
     patience_s: float | None = None
-    # The most of that: of those who wait for the slow, all wait for the slowest.
+    # The most that an owner's limit may be: a lane for slow ones waits for its slowest.
     timeout_s_max: float = math.inf
-    # What follows a log has a box for each batch of rows until then, of time.monotonic.
+    # A follower gets a new time box for each batch of rows until then, in time.monotonic.
     follows_until_s: float = 0.0
-    # For so long a destination that was well is taken to be so still, without a look at its flow. A
-    # failure is told at once, and other workers hear of it so late.
+    # How long to take a destination for well without a look at its flow. Failures are written at
+    # once, but other workers may hear of them this late.
     calm_s: float = 0.0
     # The first event of all, by its offset, if it was tried before and holds up the others.
     first: tuple[int, History] | None = None
     # Offsets below these may have been sent before, as nobody knows what became of them.
     replay_until: Position = field(default_factory=dict)
-    # What waits and may be a second copy, as the first one was read again.
+    # Waiting events that may be second copies, as the first one was read again.
     doubts: Doubts = field(default_factory=Doubts)
-    # What leaves later may be somebody else's by then, who sends it too: it says so.
+    # Requests that leave later say that they may be repeats: another process may send them, too.
     ours_until_ms: float = math.inf
-    # What time it is; the retrier asks the broker, whose clock stamps what waits.
+    # The clock; the retrier uses the broker's, which stamps waiting events.
     clock: Callable[[], int] = now_ms
     # Whether a destination may be at a private address, as in a test or on somebody's laptop.
     allows_private: bool = False
-    # Whether what is not settled may stay where it is in the stream, and all behind it.
+    # Whether an unsettled event may keep its place in the stream, and block all behind it.
     is_in_line: bool = False
-    # Destinations of which it is known that they were removed.
+    # Destinations that are known to be removed.
     removed: Collection[str] = ()
-    # Whose a destination is.
+    # Returns a destination's tenant.
     tenant_of: Callable[[Destination], str] = nobodys
-    # What the state topic knows of them, for a machine that has no such folder yet.
+    # Their flows as the state topic has them, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
-    # How often others hear of a destination that fares as before.
+    # How often the unchanged state of a destination is published.
     publish_every_ms: int = PUBLISH_EVERY_MS
 
     @property
     def rounds(self) -> float:
-        """How many time boxes go into the shortest tier's delay; 0 of a stream, which goes on."""
+        """Time boxes in the shortest tier's delay; 0 for a stream, which goes on."""
         return self.schedule.tiers[0].delay_s / self.time_box_s if self.reads == "retry" else 0.0
 
 
 class Worker:
-    """What lives as long as the worker process: its loop, its connection pools, its open files."""
+    """The parts that live as long as the worker process: loop, connection pools, open files."""
 
     def __init__(self, *, allows_private: bool) -> None:
         self.loop = asyncio.new_event_loop()
@@ -123,19 +123,19 @@ class Worker:
         return store
 
     def calm(self, plan: Plan, name: str) -> Calm:
-        """What is known of a destination from one task to the next."""
+        """Return the calm of a destination, kept from one task to the next."""
         key = plan.flow_folder, name
         calm = self._calms.pop(key, None) or Calm()
         calm.span_s = plan.calm_s
         if len(self._calms) >= _CALMS_MAX:
             self._calms.pop(next(iter(self._calms)))
-        # The one that was used last is the last.
+        # The last entry is the one used last.
         self._calms[key] = calm
         return calm
 
 
-# The worker of the process, made at its first task: Spark forks processes before that. What a
-# process may send to is the same for all of its lanes.
+# The worker of the process, made at its first task: Spark forks processes before that. All lanes of
+# a process may send to the same addresses.
 worker_of = cache(Worker)
 
 
@@ -146,7 +146,7 @@ class Sending:
         self, plan: Plan, worker: Worker, *, is_again: bool = False, tell: Tell | None = None
     ) -> None:
         self._plan = plan
-        # Stores what other machines should hear of before what is settled just now has ended.
+        # Stores news for other machines before the present rows are settled.
         self._tell = tell
         self._telling: set[asyncio.Task[None]] = set()
         self._is_again = is_again
@@ -161,7 +161,7 @@ class Sending:
             worker.spans,
             plan.tenant_of,
         )
-        # Begun when there is something to send: reading and opening it is not the destinations'.
+        # Begins when there is something to send: reading and opening rows takes no time from it.
         self._box_end_s: float | None = None
         self._dice = worker.dice
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
@@ -173,8 +173,8 @@ class Sending:
     ) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold; `is_last` if no more will come.
 
-        With `keep` nothing waits for others: it is given what became of each destination's events
-        as soon as that is settled, and there is nothing left to return.
+        With `keep` no destination waits for others: `keep` gets the outcomes of each destination as
+        soon as they are settled, and nothing is left to return.
         """
         opened = self._open(rows)
         self._read_at = opened.first
@@ -189,7 +189,7 @@ class Sending:
             ((name, tracks),) = opened.to_send.items()
             outcomes += await self._drain(name, tracks, self._box_end_s, keep, is_last=is_last)
         else:
-            # A group, so that our own mistake in one leaves no other one running behind us.
+            # A group, so that our own mistake in one leaves no other running.
             async with asyncio.TaskGroup() as group:
                 drains = [
                     group.create_task(
@@ -212,7 +212,7 @@ class Sending:
         *,
         is_last: bool,
     ) -> list[RecordOut]:
-        """Settle what goes to one destination, and what others should hear of that."""
+        """Settle the events of one destination, and add its news for others."""
         dispatcher = self._dispatcher(name)
         outcomes = await dispatcher.drain(tracks, box_end_s=box_end_s, is_last=is_last)
         if self._worker.spans is not None:
@@ -224,7 +224,7 @@ class Sending:
         keep(outcomes)
         return []
 
-    def _unsent(self, opened: Opened, at_ms: int) -> list[RecordOut]:
+    def _unsent(self, opened: OpenedRows, at_ms: int) -> list[RecordOut]:
         outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
         if self._worker.spans is not None:
             self._worker.spans.note_dead(outcomes)
@@ -232,7 +232,7 @@ class Sending:
 
     @property
     def block(self) -> Block | None:
-        """What has kept its place in what was settled last, and all behind it."""
+        """The event of the last settled rows that keeps its place and blocks all behind it."""
         return next((each.block for each in self._dispatchers.values() if each.block), None)
 
     def leave(self) -> None:
@@ -240,7 +240,7 @@ class Sending:
         for dispatcher in self._dispatchers.values():
             dispatcher.permits.leave()
 
-    def _open(self, rows: Rows) -> Opened:
+    def _open(self, rows: Rows) -> OpenedRows:
         plan, at_ms = self._plan, self._plan.clock()
         match plan.reads:
             case "stream":
@@ -270,13 +270,13 @@ class Sending:
                 assert_never(plan.reads)
 
     def _tell_soon(self, name: str) -> None:
-        """Tell others, unless all is settled before: then it goes with the outcomes."""
+        """Publish news soon; if all is settled earlier, it goes with the outcomes."""
         if self._tell is not None:
             asyncio.get_running_loop().call_later(_TELL_S, self._tell_now, name, self._tell)
 
     def _tell_now(self, name: str, tell: Tell) -> None:
         async def store(record: FlowRecord) -> None:
-            # If Kafka does not take it, what comes next says it as well.
+            # If Kafka does not take it, the next record says the same.
             with suppress(Exception):
                 await tell([route_state(name, record.to_json())])
 
@@ -286,7 +286,7 @@ class Sending:
             telling.add_done_callback(self._telling.discard)
 
     def _is_slow(self, name: str) -> bool:
-        """Whether a destination's due events are none of this lane's."""
+        """Say whether a destination's due events belong to another lane, as it is slow."""
         return self._plan.patience_s is not None and self._dispatcher(name).permits.is_slow
 
     def _dispatcher(self, name: str) -> Dispatcher:

@@ -11,9 +11,9 @@ from shared.runtime import defaults
 from shared.runtime.settings import Port
 from shared.runtime.spark.process import SparkProcessSettings
 
-# More processes than that are better kept on several machines.
+# More processes than this are better kept on several machines.
 _WORKERS_MAX = 8
-# For each worker; a quarter of them is for those that are well, and the rest for who waits.
+# Slots for each worker; a quarter of them is for healthy destinations, the rest for waiting jobs.
 _SLOTS_PER_WORKER, _SLOTS = 8, 32
 
 
@@ -22,7 +22,7 @@ def _worker_count() -> int:
 
 
 def _own_slots(worker_count: int) -> int:
-    """For each worker one for those that are well and one for real time, and two for the others."""
+    """Count one for healthy jobs and one for real time for each worker, and two for the others."""
     return 2 * worker_count + 2
 
 
@@ -47,7 +47,7 @@ class DeliverySettings(SparkProcessSettings):
     folder: Path = Path("data/delivery")
     metrics_port: Port = defaults.DELIVERY_METRICS_PORT
     makes_class_archive: bool = True
-    # Who hangs holds one for as long as its destination is waited for (delivery/lanes/turns.py).
+    # A job that hangs holds one while it waits for its destination (delivery/lanes/turns.py).
     slots: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_slots)
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
@@ -57,7 +57,7 @@ class DeliverySettings(SparkProcessSettings):
 
     @property
     def worker_count(self) -> int:
-        """How many worker processes share those who are well: one for each core."""
+        """The number of worker processes for healthy destinations: one for each core."""
         return _worker_count() * self.spark_executors
 
     @property
@@ -66,5 +66,5 @@ class DeliverySettings(SparkProcessSettings):
 
     @property
     def lent_slots(self) -> int:
-        """Those that whoever hangs may hold."""
+        """The slots that hanging jobs may hold."""
         return self.all_slots - _own_slots(self.worker_count)

@@ -1,7 +1,7 @@
 """Does with a batch's events what `decide` and `refuse` say.
 
-What is final becomes rows for Kafka; what is to be tried again here goes on to its next attempt.
-Nothing here knows a destination's flow: what the flow must hear of is handed back.
+Final decisions become rows for Kafka; events to try again here go on to their next attempt. Nothing
+here knows a destination's flow: the caller gets back the news for it.
 """
 
 import time
@@ -11,18 +11,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from delivery.batches import Batch, Tried, refused_group
-from delivery.courier import Exchange, Sent
+from delivery.batches import Batch, TriedEvent, refused_group
+from delivery.courier import Exchange, RequestResult
 from delivery.outcomes import PARTLY_TAKEN, outcomes_of, receipt_of
 from delivery.tracks import Pending, halves, suspect
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, RecordOut
-from shared.retry.attempt import Failure, Responded, classify
+from shared.retry.attempt import Failure, Response, classify
 from shared.retry.decision import (
     DeadLetter,
     Decision,
-    Delivered,
     Ended,
     Final,
     Hold,
@@ -31,6 +30,7 @@ from shared.retry.decision import (
     RetryLocally,
     Situation,
     Split,
+    Success,
     Waiting,
     decide,
     refuse,
@@ -38,32 +38,32 @@ from shared.retry.decision import (
 )
 from shared.retry.schedule import RetrySchedule
 
-# What was not sent for these only goes on later.
+# Events that were not sent for these reasons only go on later.
 _NO_TROUBLE = frozenset({Failure.BUDGET_USED_UP, Failure.OVER_RATE})
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An event that stays in its place, and with it all behind it (order = "stream")."""
+    """An event that keeps its place and blocks all behind it (order = "stream")."""
 
     offset: int
     again_at_ms: int
-    # None: nothing is the matter with it, there was no time or leave to send it.
+    # Empty if nothing is wrong with the event: there was no time or permission to send it.
     history: History | None = None
     # Offsets below may have been taken all the same.
     sent_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """What became of a batch."""
+class SettledBatch:
+    """The result of a settled batch."""
 
     rows: Sequence[RecordOut] = ()
-    # What goes on to another attempt, in order.
+    # Batches that go on to another attempt, in order.
     go_on: Sequence[Pending] = ()
     # How many events were parked, by cause.
     parks: Mapping[str, int] = field(default_factory=dict)
-    # Keys of which an event waits now.
+    # Keys that have a waiting event now.
     keys_waiting: AbstractSet[bytes] = frozenset()
     block: Block | None = None
 
@@ -75,7 +75,7 @@ class Settlement:
     destination: Destination
     schedule: RetrySchedule
     clock: Callable[[], int]
-    # The first record that the task read, for the receipts of what was not delivered.
+    # The first record that the task read, for the receipts of undelivered events.
     read_at: Origin | None
     # Whether events come in the order of their stream, and stay in it.
     is_in_line: bool = False
@@ -83,17 +83,17 @@ class Settlement:
     def after_attempt(
         self,
         pending: Pending,
-        sent: Sent,
+        sent: RequestResult,
         *,
         may_retry: bool = False,
         budget_s: float = 0.0,
         is_held: bool = False,
         roll: float = 0.0,
         is_by_size: bool = False,
-    ) -> Settled:
-        """What an attempt came to; `may_retry` in place, if it fits into `budget_s`.
+    ) -> SettledBatch:
+        """Settle a batch after an attempt; `may_retry` in place, if it fits into `budget_s`.
 
-        By `is_by_size` the destination refuses batches for their size.
+        With `is_by_size` the destination refuses batches for their size.
         """
         batch = pending.batch
         situation = Situation(
@@ -113,17 +113,19 @@ class Settlement:
         # Only histories differ within a batch, so all of it goes on, or none.
         first = decided[0]
         match first:
-            case Delivered():
-                return Settled(receipt_of(self.destination.id, batch, first, sent.exchange))
+            case Success():
+                return SettledBatch(receipt_of(self.destination.id, batch, first, sent.exchange))
             case RetryLocally(delay_s=delay_s):
                 kept = [each.history for each in decided if isinstance(each, RetryLocally)]
                 ready_at_s = time.monotonic() + delay_s
                 tries = situation.local_attempt_count
                 again = batch.with_histories(kept)
-                return Settled(go_on=[Pending(again, tries, sent, ready_at_s, pending.is_half)])
+                return SettledBatch(
+                    go_on=[Pending(again, tries, sent, ready_at_s, pending.is_half)]
+                )
             case Split():
                 is_by_size = is_by_size or sent.verdict.is_too_large
-                return Settled(go_on=halves(batch) if is_by_size else [suspect(batch)])
+                return SettledBatch(go_on=halves(batch) if is_by_size else [suspect(batch)])
             case RetryLater() | Park() | Hold() | DeadLetter():
                 return self._finish(batch, decided, sent.exchange)
             case _:
@@ -137,18 +139,18 @@ class Settlement:
         wait_ms: int,
         is_held: bool,
         is_next: bool = False,
-    ) -> Settled:
+    ) -> SettledBatch:
         """Settle a batch that is not tried (again) for `wait_ms`; `is_next` only for its turn."""
         batch, at_ms = pending.batch, self.clock()
         if pending.failed is not None and failure is not Failure.DISABLED:
-            # It was tried: that attempt has its price, although it is not repeated in place.
+            # It was tried: that attempt counts, although it is not repeated in place.
             situation = Situation(
                 batch.event_count, at_ms, is_held=is_held, is_in_line=self.is_in_line
             )
             decided = self._decide(batch, pending.failed, situation)
             return self._finish(batch, decided, pending.failed.exchange)
         if self.is_in_line and failure in _NO_TROUBLE:
-            return Settled(block=Block(batch.facts.covered[0].first, at_ms + wait_ms))
+            return SettledBatch(block=Block(batch.facts.covered[0].first, at_ms + wait_ms))
         # The next round goes on where this one ends.
         group = refused_group(batch, self.destination)
         refused = [
@@ -165,31 +167,35 @@ class Settlement:
         ]
         return self._finish(batch, refused, Exchange("", at_ms, at_ms))
 
-    def _finish(self, batch: Batch, decided: Sequence[Decision], exchange: Exchange) -> Settled:
+    def _finish(
+        self, batch: Batch, decided: Sequence[Decision], exchange: Exchange
+    ) -> SettledBatch:
         tried = batch.tried()
         final = [decision for decision in decided if isinstance(decision, Ended)]
         # One history, one decision; otherwise one of each for each event.
         final = final if len(final) == len(tried) else final * len(tried)
         return self._settled(list(zip(tried, final, strict=True)), exchange)
 
-    def _settle_each(self, batch: Batch, sent: Sent, situation: Situation) -> Settled:
+    def _settle_each(self, batch: Batch, sent: RequestResult, situation: Situation) -> SettledBatch:
         """Settle a batch of which the destination took a part: each failed event by its status."""
         alone = replace(situation, batch_count=1, may_retry_locally=False)
-        pairs: list[tuple[Tried, Ended]] = []
+        pairs: list[tuple[TriedEvent, Ended]] = []
         for position, tried in enumerate(batch.tried()):
             if position not in sent.failed:
-                pairs.append((tried, Delivered(PARTLY_TAKEN)))
+                pairs.append((tried, Success(PARTLY_TAKEN)))
                 continue
             status = sent.failed[position]
-            attempt = Responded(status, detail="so said of this event in a report")
+            attempt = Response(status, detail="so said of this event in a report")
             verdict = classify(attempt, retry_on=self.destination.retry_on)
             decision = decide(tried.history, attempt, verdict, self.schedule, alone)
             assert isinstance(decision, Ended), "alone and without a local try, it is settled"
             pairs.append((tried, decision))
         return self._settled(pairs, sent.exchange)
 
-    def _settled(self, decided: Sequence[tuple[Tried, Ended]], exchange: Exchange) -> Settled:
-        pairs: list[tuple[Tried, Final]] = []
+    def _settled(
+        self, decided: Sequence[tuple[TriedEvent, Ended]], exchange: Exchange
+    ) -> SettledBatch:
+        pairs: list[tuple[TriedEvent, Final]] = []
         block = None
         for nth, (tried, decision) in enumerate(decided):
             ended = settle(decision, tried.envelope)
@@ -198,7 +204,7 @@ class Settlement:
                 break
             pairs.append((tried, ended))
         waiting = [(tried, decision) for tried, decision in pairs if isinstance(decision, Waiting)]
-        return Settled(
+        return SettledBatch(
             rows=outcomes_of(self.destination.id, pairs, exchange, read_at=self.read_at),
             parks=Counter(
                 decision.history.cause for _, decision in waiting if isinstance(decision, Park)
@@ -209,23 +215,23 @@ class Settlement:
             block=block,
         )
 
-    def _decide(self, batch: Batch, sent: Sent, situation: Situation) -> list[Decision]:
+    def _decide(self, batch: Batch, sent: RequestResult, situation: Situation) -> list[Decision]:
         """A decision for each history; when the batch is delivered, one for all."""
         decided: list[Decision] = []
         for history in batch.histories:
             decision = decide(history, sent.attempt, sent.verdict, self.schedule, situation)
             decided.append(decision)
-            if isinstance(decision, Delivered):
+            if isinstance(decision, Success):
                 break
         return decided
 
 
-def _block(history: History, rest: Sequence[tuple[Tried, Ended]], *, is_sent: bool) -> Block:
-    """The first of these stays; what came of the others does not count: they come again.
+def _block(history: History, rest: Sequence[tuple[TriedEvent, Ended]], *, is_sent: bool) -> Block:
+    """Keep the first of these in its place; the others' results do not count: they come again.
 
     If they may have been taken, they say so then.
     """
-    is_taken = any(isinstance(ended, Delivered) for _, ended in rest)
+    is_taken = any(isinstance(ended, Success) for _, ended in rest)
     is_doubtful = is_sent and (history.is_ambiguous or is_taken)
     offsets = [tried.envelope.origin.offset for tried, _ in rest]
     until = offsets[-1] + 1 if is_doubtful else 0

@@ -1,9 +1,9 @@
 """Says which of a destination's events leave together next.
 
-A batch that was refused holds an event that is refused, mostly one. A part of it is sent, and what
-comes of that tells what the rest is: after a part that was taken it is the rest that holds one,
-after one that was refused nothing is known of the rest (Hwang's generalized binary splitting). That
-chooses what is sent, and judges nobody: only who was refused alone is refused.
+A refused batch has refused events, mostly one. A part of it is sent, and the result tells about the
+rest: if the part was taken, the rest has a refused event; if the part was refused, nothing is known
+of the rest (Hwang's generalized binary splitting). This only chooses the events to send: an event
+counts as refused only after it was refused alone.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from delivery.batches import Batch, TriedBatch, fits
-from delivery.courier import Sent
+from delivery.courier import RequestResult
 from shared.config.destination import Destination
 
 
@@ -21,8 +21,8 @@ class Pending:
 
     batch: Batch
     local_attempt_count: int = 0
-    # The attempt that is to be repeated in place, and not before when (time.monotonic).
-    failed: Sent | None = None
+    # The attempt to repeat in place, and the earliest time for that (time.monotonic).
+    failed: RequestResult | None = None
     ready_at_s: float = 0.0
     # A part of a batch that was refused, or would have been.
     is_half: bool = False
@@ -32,7 +32,7 @@ class Pending:
         return self.batch.is_suspect
 
     def may_join(self) -> bool:
-        """Whether it may leave with others of which nothing is known."""
+        """Say whether it may leave with other batches that are not suspect."""
         return self.failed is None and not self.is_suspect
 
 
@@ -41,13 +41,13 @@ def halves(batch: Batch) -> list[Pending]:
 
 
 def suspect(batch: Batch) -> Pending:
-    """One event of it at least is refused."""
+    """Mark a batch as suspect: at least one event of it is refused."""
     return Pending(replace(batch, is_suspect=True), is_half=True)
 
 
 @dataclass(slots=True, eq=False)
 class OpenTrack:
-    """Batches that leave in their order: all of a destination's, or those of some of its keys."""
+    """Batches that leave one after the other: a destination's, or those of some of its keys."""
 
     waiting: deque[Pending]
     # The next one leaves only after the one before has ended (an order other than "none").
@@ -62,10 +62,10 @@ class OpenTrack:
     def take(
         self, count_max: int, destination: Destination, *, is_probe: bool = False
     ) -> tuple[Pending, Batch | None]:
-        """The next request, with at most `count_max` events, and the rest its answer tells of."""
+        """Return the next request, of at most `count_max` events, and the rest it tells about."""
         pending = self.waiting.popleft()
         count = pending.batch.event_count
-        # That one of many is refused was to be expected, and says nothing of them.
+        # One refused event among many is to be expected, and says nothing of the others.
         if pending.is_suspect and 1 < count <= 2 * count_max:
             first, rest = pending.batch.split_at(min(count_max, count // 2))
             return Pending(first, is_half=True), rest
@@ -79,14 +79,14 @@ class OpenTrack:
         return pending, None
 
     def put_back(self, pending: Sequence[Pending]) -> None:
-        """Put what goes on after an attempt first and in order; if it waits, after the others."""
+        """Put batches that go on after an attempt first, in order; waiting ones go last."""
         if self.is_serial or not any(each.failed for each in pending):
             self.waiting.extendleft(reversed(pending))
         else:
             self.waiting.extend(pending)
 
     def _joined(self, pending: Pending, count_max: int, destination: Destination) -> Pending:
-        """With what comes after it, until it has as many events as go together."""
+        """Join a batch with those after it, until it has as many events as go together."""
         while (room := count_max - pending.batch.event_count) and self.waiting:
             more = self.waiting[0]
             if not more.may_join():

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
-from gateway.intake.events import Parsed
+from gateway.intake.events import ParsedBody
 from gateway.problems import CONTENT_TYPE, Problem
 from gateway.publish.partitions import partition_of
 from gateway.publish.report import Fate, Report
@@ -29,7 +29,7 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     headers: AnswerHeaders = ()
-    # Whether the same request, sent again, would change nothing.
+    # True if the same request, sent again, would change nothing.
     is_final: bool = True
 
     def with_headers(self, more: AnswerHeaders) -> "Answer":
@@ -38,7 +38,7 @@ class Answer(msgspec.Struct, frozen=True):
         return Answer(self.status, self.body, self.headers + more, self.is_final)
 
     def minimal(self) -> "Answer":
-        """The answer without what the caller did not want to read: success needs no body."""
+        """Return the answer without parts that the caller does not want: success has no body."""
         return Answer(204, b"", self.headers) if self.status == 200 else self  # noqa: PLR2004
 
 
@@ -47,14 +47,14 @@ def problem_answer(problem: Problem, request_id: str) -> Answer:
 
 
 def unforeseen(request_id: str, error: Exception) -> Answer:
-    """The answer after a mistake of ours, which is logged here."""
+    """Return the answer after a mistake of ours, and log the mistake."""
     log.error("request.failed", request_id=request_id, exc_info=error)
     detail = "It is not known what was stored of this request."
     return problem_answer(Problem("internal_error", detail), request_id)
 
 
-def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Mapping[str, int]:
-    """Events of a request by what the caller is told of them."""
+def count_outcomes(parsed: ParsedBody, reports: Sequence[Report]) -> Mapping[str, int]:
+    """Count the events of a request by the outcome that the caller gets."""
     # Not a Counter: making one, asking it and adding it up is Python code, 1.4 µs a request.
     counts = {"accepted": 0, "rejected": len(parsed.rejections)}
     for report in reports:
@@ -66,7 +66,7 @@ def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Mapping[str, in
 
 
 def answer(
-    parsed: Parsed,
+    parsed: ParsedBody,
     reports: Sequence[Report],
     *,
     counts: Mapping[str, int],
@@ -104,8 +104,8 @@ def answer(
     return Problem("all_rejected", detail, members=members)
 
 
-def strict_refusal(parsed: Parsed) -> Problem:
-    """One event is wrong and the caller wants all or nothing: the others were not sent."""
+def strict_refusal(parsed: ParsedBody) -> Problem:
+    """Return the refusal of all events for a faulty one: the caller wants all or nothing."""
     members: dict[str, Any] = {
         "accepted": 0,
         "rejected": len(parsed.rejections),
@@ -116,8 +116,8 @@ def strict_refusal(parsed: Parsed) -> Problem:
     return Problem("strict_rejected", detail, members=members)
 
 
-def dry_answer(parsed: Parsed, *, partition_count: int, request_id: str) -> Answer:
-    """What would happen to each event, if it were sent without ?dry_run."""
+def dry_answer(parsed: ParsedBody, *, partition_count: int, request_id: str) -> Answer:
+    """Say what would happen to each event without ?dry_run."""
     entries = _results(parsed, (), lists_all=False)
     for index, event in zip(parsed.indexes, parsed.events, strict=True):
         entry: dict[str, Any] = {"index": index, "id": event.id, "status": "valid"}
@@ -138,8 +138,10 @@ def dry_answer(parsed: Parsed, *, partition_count: int, request_id: str) -> Answ
     return Answer(200, msgspec.json.encode(members))
 
 
-def _results(parsed: Parsed, reports: Sequence[Report], *, lists_all: bool) -> list[dict[str, Any]]:
-    """One entry for each event that was not accepted, or for all, in the order of the body."""
+def _results(
+    parsed: ParsedBody, reports: Sequence[Report], *, lists_all: bool
+) -> list[dict[str, Any]]:
+    """Return an entry for each event that was not accepted, or for all, in the body's order."""
     entries: list[dict[str, Any]] = [
         {
             "index": rejection.index,

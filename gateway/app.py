@@ -80,7 +80,7 @@ def create_app(
     changes: ChangeLog | None = None,
     replays: ReplayStore | None = None,
 ) -> EventPaths:
-    """Put the parts together. Who made the parts also starts and stops them."""
+    """Put the parts together. The maker of the parts also starts and stops them."""
     plane = _plane(
         settings,
         config,
@@ -155,7 +155,7 @@ def _plane(
 
 
 def described(settings: Settings) -> dict[str, Any]:
-    """The OpenAPI document; nobody changes it."""
+    """Return the OpenAPI document; nobody may change it."""
     return _described(asks_for_keys=settings.asks_for_keys)
 
 
@@ -213,7 +213,7 @@ async def _tell(request: Request, error: Exception) -> Response:
 def _problem(  # noqa: PLR0911 - one for each kind of error
     request: Request, error: Exception
 ) -> Problem:
-    """What our own code, a library or the framework refuses, told in one way."""
+    """Return a refusal by our own code, a library or the framework, all in one format."""
     match error:
         case Problem():
             return error
@@ -224,7 +224,7 @@ def _problem(  # noqa: PLR0911 - one for each kind of error
             return _problem(request, config_error(error.errors()[0]))
         case RequestValidationError():
             first = error.errors()[0]
-            # Where it stands, the query, is the first part of its path.
+            # The first part of its path says where it stands: in the query.
             wrong = config_error({**first, "loc": first["loc"][1:]})
             return Problem("bad_query", f"{wrong}.")
         case KafkaUnavailableError():

@@ -46,63 +46,63 @@ class ConfigSource(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why the configuration may be old; None while it is fresh."""
+        """The reason why the configuration may be old; None while it is fresh."""
 
     @property
     def age_s(self) -> float:
-        """How long ago it was last known to be the newest."""
+        """Seconds since it was last known to be the newest."""
 
 
 class Uses(Protocol):
     """When texts of keys were used; gateway.fleet's KeyUses in a running gateway."""
 
-    # Those seen here, by their marks: milliseconds.
+    # Uses seen here: mark -> milliseconds.
     here: dict[str, int]
 
     def last_ms(self, secret: Secret) -> int | None:
-        """When a text was used last, here or elsewhere."""
+        """Return when a text was used last, here or elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what they may do."""
+    """A caller and their permissions."""
 
     tenant: str
     scopes: frozenset[str]
     # Empty: every stream of the tenant.
     streams: frozenset[str] = frozenset()
-    # Only from pages of these origins; None: from anywhere, and from no page.
+    # Only pages of these origins may use it; for None, all callers but pages.
     origins: frozenset[str] | None = None
-    # Until when; None: for ever.
+    # When it expires; None means never.
     expires_at_ms: int | None = None
-    # What a signature of the body must be made with; empty when none is asked for.
+    # The key that must sign the body; empty when no signature is required.
     signing_key: str = ""
-    # By what we know them, and what that is called.
+    # How we know them, and their name there.
     kind: AuthorKind = "anybody"
     name: str = ""
-    # Of somebody to whom a link was given, perhaps a customer.
+    # The caller opened a link that somebody gave them, perhaps as a customer.
     has_link: bool = False
-    # Of the key's text, by what its uses are known; empty of whoever has shown none.
+    # Identifies the key's text in the records of its uses; empty without a key.
     mark: str = ""
 
     @property
     def author(self) -> Author:
-        """As whom they change something."""
+        """The caller as the author of a change."""
         return Author(self.tenant, self.kind, self.name)
 
     def check(self, scope: Scope, *, origin: str | None = None) -> None:
-        """Refuse what the caller may not do."""
+        """Refuse a caller without the scope, or on a page of a foreign origin."""
         if scope not in self.scopes:
             raise Problem("scope_missing", f"This needs the scope {scope!r}, which is not granted.")
         if self.origins is not None and origin not in self.origins:
             raise Problem("origin_forbidden", "This key works only in pages of its own origins.")
 
     def stream(self, name: str, configuration: Configuration) -> Stream:
-        """The stream of that name; what is another tenant's is not there for the caller."""
+        """Return the stream of that name; another tenant's counts as unknown."""
         return self._own(name, configuration.streams.get(name))
 
     def past_stream(self, name: str, configuration: Configuration) -> Stream | RemovedStream:
-        """The same, or one that was removed: what became of its events is still its owner's."""
+        """Return the same, or a removed stream: its events' records still belong to its owner."""
         known: Stream | RemovedStream | None = configuration.streams.get(name)
         if known is None:
             known = configuration.removed_streams.get(name)
@@ -118,18 +118,18 @@ class Caller:
         return stream
 
     def check_operator(self) -> None:
-        """Refuse everybody but whoever runs Hifi: an administrator of the default tenant."""
+        """Refuse everybody but the operator of Hifi: an administrator of the default tenant."""
         self.check("admin")
         if self.tenant != DEFAULT_TENANT or self.streams:
             raise Problem("scope_missing", "This is done by the operator alone.")
 
     def check_name(self, stream: str) -> None:
-        """Refuse what is about a stream that the caller's key is not for."""
+        """Refuse requests about a stream that the caller's key is not for."""
         if self.streams and stream not in self.streams:
             raise Problem("stream_forbidden", f"This key does not work for the stream {stream!r}.")
 
     def check_grant(self, key: ApiKey) -> None:
-        """Refuse to give out a key that is good for more streams, or for longer, than one's own."""
+        """Refuse to grant a key for more streams, or for longer, than the caller's own."""
         is_own = not self.streams or key.tenant == self.tenant
         if not (is_own and is_within(key.streams, self.streams)):
             allowed = ", ".join(sorted(self.streams))
@@ -141,12 +141,12 @@ class Caller:
             raise Problem("scope_missing", detail, pointer="/expires_at_ms")
 
     def sees(self, stream: Stream | RemovedStream) -> bool:
-        """Whether a stream is one of the caller's."""
+        """Say whether a stream is one of the caller's."""
         is_open = not self.streams or stream.name in self.streams
         return stream.tenant == self.tenant and is_open
 
     def table(self, name: str, configuration: Configuration) -> Table:
-        """The table of that name; what is another tenant's is not there for the caller."""
+        """Return the table of that name; another tenant's counts as unknown."""
         table = configuration.tables.get(name)
         if table is None or table.tenant != self.tenant:
             raise Problem(
@@ -160,12 +160,12 @@ class Caller:
         return table.tenant == self.tenant and not self.streams
 
     def check_tables(self) -> None:
-        """Refuse a key that is for some streams alone, or stands in a page for all to see."""
+        """Refuse a key that is only for some streams, or that stands in a page for all to see."""
         if self.streams or self.origins is not None:
             raise Problem("scope_missing", "A key for browsers, or some streams, is for no table.")
 
     def channel(self, name: str, configuration: Configuration) -> Channel:
-        """The channel of that name of the caller's tenant."""
+        """Return the channel of that name of the caller's tenant."""
         self.check_channels()
         channel = configuration.channels.get(f"{self.tenant}/{name}")
         if channel is None:
@@ -179,7 +179,7 @@ class Caller:
         return channel.tenant == self.tenant and not self.streams and not self.has_link
 
     def check_channels(self) -> None:
-        """Refuse who is for some streams alone, as a channel hears of all, and who has a link."""
+        """Refuse keys for some streams, as a channel hears of all, and callers with a link."""
         if self.streams or self.has_link:
             who = "A link shows" if self.has_link else "This key is for some streams, and so sees"
             raise Problem("scope_missing", f"{who} no channel.")
@@ -201,7 +201,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who sends to which stream, as one configuration has it."""
+    """The sender to a stream, as one configuration knows them."""
 
     configuration: Configuration
     caller: Caller
@@ -221,13 +221,13 @@ class Callers:
         self._used = uses.here
         self.is_on = settings.asks_for_keys
         self._hosts = settings.host_names
-        # What `_origins` was made of, and what came of it.
+        # The input of `_origins`, and its result.
         self._indexed: tuple[Mapping[str, ApiKey], Mapping[str, list[ApiKey]]] = ({}, {})
-        # Who showed one of these keys so far: no more than there are secrets.
+        # Callers who showed one of these keys so far: at most one for each secret.
         self._known: tuple[Mapping[str, ApiKey], dict[bytes, Caller]] = ({}, {})
         key_set = settings.jwt_keys_file
         self._tokens = None if key_set is None else TokenReader(key_set, settings)
-        # The key that is in no configuration: with it the first keys are made.
+        # The key outside the configuration, which makes the first keys.
         self._operator: ApiKey | None = None
         if (shown := read_text(settings.operator_key)) is not None:
             secret = secret_from(settings.operator_key, signs=False)
@@ -236,11 +236,11 @@ class Callers:
     def of_request(
         self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
     ) -> Caller:
-        """Who sent the headers; Problem when we do not know or believe them."""
+        """Return the sender of the headers; Problem when they are unknown or not credible."""
         authorization = headers.get(b"authorization")
         if not self.is_on:
             self._check_open(headers)
-            # A link shows what it says, also where nobody is asked for a key.
+            # A link is limited to what it shows, also where no key is required.
             if authorization is None or LINK_PREFIX not in authorization:
                 return EVERYBODY
         if authorization is None:
@@ -263,7 +263,7 @@ class Callers:
     def writer(
         self, headers: Mapping[bytes, str], stream: str, *, now_ms: int, known: Writer | None
     ) -> Writer:
-        """Who writes to a stream from no page. What is known holds until something is changed."""
+        """Return who writes to a stream from no page; `known` holds until a setting changes."""
         configuration = self._config.configuration
         if (
             known is not None
@@ -278,18 +278,18 @@ class Callers:
         return Writer(configuration, caller, caller.stream(stream, configuration), tenant)
 
     def _lasts(self, known: Writer, now_ms: int) -> bool:
-        """Whether it is still so without a look at the key: a token is read each time."""
+        """Say whether it still holds without a look at the key: tokens are read each time."""
         ends_ms = known.caller.expires_at_ms
         return self._tokens is None and (ends_ms is None or now_ms < ends_ms)
 
     def of_key(self, text: str, *, now_ms: int) -> Caller:
-        """Whose key it is, or who has opened a link."""
+        """Return the owner of a key, or the holder of a link."""
         keys = self._config.configuration.keys
         if text.startswith(LINK_PREFIX):
             return _of_link(text, keys, now_ms=now_ms)
         if self._known[0] is not keys:
             self._known = keys, {}
-        # Not the text itself, which nobody keeps.
+        # Never keep the text itself.
         digest = hashlib.sha256(text.encode()).digest()
         caller = self._known[1].get(digest)
         if caller is None:
@@ -307,7 +307,7 @@ class Callers:
         if self._operator is not None and self._operator.secret_of(shown) is not None:
             key = self._operator
         secret = key.secret_of(shown) if key is not None else None
-        # One text for both: nobody learns from us which ids there are.
+        # One text for both cases: nobody learns from us which ids exist.
         if key is None or secret is None:
             raise bad_credential("There is no such key (any more).")
         return Caller(
@@ -323,7 +323,7 @@ class Callers:
         )
 
     def allowed_origin(self, origin: str, stream: str) -> bool:
-        """Whether some key lets pages of this origin send to the stream (asked before a key is)."""
+        """Say whether some key lets pages of this origin send to the stream; asked before keys."""
         configured = self._config.configuration.streams.get(stream)
         return configured is not None and any(
             key.tenant == configured.tenant and (not key.streams or stream in key.streams)
@@ -343,7 +343,7 @@ class Callers:
         return origins
 
     def _check_open(self, headers: Mapping[bytes, str]) -> None:
-        """Refuse what reaches a gateway without keys from beyond the programs it is open to."""
+        """Refuse requests from beyond the programs that a gateway without keys is open to."""
         if not FORWARDED.isdisjoint(headers):
             raise Problem(
                 "proxied_without_keys",

@@ -1,8 +1,8 @@
-"""Keeps what became of each Idempotency-Key, as the topic of requests tells it (ADR 0060).
+"""Keeps the outcome of each Idempotency-Key, as the topic of requests tells it (ADR 0060).
 
 Pure: records in, verdicts out. Every gateway takes the same records in the same order, so all come
-to the same verdict on a claim: of two that claim a key at the same time, the first in the log has
-it. The only clock is the log's own. What is kept is bounded, and the tenant that holds most forgets
+to the same verdict on a claim: if two requests claim a key at the same time, the first in the log
+has it. The only clock is the log's own. Memory is bounded, and the tenant that holds most forgets
 first.
 """
 
@@ -20,33 +20,33 @@ from shared.event.topics import REQUESTS_RETENTION_MS
 
 # draft-ietf-httpapi-idempotency-key-header leaves it open; Stripe takes 255.
 KEY_LENGTH_MAX = 255
-# Answers that leave nothing to be done: all else may be sent again under the same key.
+# Answers that leave nothing to do. After any other one the request may come again with its key.
 _FINAL = frozenset({200, 204, 207, 422})
 _SERVER_FAULT = 500
-# What is kept of a key besides its answer (measured: 520).
+# Bytes that a key takes besides its answer (measured: 520).
 ENTRY_BYTES = 600
-# Longer answers list events one by one, and pack well. One that is longer even so is remembered
-# without its list: a record of Kafka has a million bytes, and memory is for many answers.
+# Longer answers list events one by one, and pack well. If one is too long even so, only its list is
+# dropped: a record of Kafka has a million bytes, and memory is for many answers.
 _PACKED_FROM_BYTES = 500
 _BODY_BYTES_MAX = 262_144
 
-# How a request ended. `open`: not all of it is certainly stored, and it may be sent again under its
-# key. `free`: it was refused before it was one, and a corrected one may use its key.
+# How a request ended. `open`: some of it may not be stored, and it may be sent again under its key.
+# `free`: it was refused before it became a request, and a corrected one may use its key.
 Ending = Literal["answered", "open", "free"]
 
 
 class RequestRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A record about one key: that a gateway claims it, or how the request ended."""
+    """A record about one key: a gateway's claim, or how the request ended."""
 
-    # Whose claim it is: a number that nobody else has.
+    # The number of the claim, which is unique.
     claim: bytes
     tenant: str
     # A digest of all that becomes the events.
     content: bytes
-    # Of a claim: after so long its gateway has died, or is done without a word.
+    # How long a claim holds: after that its gateway has died, or has ended without a word.
     holds_ms: int = 0
     ended: Ending | None = None
-    # Of an open end: some events may be stored.
+    # For an open end: some events may be stored.
     is_sent: bool = False
     status: int = 0
     body: bytes = b""
@@ -63,7 +63,7 @@ class RequestRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return Answer(self.status, body, headers)
 
     def end(self, answer: Answer | None, *, is_sent: bool) -> "RequestRow":
-        """The row that ends what this one has claimed. None: nobody knows how it ended."""
+        """Return the row that ends this claim; without an answer nobody knows how it ended."""
         ending = RequestRow(self.claim, self.tenant, self.content, ended="open", is_sent=is_sent)
         if answer is None or not answer.is_final:
             return ending
@@ -88,16 +88,16 @@ class Won(msgspec.Struct, frozen=True):
     since_ms: int | None = None
 
 
-# What a claim comes to: the key is ours, the first answer, or why neither.
+# The verdict on a claim: the key is ours, the first answer, or the reason against both.
 Verdict = Won | RequestRow | Problem
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """The newest that counts of what was said of a key."""
+    """The newest record of a key that counts."""
 
     row: RequestRow
     at_ms: int
-    # Since when events of it may be in the log.
+    # The time since when its events may be in the log.
     since_ms: int | None = None
 
     @property
@@ -106,7 +106,7 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class KeyBook:
-    """What became of the keys. The oldest are forgotten first, those of the largest tenant."""
+    """The outcomes of the keys. The oldest are forgotten first, those of the largest tenant."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -116,16 +116,16 @@ class KeyBook:
         self._newest_ms = 0
 
     def known(self, key: bytes, claim: RequestRow) -> Verdict | None:
-        """What can be said without a claim: that of an answer, which nothing changes any more."""
+        """Return what is certain without a claim: an answer, which nothing changes any more."""
         entry = self._entry(key, claim.tenant)
         if entry is None or entry.row.ended != "answered":
             return None
         verdict = _verdict(entry, claim, self._newest_ms)
-        # One that is too old is no answer any more.
+        # An answer that is too old no longer counts.
         return None if isinstance(verdict, Won) else verdict
 
     def take(self, key: bytes, raw: bytes, at_ms: int) -> tuple[RequestRow, Verdict | None]:
-        """The next record. For a claim also what it comes to; ValueError if it makes no sense."""
+        """Take in the next record, and judge a claim; ValueError if it makes no sense."""
         row = msgspec.json.decode(raw, type=RequestRow)
         self._newest_ms = max(self._newest_ms, at_ms)
         entry, verdict = self._entry(key, row.tenant), None
@@ -134,7 +134,7 @@ class KeyBook:
             if isinstance(verdict, Won):
                 self._put(key, _Entry(row, at_ms, verdict.since_ms))
         elif entry is None or entry.row.claim == row.claim:
-            # Who was overtaken by another claim has nothing to say any more.
+            # The end of a claim that another one has overtaken does not count.
             since_ms = None if entry is None else entry.since_ms
             if since_ms is None and row.ended == "free":
                 self._drop(key, row.tenant)
@@ -167,7 +167,7 @@ class KeyBook:
             del self._tenants[tenant], self._byte_counts[tenant]
 
     def _forget(self) -> None:
-        """Drop the oldest where there is too much; never what is under way."""
+        """Drop the oldest while there is too much, but never a request under way."""
         while self.byte_count > self._bytes_max:
             tenant = max(self._byte_counts, key=self._byte_counts.__getitem__)
             for key, entry in self._tenants[tenant].items():
@@ -175,7 +175,7 @@ class KeyBook:
                     self._drop(key, tenant)
                     break
             else:
-                # Bounded by the requests that gateways hold at a time.
+                # Requests under way are few: as many as gateways hold at a time.
                 return
 
 
@@ -206,18 +206,18 @@ def _verdict(entry: _Entry, claim: RequestRow, at_ms: int) -> Verdict:
 
 
 def digest_of(content: Sequence[bytes]) -> bytes:
-    """Of everything that becomes the events, part by part."""
+    """Return a digest of everything that becomes the events, part by part."""
     parts = [hashlib.sha256(part).digest() for part in content]
     return hashlib.sha256(b"".join(parts)).digest()[:16]
 
 
 def id_base(scope: str) -> str:
-    """What ids of events without one begin with: the same for each repetition."""
+    """Return the prefix for ids of events without one: the same for each repetition."""
     return "ik-" + hashlib.sha256(scope.encode()).hexdigest()[:32]
 
 
 def _pack(body: bytes) -> tuple[bytes, bool]:
-    """A body as it is kept, and whether it is packed."""
+    """Return a body in its stored form, and whether that is packed."""
     if len(body) <= _PACKED_FROM_BYTES:
         return body, False
     packed = zlib.compress(body, 1)

@@ -1,7 +1,7 @@
 """Takes in a request's events: judges them, stores them, and answers.
 
-Who, where, what format, how much: all from the headers, before a byte of the body is read. Then
-the body, then every event; only when all of them are judged is the first one sent to Kafka.
+The headers alone decide who, where, what format and how much, before a byte of the body is read.
+Then come the body and its events; the first one goes to Kafka only when all of them are judged.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
 from gateway.http.whole_head import WholeHead
 from gateway.idempotency import id_base
-from gateway.ingestion import Arrival, Ingestion, Posted, ledger_request
+from gateway.ingestion import Arrival, Ingestion, WholeRequest, ledger_request
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
 from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.event_finder import EventLimits, find_events
-from gateway.intake.events import Context, Parsed, key_finder, read_events
+from gateway.intake.events import Context, ParsedBody, key_finder, read_events
 from gateway.intake.plain_events import read_plain
 from gateway.intake.request_body import Body, BodyLimits
 from gateway.intake.schemas import SchemaChecks
@@ -71,7 +71,7 @@ class Ingest:
         quotas: Quotas,
         ledger: AckLedger | None = None,
     ) -> None:
-        # Set by whoever wants requests traced.
+        # Set where requests are to be traced.
         self.spans: RequestSpans | None = None
         self._publisher = publisher
         self._schemas = schemas
@@ -99,7 +99,7 @@ class Ingest:
         )
 
     async def take(self, arrival: Arrival) -> Answer:
-        """POST .../events. Raises Problem for what is refused as a whole."""
+        """Serve POST .../events. Raises Problem if the whole request is refused."""
         now_ms, headers = time_ns() // 1_000_000, arrival.headers
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
         return await self._serve(arrival, caller, now_ms, self._read_head, self._body_limits)
@@ -112,7 +112,7 @@ class Ingest:
         return Ingestion(arrival.request_id, caller, stream, body_format, options, trace, now_ms)
 
     async def take_beacon(self, arrival: Arrival, *, key: str) -> Answer:
-        """POST .../beacon: what a page sends while it closes, as a type that needs no preflight."""
+        """Serve POST .../beacon: events of a closing page, in a type that needs no preflight."""
         now_ms = time_ns() // 1_000_000
         if self._callers.is_on:
             caller = self._callers.of_key(key, now_ms=now_ms)
@@ -140,7 +140,7 @@ class Ingest:
         read_head: Callable[[Arrival, Caller, int], Ingestion],
         limits: BodyLimits,
     ) -> Answer:
-        """What becomes of a request, with what is left of its tenant's quota then."""
+        """Return the answer to a request, with the rest of its tenant's quota."""
         tenant = self._config.configuration.tenants.get(caller.tenant)
         try:
             caller.check("write", origin=arrival.headers.get(b"origin"))
@@ -198,9 +198,9 @@ class Ingest:
     def post(
         self, head: WholeHead, body: bytes, request_id: str, tell: Callable[[Answer], None]
     ) -> bool:
-        """Take a request that came in one piece, without a task; `tell` is called with its answer.
+        """Take a request that came in one piece, without a task, and call `tell` with its answer.
 
-        False if it is for `take`, which says what is wrong with it, or waits for more than Kafka.
+        Return False to leave it to `take`, which reports faults, or waits for more than Kafka.
         """
         now_ms = time_ns() // 1_000_000
         try:
@@ -215,7 +215,7 @@ class Ingest:
         ingestion = Ingestion(request_id, *whose, now_ms)
         if self.spans is not None:
             ingestion.trace(self.spans)
-        posted = Posted(ingestion, writer.tenant, len(body), monotonic(), tell)
+        posted = WholeRequest(ingestion, writer.tenant, len(body), monotonic(), tell)
         try:
             self._post(posted, body, head.headers.get(b"hifi-signature"))
         except Problem as problem:
@@ -224,7 +224,7 @@ class Ingest:
             self._end(posted, unforeseen(request_id, error))
         return True
 
-    def _post(self, posted: Posted, body: bytes, signature: str | None) -> None:
+    def _post(self, posted: WholeRequest, body: bytes, signature: str | None) -> None:
         ingestion, tenant = posted.ingestion, posted.ingestion.caller.tenant
         self._quotas.admit(posted.tenant, now_s=posted.begun_s)
         overdue_bytes = self._publisher.overdue_bytes
@@ -243,7 +243,7 @@ class Ingest:
             task.add_done_callback(self._tasks.discard)
 
     async def _publish_and_tell(
-        self, topic: str, posted: Posted, told: Callable[[Sequence[Report]], None]
+        self, topic: str, posted: WholeRequest, told: Callable[[Sequence[Report]], None]
     ) -> None:
         events = posted.parsed.events
         try:
@@ -253,8 +253,8 @@ class Ingest:
         else:
             told(reports)
 
-    def _told(self, posted: Posted, reports: Sequence[Report]) -> None:
-        """Answer a request that was posted: its events are reported on."""
+    def _told(self, posted: WholeRequest, reports: Sequence[Report]) -> None:
+        """Answer a posted request once its events are reported on."""
         ingestion, parsed = posted.ingestion, posted.parsed
         try:
             if reports:
@@ -269,7 +269,7 @@ class Ingest:
             given = unforeseen(ingestion.request_id, error)
         self._end(posted, given)
 
-    def _end(self, posted: Posted, given: Answer) -> None:
+    def _end(self, posted: WholeRequest, given: Answer) -> None:
         ingestion, tenant, now_s = posted.ingestion, posted.tenant, monotonic()
         if ingestion.span is not None:
             ingestion.span.end(given.status, event_count=ingestion.event_count)
@@ -281,7 +281,7 @@ class Ingest:
         posted.tell(given.with_headers(self._quotas.headers(tenant, now_s=now_s)))
 
     async def _once(self, ingestion: Ingestion, raw: bytes) -> Answer:
-        """Serve a request with an Idempotency-Key, or repeat the answer it had."""
+        """Serve a request with an Idempotency-Key, or repeat its earlier answer."""
         tenant, key = ingestion.caller.tenant, ingestion.options.idempotency_key
         scope = f"{tenant}\0{ingestion.stream.name}\0{key}"
         ordering_key = ingestion.options.ordering_key or b""
@@ -314,15 +314,17 @@ class Ingest:
             )
         return self._conclude(ingestion, parsed, await self._publish(ingestion, parsed))
 
-    def _check_all(self, ingestion: Ingestion, parsed: Parsed) -> None:
-        """Refuse all of a request's events for one that is wrong, if that is asked for."""
+    def _check_all(self, ingestion: Ingestion, parsed: ParsedBody) -> None:
+        """Refuse all of a request's events for a faulty one, if the caller wants that."""
         if ingestion.options.is_strict and parsed.rejections:
             counts = {"rejected": len(parsed.rejections), "aborted": len(parsed.events)}
             self._tally.outcomes(ingestion.stream.name, counts)
             raise strict_refusal(parsed)
 
-    def _conclude(self, ingestion: Ingestion, parsed: Parsed, reports: Sequence[Report]) -> Answer:
-        """The answer to a request whose events are reported on."""
+    def _conclude(
+        self, ingestion: Ingestion, parsed: ParsedBody, reports: Sequence[Report]
+    ) -> Answer:
+        """Return the answer to a request whose events are reported on."""
         counts = count_outcomes(parsed, reports)
         self._tally.outcomes(ingestion.stream.name, counts)
         given = answer(
@@ -336,8 +338,8 @@ class Ingest:
             raise given
         return given
 
-    def _judge(self, ingestion: Ingestion, raw: bytes, base: str) -> Parsed:
-        """Every event of the body, or why not."""
+    def _judge(self, ingestion: Ingestion, raw: bytes, base: str) -> ParsedBody:
+        """Judge every event of the body."""
         stream = ingestion.stream
         spans = find_events(raw, ingestion.body_format, self._limits)
         context = Context(
@@ -349,7 +351,7 @@ class Ingest:
             shards=shard_finder(stream.partitioning) if stream.partitioning else None,
             are_cloud_events=ingestion.body_format in _CLOUD_EVENTS,
         )
-        # Most bodies are plain, and are read in columns; None says that this one is not.
+        # Most bodies are plain, and are read in columns; for others this returns None.
         parsed = read_plain(spans, raw, context=context, limits=self._limits)
         if parsed is None:
             parsed = read_events(spans, context=context, limits=self._limits)
@@ -358,7 +360,7 @@ class Ingest:
             ingestion.span.storing()
         return parsed
 
-    async def _publish(self, ingestion: Ingestion, parsed: Parsed) -> list[Report]:
+    async def _publish(self, ingestion: Ingestion, parsed: ParsedBody) -> list[Report]:
         if not parsed.events:
             return []
         begun_s, topic, claim = monotonic(), stream_topic(ingestion.stream.name), ingestion.claim
@@ -373,7 +375,7 @@ class Ingest:
         return list(reports)
 
     def _note(
-        self, ingestion: Ingestion, topic: str, parsed: Parsed, reports: Sequence[Report]
+        self, ingestion: Ingestion, topic: str, parsed: ParsedBody, reports: Sequence[Report]
     ) -> None:
         if self._ledger is not None:
             self._ledger.note(
@@ -386,6 +388,6 @@ class Ingest:
 
 
 def _as_wished(given: Answer, options: RequestOptions) -> Answer:
-    """The answer as the caller prefers it, and which preferences were followed."""
+    """Return the answer as the caller prefers it, with the preferences that were followed."""
     given = given.with_headers(options.applied)
     return given.minimal() if options.is_minimal else given

@@ -1,4 +1,4 @@
-"""What is known of a request with events while it is taken in."""
+"""The facts of a request with events while it is taken in."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -11,7 +11,7 @@ from gateway.answers import Answer
 from gateway.callers import Caller
 from gateway.fleet.claims import KeyClaim
 from gateway.intake.admission import Format
-from gateway.intake.events import Parsed
+from gateway.intake.events import ParsedBody
 from gateway.intake.request_spans import RequestSpan, RequestSpans
 from gateway.problems import Problem
 from gateway.publish.ledger import Request
@@ -33,7 +33,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Ingestion(msgspec.Struct):
-    """What the head of a request says, and how many events its body has."""
+    """The facts from the head of a request, and how many events its body has."""
 
     request_id: str
     caller: Caller
@@ -43,20 +43,20 @@ class Ingestion(msgspec.Struct):
     traceparent: str | None
     now_ms: int
     event_count: int = 0
-    # Of a request with an Idempotency-Key.
+    # Only with an Idempotency-Key.
     claim: KeyClaim | None = None
-    # Of a request that is traced.
+    # Only for a traced request.
     span: RequestSpan | None = None
 
     def trace(self, spans: RequestSpans) -> None:
-        """Begin a span, if it is to have one; its events go on below it."""
+        """Begin a span if the request is to have one; its events continue below it."""
         given, tenant = self.traceparent, self.caller.tenant
         self.span = spans.begin(given, tenant=tenant, stream=self.stream.name)
         if self.span is not None:
             self.traceparent = self.span.traceparent
 
     async def traced(self, spans: RequestSpans, work: Awaitable[Answer]) -> Answer:
-        """What comes of `work`, with a span of it."""
+        """Return the answer of `work`, with a span of it."""
         self.trace(spans)
         status = HTTPStatus.INTERNAL_SERVER_ERROR.value
         try:
@@ -71,13 +71,13 @@ class Ingestion(msgspec.Struct):
         return given
 
     def note_reports(self, reports: Sequence[Report]) -> None:
-        """Its events are reported on."""
+        """Note that its events are reported on."""
         if self.span is not None:
             is_all = all(report.fate is Fate.STORED for report in reports)
             self.span.stored(self.event_count, is_all=is_all)
 
 
-class Posted(msgspec.Struct, eq=False):
+class WholeRequest(msgspec.Struct, eq=False):
     """A request that came in one piece, until it is answered."""
 
     ingestion: Ingestion
@@ -85,12 +85,12 @@ class Posted(msgspec.Struct, eq=False):
     byte_count: int
     begun_s: float
     tell: Callable[[Answer], None]
-    # Whether its bytes count as in flight.
+    # True while its bytes count as in flight.
     is_held: bool = False
-    parsed: Parsed = msgspec.field(default_factory=Parsed)
+    parsed: ParsedBody = msgspec.field(default_factory=ParsedBody)
 
 
 def ledger_request(ingestion: Ingestion, reports: Sequence[Report]) -> Request:
-    """The request as the ledger names it; it counts what is stored."""
+    """Return the ledger's form of the request, with the number of its stored events."""
     count = sum([len(report.positions) for report in reports if report.fate is Fate.STORED])
     return Request(ingestion.request_id, ingestion.now_ms, count)

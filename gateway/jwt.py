@@ -12,7 +12,7 @@ from shared.runtime.tokens.reading import TokenError, TokenHolder, bearer_of, re
 
 log = structlog.get_logger()
 
-# As long as a change of the configuration may take: who rotates keys changes the file alone.
+# Kept as short as a change of the configuration may take: a key rotation changes only the file.
 _LOOK_S = 2.0
 
 
@@ -26,7 +26,7 @@ class TokenReader:
         self._read_keys()
 
     def read(self, token: str) -> TokenHolder:
-        """Who shows it; Problem when the token is not to be believed."""
+        """Return the holder of the token; Problem when it is not to be believed."""
         if monotonic() - self._looked_s >= _LOOK_S:
             self._look()
         try:
@@ -36,7 +36,7 @@ class TokenReader:
             raise bad_credential(str(error)) from error
 
     def _look(self) -> None:
-        """Take the keys of a file that was changed; one that is none leaves those that we have."""
+        """Take the keys of a changed file; keep our present keys if it is faulty."""
         self._looked_s = monotonic()
         try:
             if self._file.stat().st_mtime_ns != self._changed_ns:

@@ -1,6 +1,6 @@
-"""Tells a refusal as an RFC 9457 problem, found by its code in one catalogue.
+"""Describes a refusal as an RFC 9457 problem, by its code in one catalogue.
 
-Codes are part of the API: a client switches on them. Add codes, never change what one means.
+Codes are part of the API: clients switch on them. Add codes, never change their meaning.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ CONTENT_TYPE = b"application/problem+json"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What all problems of one code have in common."""
+    """The common part of all problems of one code."""
 
     status: int
     title: str
@@ -109,7 +109,7 @@ _QUOTA_TYPE = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
-    """A request that is answered with a problem document instead of a result."""
+    """A request whose answer is a problem document instead of a result."""
 
     def __init__(
         self,
@@ -150,11 +150,11 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
 
 
 def pointer_to(setting: str) -> str:
-    """The JSON pointer of a setting whose parts have dots between them."""
+    """Return the JSON pointer of a setting whose parts have dots between them."""
     return "/" + setting.replace(".", "/")
 
 
 def bad_credential(detail: str) -> Problem:
-    """A key, token or certificate that is not to be believed."""
+    """Return the refusal of a key, token or certificate that cannot be trusted."""
     challenge = ((b"www-authenticate", b'Bearer realm="hifi", error="invalid_token"'),)
     return Problem("unauthenticated", detail, headers=challenge)

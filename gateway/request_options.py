@@ -1,6 +1,6 @@
-"""Reads what a request asks for besides storing events: preferences, replays, a dry run.
+"""Reads the wishes of a request besides storing events: preferences, replays, a dry run.
 
-Pure: headers and query in, one frozen value out, or a Problem that names what is wrong.
+Pure: takes headers and query, returns one frozen value, or raises a Problem that names the fault.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ class RequestOptions:
 
     @property
     def applied(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The header that says which preferences were followed (RFC 7240)."""
+        """Return the header that names the preferences that were followed (RFC 7240)."""
         followed = []
         if self.is_strict:
             followed.append(b"handling=strict")
@@ -33,7 +33,7 @@ class RequestOptions:
         return ((b"preference-applied", b", ".join(followed)),) if followed else ()
 
 
-# More than we know of, and few enough to read.
+# More than there are known fields, and few enough to read.
 _FIELDS_MAX = 20
 _NONE = RequestOptions()
 _CHOICES: Mapping[str, Mapping[str, bool]] = {
@@ -59,7 +59,7 @@ def read_options(headers: Mapping[bytes, str], query_string: bytes) -> RequestOp
 
 
 def read_query(query_string: bytes, known: Collection[str]) -> dict[str, list[str]]:
-    """The query's fields; one that is not known may be a misspelt wish, and is refused."""
+    """Return the query's fields; refuse unknown ones, which may be misspelt wishes."""
     try:
         query = parse_qs(
             query_string.decode(),
@@ -80,7 +80,7 @@ def read_query(query_string: bytes, known: Collection[str]) -> dict[str, list[st
 
 
 def _preferences(header: str) -> dict[str, str]:
-    """What we know is followed and the rest ignored, as RFC 7240 asks; the first one counts."""
+    """Read known preferences and ignore the rest, as RFC 7240 asks; the first one counts."""
     preferences: dict[str, str] = {}
     for preference in header.split(","):
         name, _, value = preference.partition(";")[0].partition("=")
@@ -115,7 +115,7 @@ def _idempotency_key(header: str | None) -> str | None:
 def _ordering_key(header: str | None) -> bytes | None:
     if not header:
         return None
-    # Header text reaches us as latin-1; the bytes are what the client sent.
+    # Header text reaches us as latin-1; this restores the bytes that the client sent.
     key = header.encode("latin-1")
     if len(key) > KEY_BYTES_MAX:
         raise Problem("bad_header", f"X-Partition-Key has at most {KEY_BYTES_MAX} bytes.")

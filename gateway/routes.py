@@ -1,8 +1,8 @@
 """Serves the paths of events, with browsers' CORS, and of rows; passes all others on.
 
 Every answer is counted, and carries its request's number. Plain ASGI: this runs for every request,
-and a framework's request object costs as much as the rest of it. What a request means is decided
-elsewhere (gateway.ingest and what it uses).
+and a framework's request object costs as much as the rest of it. Other modules (gateway.ingest and
+those it uses) decide what a request means.
 """
 
 import os
@@ -34,29 +34,29 @@ from shared.runtime.metrics import Metrics
 from shared.runtime.serving.deadlines import stays
 
 _JSON = (b"content-type", b"application/json")
-# For the metric only: what nginx counts when the client left before its answer.
+# For the metric only: nginx uses it when the client left before its answer.
 _CLIENT_GONE = 499
 _PATH = re.compile(r"/v1/streams/([^/]+)/(events|beacon)")
-# Looked up once: an enum's member is a call away.
+# Looked up once: access to an enum's member is a call.
 _BAD_REQUEST = HTTPStatus.BAD_REQUEST
 _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
-# The two bits that are set in each UUID, and two of the dice (RFC 9562, 4.1).
+# The two bits that are set in each UUID, and two random ones (RFC 9562, 4.1).
 _VARIANTS = "89ab"
 _CHANCE_BYTES = 10
-# The kernel is asked for so many at once: each time costs as much as reading an event.
+# Ids for each call of the kernel: a call costs as much as reading an event.
 _IDS_AT_ONCE = 256
-# To look at events is for the others.
+# Reading events is for the other routes.
 _LOOKS = frozenset({"GET", "HEAD"})
 _ALLOW = {"beacon": ((b"allow", b"POST, OPTIONS"),), "events": ((b"allow", b"GET, POST, OPTIONS"),)}
 # How long a browser may remember the answer to a preflight; Chromium keeps none longer.
 _MAX_AGE_S = 7_200
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9\-, ]{1,1000}")
 _EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Idempotency-Replayed"
-# Whatever we answer depends on it, so no cache may give one page's answer to another.
+# All our answers depend on it, so no cache may give one page's answer to another.
 _VARY = (b"vary", b"Origin")
 
 # Browsers send each beacon with the credentials that they have, and JSON only if that is allowed.
-# We look at none but the key in its query. Events are another matter: a certificate of whoever
+# We look only at the key in its query. Events are another matter: the certificate of somebody who
 # looks at the page would do as a key.
 _CREDENTIALS = {"beacon": ((b"access-control-allow-credentials", b"true"),), "events": ()}
 
@@ -191,7 +191,7 @@ class EventPaths:
     async def _answer(  # noqa: PLR0911 - one for each way in which a request can end
         self, method: str, what: str, arrival: Arrival
     ) -> Answer | None:
-        """What to answer; None when nobody is there any more."""
+        """Return the answer; None when the client has left."""
         try:
             match method, what:
                 case "POST", "events":
@@ -230,7 +230,7 @@ class EventPaths:
 
 
 def request_ids() -> Iterator[str]:
-    """UUIDs of version 7, without an end: they sort by time, and nobody else has one (RFC 9562)."""
+    """Yield UUIDs of version 7 without end: they sort by time, and are unique (RFC 9562)."""
     while True:
         chance = os.urandom(_IDS_AT_ONCE * _CHANCE_BYTES).hex()
         for at in range(0, len(chance), 2 * _CHANCE_BYTES):

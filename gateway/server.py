@@ -40,7 +40,7 @@ from shared.runtime.tables.keeper import keep_followed
 
 log = structlog.get_logger()
 
-# A client that sends all the time asks on each of its connections within this.
+# A client that sends all the time uses each of its connections within this.
 _LET_GO_S = 5.0
 
 
@@ -109,7 +109,7 @@ async def _start(settings: Settings, publisher: KafkaPublisher, feed: ConfigFeed
 
 
 async def _finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Do the work unless we are told to stop first; Ctrl-C must not wait for Kafka."""
+    """Do the work unless the process must stop first; Ctrl-C must not wait for Kafka."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,17 +124,17 @@ async def _finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None])
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What works beside the requests."""
+    """The parts that work beside the requests."""
 
     peers: Peers
     copies: CopiesWatch
     copies_of_tables: TableCopies
-    # Puts pipelines that were built anew in their places.
+    # Puts rebuilt pipelines in their places.
     switching: Switching
-    # Sees to it that they are followed.
+    # Keeps the tables followed.
     follow: Callable[[], Coroutine[Any, Any, None]]
     ledger: AckLedger | None
-    # What is told as soon as the process is to end.
+    # Called as soon as the process is to end.
     leaving: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -208,14 +208,14 @@ def _say_started(settings: Settings, ports: tuple[int, int]) -> None:
 
 
 async def _drain(api: HttpServer, settings: Settings) -> None:
-    """Let callers go elsewhere, then end: who asks is answered at each step."""
+    """Let callers go elsewhere, then end: every request on the way gets its answer."""
     log.info("gateway.draining", notice_s=settings.drain_notice_s)
-    # Balancers see that we are not ready, and send no more.
+    # Balancers see that we are not ready, and send nothing more.
     await asyncio.sleep(settings.drain_notice_s)
-    # Whoever still asks on an open connection is told to open the next one elsewhere; a connection
-    # that is idle all the time is closed then.
+    # An open connection closes with the answer to its next request, so that its client opens the
+    # next one elsewhere; a connection that is idle all the time is closed then.
     await api.let_go(within_s=min(settings.drain_notice_s, _LET_GO_S))
-    # Nobody is accepted any more, and what is under way gets its answer.
+    # Accept nobody any more; requests under way get their answers.
     api.should_exit = True
 
 
@@ -230,7 +230,7 @@ def _copies(settings: Settings, feed: ConfigFeed, metrics: Metrics) -> CopiesWat
 
 
 def api_config(app: EventPaths, settings: Settings) -> uvicorn.Config:
-    """How the API is served: with deadlines for slow heads, and TLS if there is a certificate."""
+    """Configure the API's server: deadlines for slow heads, and TLS if there is a certificate."""
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         raise SetupError(
             "TLS needs two files: set both HIFI_GATEWAY_TLS_CERT_FILE and"
@@ -254,13 +254,13 @@ def api_config(app: EventPaths, settings: Settings) -> uvicorn.Config:
     config.ssl_keyfile = settings.tls_key_file
     if settings.tls_client_ca_file is not None:
         config.ssl_ca_certs = str(settings.tls_client_ca_file)
-        # A key or a token will do as well; what a certificate says is checked if there is one.
+        # A key or a token is enough; a certificate is only checked if there is one.
         config.ssl_cert_reqs = ssl.CERT_OPTIONAL
     return config
 
 
 def _front(settings: Settings) -> AbstractContextManager[socket.socket]:
-    """The socket that takes events: our own, or one that a supervisor shares among workers."""
+    """Open the socket that takes events: our own, or one that a supervisor shares among workers."""
     if settings.listen_fd is None:
         port, setting = settings.port, "HIFI_GATEWAY_PORT"
         return listening("The gateway", host=settings.host, port=port, setting=setting)

@@ -1,4 +1,4 @@
-"""Counts who waits for what is still to come, so that no tenant takes the places of others."""
+"""Counts clients that wait for future events or rows, so that no tenant takes others' places."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ _WATCHERS_MAX, _OF_A_TENANT_MAX = 500, 50
 
 @dataclass(slots=True)
 class Watchers:
-    """All who watch something by this process: so many of a tenant, so many in all."""
+    """The clients that watch something by this process; bounded for each tenant and in all."""
 
     of_tenant_max: int = _OF_A_TENANT_MAX
     count_max: int = _WATCHERS_MAX
-    # Set when the process ends: who watches comes again elsewhere.
+    # Set when the process ends: clients come again elsewhere.
     are_leaving: bool = False
     _count: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def place(self, tenant: str) -> Iterator[None]:
-        """A place for one more, or Problem; given up at the end of the block."""
+        """Hold a place for one more until the end of the block; Problem if there is none."""
         if self._count[tenant] >= self.of_tenant_max or self._count.total() >= self.count_max:
             raise Problem(
                 "too_many_watchers",
@@ -42,6 +42,6 @@ class Watchers:
 
 
 async def client_left(receive: Receive) -> None:
-    """Ends when the client has left."""
+    """End when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass

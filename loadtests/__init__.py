@@ -1,1 +1,1 @@
-"""Rates what a Hifi is good for, from outside: the load of an open world, and what came of it."""
+"""Rates the capacity of a Hifi from outside: offers open-loop load, and judges the results."""

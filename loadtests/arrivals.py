@@ -15,7 +15,7 @@ Spacing = Literal["poisson", "even"]
 # A number of at least 0 and less than 1, each time another.
 Roll = Callable[[], float]
 
-# Of a day: the straight pieces are nowhere further than 0.3 % of the swing off it.
+# The straight pieces of a day are nowhere further than 0.3 % of the swing off its curve.
 _PIECES = 48
 # A spike has three parts of the same length.
 _SPIKE_SHARE = 3
@@ -27,7 +27,7 @@ _HELP = (
 
 
 class PlanError(ValueError):
-    """What was asked for is no plan; the sentence says how one is written."""
+    """The text is no plan; the message says how to write one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Piece:
         return self.duration_s * (self.rate_from + self.rate_to) / 2
 
     def moment(self, count: float) -> float:
-        """When so many of them are expected to have come, in seconds from its beginning."""
+        """Return when `count` arrivals are expected, in seconds from its beginning."""
         if count <= 0:
             return 0.0
         slope = (self.rate_to - self.rate_from) / self.duration_s
@@ -83,7 +83,7 @@ class RatePlan:
         return 0.0
 
     def scaled(self, factor: float) -> Self:
-        """The same course with so many times the arrivals."""
+        """Return the same course with `factor` times the arrivals."""
         return type(self)(
             tuple(
                 Piece(each.duration_s, each.rate_from * factor, each.rate_to * factor)
@@ -110,7 +110,7 @@ def spike(rate: float, peak: float, duration_s: float) -> RatePlan:
 
 
 def diurnal(low: float, high: float, duration_s: float) -> RatePlan:
-    """A day in so many seconds: it begins at its lowest and is highest in the middle."""
+    """A day in `duration_s`: it begins at its lowest and is highest in the middle."""
 
     def rate(nth: int) -> float:
         return low + (high - low) * (1 - math.cos(2 * math.pi * nth / _PIECES)) / 2
@@ -120,9 +120,9 @@ def diurnal(low: float, high: float, duration_s: float) -> RatePlan:
 
 
 def trace(points: Iterable[tuple[float, float]]) -> RatePlan:
-    """What was recorded: from each of these seconds on, so many arrivals a second.
+    """A recorded course: the rate of arrivals from each of these seconds on.
 
-    The last point ends it; its rate counts for nothing.
+    The last point ends it; its rate is ignored.
     """
     ordered = sorted(points)
     if len(ordered) < 2:  # noqa: PLR2004 - a beginning and an end
@@ -152,7 +152,7 @@ def trace_lines(text: str) -> RatePlan:
 
 
 def plan_of(text: str) -> RatePlan:
-    """Read a plan as it is typed; PlanError says what a plan looks like."""
+    """Read a plan as it is typed; PlanError describes the form of a plan."""
     plans = [_stage_of(stage.strip()) for stage in text.split(",")]
     whole = plans[0]
     for plan in plans[1:]:

@@ -1,7 +1,7 @@
 """Makes the events of a load test, and finds in any bytes which of them are there, and how late.
 
 Their size is exact. Each has a number of its own in its run and worker, and the moment it was due,
-so whoever receives it can say what is missing and how long it took, without asking anybody.
+so a receiver knows alone which ones are missing and how long each took.
 """
 
 import json
@@ -20,8 +20,8 @@ _FOUND = re.compile(rb'"id":"(\w+)-(\d+)-(\d{10})","due_us":(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An event that has come: whose it is and which, and when it was due."""
+class SinkEvent:
+    """An event that has arrived: its run, worker and number, and when it was due."""
 
     run: bytes
     worker: int
@@ -49,16 +49,16 @@ def smallest_bytes(run: str) -> int:
     return _SHORTEST + len(run)
 
 
-def find(data: bytes) -> list[Found]:
-    """The events of load tests that are in a request or a record, whatever is around them."""
+def find(data: bytes) -> list[SinkEvent]:
+    """Find the events of load tests in a request or a record, in any surrounding bytes."""
     return [
-        Found(run, int(worker), int(number), int(due_us))
+        SinkEvent(run, int(worker), int(number), int(due_us))
         for run, worker, number, due_us in _FOUND.findall(data)
     ]
 
 
 def acked_of(status: int, answer: bytes, first: int, batch: int) -> list[Range]:
-    """Which events of a request the gateway has said it stored."""
+    """Return the events of a request that the gateway reported as stored."""
     if status == _PARTIAL:
         others = {each["index"] for each in json.loads(answer)["results"]}
         stored = (first + index for index in range(batch) if index not in others)

@@ -20,7 +20,7 @@ import uvloop
 from loadtests.arrivals import due_times, plan_of, seconds_of
 from loadtests.events import Bodies, acked_of
 from loadtests.recorder import Range, Recorder
-from loadtests.result import Asked, document
+from loadtests.result import StepPlan, document
 from loadtests.slo import Slo
 
 # As the locustfile's.
@@ -72,9 +72,9 @@ class _Connection(asyncio.Protocol):
 
 
 class LeanStep:
-    """One step: offers what is due, whatever is answered."""
+    """One step: offers each request when it is due, regardless of the answers."""
 
-    def __init__(self, host: str, asked: Asked, *, api_key: str) -> None:
+    def __init__(self, host: str, asked: StepPlan, *, api_key: str) -> None:
         url = urlsplit(host)
         assert url.hostname is not None, "the address of a gateway names its host"
         self._where = (url.hostname, url.port or 80)
@@ -185,9 +185,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     if given.plan:
-        # To say what is wrong with it before anything is sent.
+        # Reports errors in it before anything is sent.
         plan_of(given.plan)
-    asked = Asked(
+    asked = StepPlan(
         run=given.run_id,
         stream=given.stream,
         rate=given.rate,

@@ -1,4 +1,4 @@
-"""Runs a step of a load test in Locust: one open loop in each worker, whatever is answered.
+"""Runs a step of a load test in Locust: an open loop in each worker that ignores answers.
 
     locust -f loadtests/locustfile.py --headless --rate 20000 --duration 60s -H http://GATEWAY
     locust -f loadtests/locustfile.py -H http://GATEWAY             (in the browser, on port 8089)
@@ -27,14 +27,14 @@ from loadtests.events import Bodies, acked_of, smallest_bytes
 from loadtests.open_loop import offer
 from loadtests.page import add_tab
 from loadtests.recorder import Range, Recorder
-from loadtests.result import Asked, document
+from loadtests.result import StepPlan, document
 from loadtests.slo import Slo
 
-# What a stall of 2 s leaves open at 1,000 requests/s; more sockets than most systems give a process
-# without being asked are 10,000 (Locust asks).
+# A stall of 2 s leaves this many open at 1,000 requests/s. Locust asks the system for 10,000
+# sockets, more than most systems give a process by default.
 _IN_FLIGHT_MAX = 2_000
 _TIMEOUT_S = 30.0
-# So late that it will not be made good: what follows is not offered, and the step invalid.
+# Too late to catch up: later requests are not offered, and the step is invalid.
 _LATE_S_MAX = 5.0
 
 # The run of a step that has not begun, or could not.
@@ -42,14 +42,14 @@ _NONE = "none"
 
 
 class Step:
-    """What the processes of one Locust know of the step that runs."""
+    """The step that runs, as the processes of one Locust know it."""
 
     def __init__(self) -> None:
-        self.asked = Asked(run=_NONE, stream="")
+        self.asked = StepPlan(run=_NONE, stream="")
         self.recorder = Recorder()
         # This worker's place, and how many there are.
         self.worker, self.workers = 0, 1
-        # Of all workers: how many have offered everything and have every answer.
+        # The number of workers that have offered everything and have every answer.
         self.done = 0
         self.has_ended = False
         # Between its start and Locust's word that it is over.
@@ -57,18 +57,18 @@ class Step:
         # Why it could not begin.
         self.problem = ""
 
-    def begin(self, asked: Asked, *, worker: int, workers: int) -> None:
+    def begin(self, asked: StepPlan, *, worker: int, workers: int) -> None:
         self.asked, self.worker, self.workers = asked, worker, workers
         self.recorder, self.done, self.has_ended, self.problem = Recorder(), 0, False, ""
         self.is_running = True
 
     def refuse(self, problem: str) -> None:
-        """What was asked for in the browser cannot be done."""
-        self.begin(Asked(run=_NONE, stream=""), worker=0, workers=1)
+        """End the step at once: the browser asked for an impossible one."""
+        self.begin(StepPlan(run=_NONE, stream=""), worker=0, workers=1)
         self.has_ended, self.is_running, self.problem = True, False, problem
 
     def document(self) -> dict[str, Any]:
-        """What there is of it, also while it runs."""
+        """Return its result so far, also while it runs."""
         found = document(self.asked, self.recorder, is_complete=self.done >= self.workers)
         if self.problem:
             return {**found, "reasons": [self.problem]}
@@ -208,7 +208,7 @@ class Shape(LoadTestShape):
 
 
 def _tell_done(environment: Any) -> None:
-    """Every answer of this worker is there; what it has not reported yet goes along."""
+    """Every answer of this worker is there; its unreported results go along."""
     if isinstance(environment.runner, WorkerRunner):
         environment.runner.send_message("arrivals_done", step.recorder.take())
     else:
@@ -241,9 +241,9 @@ def _options(parser: Any) -> None:
     parser.add_argument("--out", default="", include_in_web_ui=False, help="Write the JSON here.")
 
 
-def _asked(options: Any, *, run: str) -> Asked:
+def _asked(options: Any, *, run: str) -> StepPlan:
     trace = trace_lines(Path(options.trace).read_text()) if options.trace else None
-    asked = Asked(
+    asked = StepPlan(
         run=run,
         stream=options.stream,
         rate=float(options.rate),
@@ -278,7 +278,7 @@ def _set_up(environment: Any, **_: Any) -> None:
 
 
 def _refuse_wrong(options: Any) -> None:
-    """Before anything runs: a traceback of a greenlet says nothing to anybody."""
+    """Check before anything runs: a traceback of a greenlet helps nobody."""
     try:
         plan_of(options.plan or "hold:1:1s")
         _asked(options, run="x")
@@ -351,6 +351,6 @@ def _end(environment: Any, **_: Any) -> None:
         f" from due p50 {due['p50']:.1f}, p99 {due['p99']:.1f} ms; late p99 {late['p99']:.1f} ms"
     )
     sys.stderr.write(f"{says}\n" + "".join(f"  {reason}\n" for reason in found["reasons"]))
-    # What Locust calls failed requests is part of the verdict, and no failure of the run.
+    # Requests that Locust counts as failed belong to the verdict; they do not fail the run.
     environment.process_exit_code = 0
     assert isinstance(environment.runner, LocalRunner | MasterRunner), "all others have returned"

@@ -1,4 +1,4 @@
-"""Offers requests when they are due, whatever becomes of those before them.
+"""Offers requests when they are due, regardless of earlier ones.
 
 This is what a closed loop gets wrong: there a slow answer delays the next request, which is then
 counted from when it was sent, and a server that stood still for two seconds looks well (ADR 0063).
@@ -19,8 +19,8 @@ def offer(
 ) -> None:
     """Send at each due moment, at once when it has passed; give up when it is too late by far.
 
-    `send` is given the moment by the clock of `now_s`; it may not wait, and says whether it has
-    room for one more. What it has no room for is `unsent`: counted, never put off.
+    `send` gets the moment by the clock of `now_s`; it may not wait, and returns whether it has
+    room for one more. A request without room is `unsent`: counted, never postponed.
     """
     for due_s in dues_s:
         due = begun_s + due_s

@@ -40,7 +40,7 @@ def add_tab(web_ui: Any, found: Callable[[], dict[str, Any]]) -> None:
 
 
 def rows(found: dict[str, Any]) -> list[dict[str, str]]:
-    """What the tab shows, while it runs and after it."""
+    """Return the rows of the tab, during the step and after it."""
     is_over = found["verdict"] not in {"running", "not begun"}
     last = found["seconds"][-2] if len(found["seconds"]) > 1 else [0, 0, 0, 0]
     late = found["late_ms"]

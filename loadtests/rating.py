@@ -1,7 +1,7 @@
 """Rates gateway, delivery or the whole way: searches the highest rate at which the promise holds.
 
 Each step is one run of Locust, headless, in processes of its own; this process talks to the control
-API, runs the destination, reconciles every acknowledged id, and says what it is doing.
+API, runs the destination, reconciles every acknowledged id, and reports its progress.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from loadtests.rating_file import Wanted, rating_of
+from loadtests.rating_file import RatingPlan, rating_of
 from loadtests.reconcile import FIRST_S, Ends, reconcile
 from loadtests.result import words
 from loadtests.search import Search
 from loadtests.sink import Sink, running_sink
-from loadtests.slo import Measured, Slo, judge
+from loadtests.slo import Slo, StepFigures, judge
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import SetupError, UsageError
 from shared.scale.ask import DESTINATION_BATCH
 
 Say = Callable[[str], None]
-# Runs one step at so many events a second.
+# Runs one step at this many events a second.
 StepAt = Callable[[float], dict[str, Any]]
 
 _LOCUSTFILE = Path(__file__).with_name("locustfile.py")
@@ -41,7 +41,7 @@ _STEP_SLACK_S = 120.0
 _NOT_FOUND = 404
 
 
-def rate(wanted: Wanted, say: Say) -> dict[str, Any]:
+def rate(wanted: RatingPlan, say: Say) -> dict[str, Any]:
     """Search, and the rating as its file has it."""
     if not wanted.is_shared and not wanted.cores:
         raise UsageError(f"How many cores has what answers at {wanted.gateway}? Name --cores.")
@@ -53,7 +53,7 @@ def rate(wanted: Wanted, say: Say) -> dict[str, Any]:
     return rating_of(wanted, search, steps, generator)
 
 
-def searched(wanted: Wanted, step_at: StepAt, say: Say) -> tuple[Search, list[dict[str, Any]]]:
+def searched(wanted: RatingPlan, step_at: StepAt, say: Say) -> tuple[Search, list[dict[str, Any]]]:
     """All steps of a search, or the one that was asked for."""
     search = Search(wanted.first_rate if wanted.rate is None else wanted.rate)
     steps: list[dict[str, Any]] = []
@@ -69,8 +69,8 @@ def searched(wanted: Wanted, step_at: StepAt, say: Say) -> tuple[Search, list[di
 
 
 @contextmanager
-def way(wanted: Wanted) -> Iterator[StepAt]:
-    """What runs one step: with a destination at the end, unless only the gateway is rated."""
+def way(wanted: RatingPlan) -> Iterator[StepAt]:
+    """Yield a runner of steps: with a destination at the end, unless only the gateway is rated."""
     if wanted.what == "gateway":
         yield lambda offered: run_step(wanted, offered)
         return
@@ -79,18 +79,18 @@ def way(wanted: Wanted) -> Iterator[StepAt]:
 
 
 @contextmanager
-def destination(wanted: Wanted, sink: Sink) -> Iterator[None]:
+def destination(wanted: RatingPlan, sink: Sink) -> Iterator[None]:
     """Send to the sink for as long as the block lasts, and not before that works."""
     put_destination(wanted, sink)
     try:
         _wait_for_the_first(wanted, sink)
         yield
     finally:
-        # Nothing must go on to an address at which nobody listens.
+        # Nothing may send to an address without a listener.
         _control(wanted).call("DELETE", "streams", wanted.stream, "destinations", _DESTINATION)
 
 
-def _whole_step(wanted: Wanted, offered: float, sink: Sink) -> dict[str, Any]:
+def _whole_step(wanted: RatingPlan, offered: float, sink: Sink) -> dict[str, Any]:
     """One step, and where each of its events has gone; the next begins with nothing waiting."""
     step = run_step(wanted, offered)
     ends = asyncio.run(reconcile(step, sink, wanted.kafka))
@@ -98,8 +98,8 @@ def _whole_step(wanted: Wanted, offered: float, sink: Sink) -> dict[str, Any]:
 
 
 def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
-    """What the destination adds to a step."""
-    found = Measured(
+    """Return the figures and the verdict that the destination adds to a step."""
+    found = StepFigures(
         planned=step["planned"],
         offered=step["offered"],
         unsent=step["unsent"],
@@ -118,7 +118,7 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
     return {"ends": {**asdict(ends), "unaccounted": ends.unaccounted}, **words(verdict)}
 
 
-def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
+def run_step(wanted: RatingPlan, offered: float) -> dict[str, Any]:
     """One run of the generator."""
     with running_step(wanted, offered) as running:
         return running.result()
@@ -152,7 +152,7 @@ class RunningStep:
 
 
 @contextmanager
-def running_step(wanted: Wanted, offered: float) -> Iterator[RunningStep]:
+def running_step(wanted: RatingPlan, offered: float) -> Iterator[RunningStep]:
     """The generator runs beside the block, and ends with it at the latest."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -172,7 +172,7 @@ def running_step(wanted: Wanted, offered: float) -> Iterator[RunningStep]:
             process.kill()
 
 
-def _argv(wanted: Wanted, offered: float, out: Path) -> list[str]:
+def _argv(wanted: RatingPlan, offered: float, out: Path) -> list[str]:
     options = {
         "-H": wanted.gateway.rstrip("/"),
         "--rate": offered,
@@ -201,7 +201,7 @@ def _argv(wanted: Wanted, offered: float, out: Path) -> list[str]:
     return [sys.executable, "-m", *program, *argv]
 
 
-def _before(nth: int, offered: float, wanted: Wanted) -> str:
+def _before(nth: int, offered: float, wanted: RatingPlan) -> str:
     takes_s = wanted.warmup_s + wanted.hold_s
     return f"step {nth}: {offered:,.0f} events/s for {takes_s:.0f} s ..."
 
@@ -224,12 +224,12 @@ def after(step: dict[str, Any]) -> str:
     return "\n".join([said, *(f"    {reason}" for reason in step["reasons"])])
 
 
-def _control(wanted: Wanted) -> ControlClient:
+def _control(wanted: RatingPlan) -> ControlClient:
     return ControlClient(wanted.gateway, wanted.api_key or None)
 
 
-def prepare_stream(wanted: Wanted) -> None:
-    """What is rated goes to a stream of its own, which is made if it is not there."""
+def prepare_stream(wanted: RatingPlan) -> None:
+    """Make the stream of the rating, which gets all of its events, unless it exists."""
     client = _control(wanted)
     try:
         client.call("GET", "streams", wanted.stream)
@@ -241,7 +241,7 @@ def prepare_stream(wanted: Wanted) -> None:
         time.sleep(1)
 
 
-def put_destination(wanted: Wanted, sink: Sink, *, is_paused: bool = False) -> None:
+def put_destination(wanted: RatingPlan, sink: Sink, *, is_paused: bool = False) -> None:
     path = ("streams", wanted.stream, "destinations", _DESTINATION)
     body = {"url": sink.url, "batch_count_max": DESTINATION_BATCH, "latency": wanted.latency}
     try:
@@ -254,7 +254,7 @@ def put_destination(wanted: Wanted, sink: Sink, *, is_paused: bool = False) -> N
         ) from refused
 
 
-def _wait_for_the_first(wanted: Wanted, sink: Sink) -> None:
+def _wait_for_the_first(wanted: RatingPlan, sink: Sink) -> None:
     # The lane's first micro-batch is no part of any step.
     first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, plan="", processes=1, p99_ms=1e6)
     step = run_step(first, 60.0)

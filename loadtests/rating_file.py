@@ -1,4 +1,4 @@
-"""Says what is to be rated, and keeps what was found: a file that `hifi plan` reads, and a page.
+"""Describes a rating's subject, and keeps its result: a file that `hifi plan` reads, and a page.
 
 Everything of a rating is made here from what was asked for and the steps that were run. Its form is
 that of shared/scale/ratings.py, with more members: how it was found, and what to be careful of.
@@ -21,22 +21,22 @@ from shared.scale.ask import DESTINATION_BATCH
 
 What = Literal["gateway", "delivery", "whole"]
 
-# What is promised unless something else is asked for.
+# The default objectives.
 _PROMISED = {
     "gateway": Slo(p99_ms=100.0),
     "delivery": Slo(p99_ms=1_000.0),
     "whole": Slo(p99_ms=1_000.0, age_p95_ms=1_000.0),
 }
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-# What is no rating lies beside them, where nobody plans with it.
+# Results that are no ratings lie beside them, where nobody plans with them.
 _LOOKS = "looks"
-# What of a step's JSON is there for one run only, or as long as the run was.
+# Members of a step's JSON that matter only for one run, or grow with its length.
 _DROPPED = frozenset({"acked", "due_hdr", "begun_us", "slo", "form"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be rated, and how. Rates are in events a second."""
+class RatingPlan:
+    """The subject and the course of a rating. Rates are in events a second."""
 
     what: What = "gateway"
     gateway: str = "http://127.0.0.1:8080"
@@ -55,20 +55,20 @@ class Wanted:
     rate: float | None = None
     hold_s: float = 60.0
     warmup_s: float = 15.0
-    # What a step does instead of holding its rate, over as long.
+    # The plan that a step follows instead of holding its rate, over the same time.
     plan: str = ""
     processes: int = 1
-    # Without Locust: half of what the generator takes of cores that it shares.
+    # Without Locust, the generator takes half as much of shared cores.
     is_lean: bool = False
-    # Of the destination.
+    # The latency mode of the destination.
     latency: Latency = "micro-batch"
     # Where the deliverer reaches this machine.
     sink_host: str = "127.0.0.1"
-    # Of what is rated, which this machine cannot know: its type and cores, its gateway's workers.
+    # The rated machine's type and cores and its gateway's workers; this machine cannot know them.
     instance: str = ""
     cores: int = 0
     workers: int = 1
-    # What else those who read it should know.
+    # Further caveats for readers.
     caveats: tuple[str, ...] = ()
 
     @property
@@ -92,12 +92,15 @@ class Wanted:
 
     @property
     def is_shared(self) -> bool:
-        """Whether generator and what is rated are on one machine."""
+        """Whether the generator and the rated services share a machine."""
         return (urlsplit(self.gateway).hostname or "") in _LOOPBACK
 
 
 def rating_of(
-    wanted: Wanted, search: Search, steps: Sequence[dict[str, Any]], generator: Mapping[str, Any]
+    wanted: RatingPlan,
+    search: Search,
+    steps: Sequence[dict[str, Any]],
+    generator: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The rating as its file has it. `generator`: the machine it ran on, and when."""
     slo = wanted.objective
@@ -137,7 +140,7 @@ def rating_of(
 
 
 def caveats(rating: Mapping[str, Any]) -> list[str]:
-    """What somebody who reads only the figure would not know."""
+    """Return the warnings that the figure alone does not show."""
     said = []
     if rating["shared"]:
         said.append(
@@ -162,7 +165,7 @@ def caveats(rating: Mapping[str, Any]) -> list[str]:
 
 
 def keep(rating: dict[str, Any], folder: Path, *, is_rating: bool) -> tuple[Path, Path]:
-    """Write file and page. What rates nothing, or one step, goes where no plan finds it."""
+    """Write file and page; a single step or a failed rating goes where no plan finds it."""
     others = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     if not is_rating or not rating["rated"]:
         folder /= _LOOKS

@@ -17,12 +17,12 @@ from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# A lane that is started anew after a fault has been seen to take half a minute.
+# A lane's restart after a fault has been seen to take half a minute.
 _STANDSTILL_S = 45.0
 # The first lane of a Spark that has just started, on busy cores, and more.
 FIRST_S = 180.0
 _LOOK_S = 0.5
-# A backlog is drained at the pace of delivery; what takes longer than this is told as missing.
+# A backlog drains at the pace of delivery; events that take longer than this count as missing.
 _DRAIN_S_MAX = 600.0
 # As many as anybody follows by hand.
 _IDS_MAX = 100
@@ -36,10 +36,10 @@ class Ends:
     delivered: int
     waiting: int
     dead: int
-    # Of those that were due while it was measured.
+    # The ages of events that were due during the measurement.
     age_ms: dict[str, float]
     backlog_share: float | None
-    # Since the beginning, by the second: so many came.
+    # The number of events that arrived in each second since the beginning.
     came: list[list[int]]
     # Came more than once, each time of them counted.
     repeats: int
@@ -124,7 +124,7 @@ async def _kept_in_kafka(
     async with LaneGroups(kafka) as groups:
         passed = await groups.position(RETRIER) or {}
     async with open_reader(kafka) as log:
-        # Dead first: who is dead waits no more, though its record in a tier is still there.
+        # Dead first: a dead event no longer waits, though its record in a tier is still there.
         for end, topics in (("dead", [DEAD]), ("waiting", waiting_in)):
             there = set()
             records = await log.since(topics, step["begun_us"] // 1000)

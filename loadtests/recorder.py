@@ -1,4 +1,4 @@
-"""Records what came of requests, and merges what several processes recorded, exactly.
+"""Records the results of requests, and merges the records of several processes exactly.
 
 Times are kept in HdrHistograms of three digits: a merged percentile is that of all samples
 together, which no percentile of percentiles is. A process reports what is new since its last
@@ -12,7 +12,7 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-# Of a µs; longer than any deadline of ours.
+# An hour in µs; longer than any deadline of ours.
 _LONGEST_US = 3_600_000_000
 _DIGITS = 3
 TIMES = ("due", "service", "late")
@@ -32,7 +32,7 @@ class Times:
         self._values = new_histogram()
 
     def note(self, seconds: float) -> None:
-        # The histogram drops what is out of its range without a word.
+        # The histogram silently drops values out of its range.
         self._values.record_value(min(max(1, round(seconds * 1e6)), _LONGEST_US))
 
     @property
@@ -44,7 +44,7 @@ class Times:
         return float(self._values.get_value_at_percentile(percentile)) / 1000 if self.count else 0.0
 
     def table(self) -> dict[str, float]:
-        """What is shown of it, in ms."""
+        """Return the shown percentiles, in ms."""
         return {f"p{percentile:g}": round(self.ms(percentile), 3) for percentile in PERCENTILES}
 
     def encoded(self) -> str:
@@ -52,7 +52,7 @@ class Times:
         return str(self._values.encode().decode())
 
     def take(self) -> str:
-        """Everything as text, and begin anew; empty if there is nothing."""
+        """Return all values as text and reset; empty if there are none."""
         if not self.count:
             return ""
         text = self.encoded()
@@ -65,13 +65,13 @@ class Times:
 
 
 class Recorder:
-    """What came of the requests of one process, or of all of them."""
+    """The results of the requests of one process, or of all processes."""
 
     def __init__(self) -> None:
         self.times = {name: Times() for name in TIMES}
-        # Of requests: offered, sent, unsent, failed. Of events: acked.
+        # Counts of requests: offered, sent, unsent, failed; and of events: acked.
         self.counts: Counter[str] = Counter()
-        # By status, or by the name of what went wrong.
+        # By status, or by the name of the error.
         self.answers: Counter[str] = Counter()
         # By second since the beginning: offered, answered well, events acknowledged.
         self.seconds: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -115,13 +115,13 @@ class Recorder:
 
     @property
     def cpu_share(self) -> float:
-        """Of the busiest process: one without time is late, however idle the others are."""
+        """The busiest process's share: one without time is late, however idle the others are."""
         return max(
             (cpu_s / wall_s for cpu_s, wall_s in self.used_s.values() if wall_s), default=0.0
         )
 
     def take(self) -> dict[str, Any]:
-        """What is new since it was last taken, for `merge` in another process."""
+        """Return the results since the last call, for `merge` in another process."""
         taken = {
             "times": {name: times.take() for name, times in self.times.items()},
             "counts": dict(self.counts),

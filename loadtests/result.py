@@ -1,6 +1,6 @@
-"""Says what a step found, in one form for every way to run it: headless, in the browser, by many.
+"""Reports a step's results, in one form for every way to run it: headless, in the browser, by many.
 
-Everything that is shown, judged or kept is made here from a recorder and what was asked for.
+Everything shown, judged or kept is made here from a recorder and the plan.
 """
 
 from dataclasses import dataclass, field, replace
@@ -8,15 +8,15 @@ from typing import Any
 
 from loadtests.arrivals import RatePlan, Spacing, hold, plan_of
 from loadtests.recorder import Recorder, merged
-from loadtests.slo import Measured, Slo, Verdict, judge
+from loadtests.slo import Slo, StepFigures, Verdict, judge
 
 # Documents that other programs read say which form they have.
 FORM = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a step was to do. The plan is in events a second; `plan` goes before `rate`."""
+class StepPlan:
+    """The plan of a step, in events a second; `plan` takes precedence over `rate`."""
 
     run: str
     stream: str
@@ -33,23 +33,23 @@ class Asked:
 
     @property
     def events(self) -> RatePlan:
-        """What is measured, in events a second."""
+        """The plan of the measured part, in events a second."""
         if self.trace is not None:
             return self.trace
         return plan_of(self.plan) if self.plan else hold(self.rate, self.duration_s)
 
     @property
     def requests(self) -> RatePlan:
-        """What is sent: as many requests as it takes, and before them what is not measured."""
+        """The plan of all requests: those of the warm-up, then the measured ones."""
         measured = self.events.scaled(1 / self.batch)
         if not self.warmup_s:
             return measured
         return hold(measured.pieces[0].rate_from, self.warmup_s).then(measured)
 
 
-def measured_of(asked: Asked, recorder: Recorder) -> Measured:
-    """What the judge wants to know; what destinations say of it is added by who asked them."""
-    return Measured(
+def measured_of(asked: StepPlan, recorder: Recorder) -> StepFigures:
+    """Return the figures for the verdict; callers add those of destinations."""
+    return StepFigures(
         planned=asked.events.count / asked.batch,
         offered=recorder.counts["offered"],
         unsent=recorder.counts["unsent"],
@@ -60,7 +60,7 @@ def measured_of(asked: Asked, recorder: Recorder) -> Measured:
     )
 
 
-def document(asked: Asked, recorder: Recorder, *, is_complete: bool = True) -> dict[str, Any]:
+def document(asked: StepPlan, recorder: Recorder, *, is_complete: bool = True) -> dict[str, Any]:
     """The step as JSON has it. One that was interrupted is invalid."""
     verdict = judge(asked.slo, measured_of(asked, recorder))
     if not is_complete:

@@ -1,7 +1,7 @@
 """Finds the highest rate that holds: doubles until it breaks, halves the gap, and asks once more.
 
-One step is told at a time, so that whoever runs them may wait, cool down, print or give up. A step
-that is invalid ends the way up as one that broke does; then the generator was the limit, and the
+It names one step at a time, so that the caller may wait, cool down, print or give up. An invalid
+step ends the way up as a broken one does; then the generator was the limit, and the
 search says so.
 """
 
@@ -17,8 +17,8 @@ CLOSE = 1.03
 # 2, and 5 to close it to 2.2 %.
 _FACTOR = 2.0
 STEPS_MAX = 24
-# A rating was met twice. One that does not repeat is lowered, each time by twice as much: what was
-# met once by luck may be far above what can be met again.
+# A rating was met twice. One that does not repeat is lowered, each time by twice as much: a rate
+# that was met once by luck may be far above one that can be met again.
 _CONFIRMATIONS_MAX = 4
 
 
@@ -37,7 +37,7 @@ class Search:
     _confirmations: int = 0
 
     def next_rate(self) -> float | None:
-        """What to try now; None when there is nothing more to find out."""
+        """The next rate to try; None when the search is over."""
         if self.is_confirmed or len(self.steps) >= STEPS_MAX:
             return None
         if not self.is_closed:
@@ -45,7 +45,7 @@ class Search:
                 return self.start
             if self.high == math.inf:
                 return self.low * _FACTOR
-            # Nobody rates what breaks at a thousandth of the guess.
+            # A rate that breaks at a thousandth of the guess is no rating.
             if self.low == 0.0:
                 return self.high / _FACTOR if self.high > self.start / 1_000 else None
             return math.sqrt(self.low * self.high)
@@ -56,7 +56,7 @@ class Search:
         return self.closed_after is not None
 
     def note(self, rate: float, word: Word) -> None:
-        """Say what came of a rate that was asked for."""
+        """Take the result of a requested rate."""
         self.steps.append((rate, word))
         if self.is_closed:
             self._confirmations += 1

@@ -26,19 +26,19 @@ from loadtests.recorder import Range, merged
 _LENGTH = b"content-length:"
 _TAKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 _ANSWER_S = 120.0
-# Much more than a destination's requests: what is longer is not ours.
+# Much more than a destination's requests: a longer one is not ours.
 _REQUEST_BYTES_MAX = 128 * 1_048_576
 
 
 @dataclass
-class Arrived:
-    """What has come of one run."""
+class RunArrivals:
+    """The arrivals of one run."""
 
     # By worker, a byte for each number: how often it has come, 255 at most.
     numbers: dict[int, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     events: int = 0
     repeats: int = 0
-    # By the second in which events were due, how many were so many ms old.
+    # The number of events of each age in ms, by the second in which they were due.
     ages_ms: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     # By second of arrival.
     seconds: Counter[int] = field(default_factory=Counter)
@@ -60,14 +60,14 @@ class Arrived:
     def missing(
         self, acked: Iterable[tuple[int, Iterable[Range]]]
     ) -> list[tuple[int, list[Range]]]:
-        """Which of the acknowledged have not come, by worker."""
+        """Return the acknowledged events that have not arrived, by worker."""
         found = []
         for worker, ranges in acked:
             numbers = self.numbers[worker]
             gone = [
                 (number, number + 1)
                 for first, end in ranges
-                # What lies within one range is there, nearly always.
+                # Nearly always a range is complete.
                 if numbers.count(1, first, end) != end - first
                 for number in range(first, end)
                 if number >= len(numbers) or not numbers[number]
@@ -92,7 +92,7 @@ class Taking(asyncio.Protocol):
     # How long each answer takes, for all connections.
     slow_s = 0.0
 
-    def __init__(self, runs: dict[str, Arrived]) -> None:
+    def __init__(self, runs: dict[str, RunArrivals]) -> None:
         self._runs = runs
         self._read = bytearray()
 
@@ -160,7 +160,7 @@ class Sink:
         ]
 
     def be_slow(self, seconds: float) -> float:
-        """Each answer takes so long from now on; gives what the sink says that it is."""
+        """Delay each answer from now on; return the delay that the sink reports."""
         return float(self._ask(f"slow/{seconds}", b""))
 
     def _ask(self, path: str, body: bytes | None) -> Any:
@@ -187,7 +187,7 @@ async def _serve() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--host", default="127.0.0.1")
     listener = socket.create_server((parser.parse_args().host, 0), backlog=1024)
-    runs: dict[str, Arrived] = defaultdict(Arrived)
+    runs: dict[str, RunArrivals] = defaultdict(RunArrivals)
     server = await asyncio.get_running_loop().create_server(lambda: Taking(runs), sock=listener)
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()

@@ -9,24 +9,24 @@ from typing import Literal
 
 Word = Literal["met", "broken", "invalid"]
 
-# What is counted from due is wrong by as much as the generator is late: up to a fifth of the
-# objective that error does not decide anything.
+# Times from due are wrong by as much as the generator is late: up to a fifth of the objective that
+# error does not decide anything.
 LATE_SHARE_MAX = 0.2
 # Above it queues form in the generator (a gevent process at 6,000 requests/s and 98 ms late had
 # 97 %, at 4,000 and 3.8 ms late it had 80 %).
 CPU_SHARE_MAX = 0.85
-# What was not even due at the generator was not asked of the server.
+# The server never saw requests that the generator did not even offer.
 OFFERED_SHARE_MIN = 0.99
 # A hundredth of fewer is nobody.
 REQUESTS_MIN = 100
-# By so many seconds of traffic a backlog that stands still may seem to have grown in a step: one
+# A constant backlog may seem to have grown by this many seconds of traffic in a step: one
 # micro-batch is on its way or is not.
 BACKLOG_GROWTH_S_MAX = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What is promised. Of requests, shares are of those offered; None promises nothing."""
+    """The objectives. Shares count offered requests; None sets no objective."""
 
     p99_ms: float = 100.0
     error_share: float = 0.001
@@ -34,13 +34,13 @@ class Slo:
     # From due to the destination.
     age_p95_ms: float | None = None
     age_p99_ms: float | None = None
-    # How fast what waits may grow, as a share of the rate.
+    # How fast the backlog may grow, as a share of the rate.
     backlog_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What a step found. The plan wanted `planned` requests, and `offered` came."""
+class StepFigures:
+    """The results of a step. The plan wanted `planned` requests, and `offered` came."""
 
     planned: float
     offered: int
@@ -62,7 +62,7 @@ class Verdict:
     reasons: tuple[str, ...] = ()
 
 
-def judge(slo: Slo, measured: Measured) -> Verdict:
+def judge(slo: Slo, measured: StepFigures) -> Verdict:
     if reasons := tuple(_why_invalid(slo, measured)):
         return Verdict("invalid", reasons)
     if reasons := tuple(_why_broken(slo, measured)):
@@ -70,7 +70,7 @@ def judge(slo: Slo, measured: Measured) -> Verdict:
     return Verdict("met")
 
 
-def _why_invalid(slo: Slo, measured: Measured) -> list[str]:
+def _why_invalid(slo: Slo, measured: StepFigures) -> list[str]:
     late_max_ms = LATE_SHARE_MAX * slo.p99_ms
     reasons = []
     if measured.planned < REQUESTS_MIN:
@@ -94,7 +94,7 @@ def _why_invalid(slo: Slo, measured: Measured) -> list[str]:
     return reasons
 
 
-def _why_broken(slo: Slo, measured: Measured) -> list[str]:
+def _why_broken(slo: Slo, measured: StepFigures) -> list[str]:
     offered = max(1, measured.offered)
     reasons = []
     if measured.due_p99_ms > slo.p99_ms:

@@ -39,11 +39,11 @@ class Fit:
 
 
 def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") -> Usl:
-    """`by`: errors count as shares of what was measured, or as they are."""
+    """Fit the law to points; `by`: errors count as shares of the measured rates, or as they are."""
     if len({workers for workers, _ in points}) < POINTS_MIN:
         raise FitError(f"{POINTS_MIN} different counts of workers are needed, and more are better")
     weights = [1 / rate if by == "share" else 1.0 for _, rate in points]
-    # Nobody gets more than his share for nothing: what comes out below 0 is 0.
+    # Scaling is never better than linear, so negative parameters become 0.
     rest = _fitted(points, weights, (0, 1, 2))
     if min(rest) < 0:
         fits = (_fitted(points, weights, kept) for kept in ((0, 2), (0, 1), (0,)))
@@ -54,10 +54,10 @@ def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") 
 
 
 def fit_between(points: Sequence[Point], roll: Callable[[], float]) -> Fit:
-    """The law, and between what its throughput lies: each time other errors at the same counts."""
+    """Return the law and its range: each draw has other errors at the same counts."""
     law = fit(points)
     shares = [rate / law.of(workers) for workers, rate in points]
-    # Three unknowns have taken their part of the errors; what is left is too small by as much.
+    # Three fitted unknowns absorb their part of the errors, so the rest is too small by as much.
     wider = math.sqrt(len(points) / max(1, len(points) - 3))
 
     def again() -> Usl:

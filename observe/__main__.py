@@ -1,4 +1,4 @@
-"""Starts the observe process: the sampler, the audit, and what shows their findings."""
+"""Starts the observe process: the sampler, the audit, and the services that show their findings."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ def main() -> None:
 
 async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
-    # What is wrong with a key, or a cluster's name, is said at the start, also by who stands by.
+    # Report a wrong key or cluster name at the start, also on an observer that stands by.
     _ = settings.signing_key, settings.cluster, settings.mail_server
     stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
@@ -92,7 +92,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     metrics.show(sampler.overview)
     log.info("service.started", metrics_port=settings.metrics_port)
     auditor = Auditor(settings, audit_status, lambda: feed.configuration, health, index.take_logged)
-    # Without an audit one of them still has the figures.
+    # Without an audit, one observer still holds the lease and shows the figures.
     audit = auditor.run if settings.is_audit_on else asyncio.Event().wait
     tried = channel_trials(kafka, sender)
     active = ActiveObserver(kafka, audit, notifier.run, tried, lease_s=settings.lease_s)
@@ -116,7 +116,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
 def _beside(
     recorder: Recorder, kafka: str, metrics: ObserveMetrics
 ) -> Iterator[asyncio.Task[None]]:
-    """Start what ends nobody else when it fails."""
+    """Start the tasks whose failure ends no other task."""
     works: dict[str, Callable[[], Awaitable[None]]] = {
         "series": recorder.run,
         "health": partial(watch_kafka, kafka, metrics),
@@ -186,7 +186,7 @@ def _audit_status(settings: ObserveSettings) -> AuditStatus:
 async def _until_stopped(
     stop: asyncio.Event, parts: Sequence[asyncio.Task[None]], taking_part: asyncio.Task[None]
 ) -> None:
-    """Until we are told to stop, or one of them dies, with whose error this ends."""
+    """Wait for a stop, or for a part to die, and then end with that part's error."""
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""Has one of any number of observers do the work that only one may do: who holds the lease does it.
+"""Has one of any number of observers, the holder of the lease, do the work that only one may do.
 
-The others show what they see, and stand by (ADR 0058). Who has lost the lease and does not know it
-yet is refused by Kafka when it writes (`observe/audit/kafka.py`).
+The others show what they see, and stand by (ADR 0058). Kafka refuses the writes of an observer that
+has lost the lease and does not know it yet (`observe/audit/kafka.py`).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class ActiveObserver:
             bootstrap_servers, lease_group("observe"), self, slot_count=1, session_s=lease_s
         )
         self._working: asyncio.Task[None] | None = None
-        # What was dropped may still be ending when the lease comes back.
+        # Dropped work may still be ending when the lease comes back.
         self._one_at_a_time = asyncio.Lock()
         self._tasks = asyncio.TaskGroup()
 
@@ -31,7 +31,7 @@ class ActiveObserver:
         return self._member.is_told and not self._member.held
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take part until told to stop, then hand over; what the work dies of ends this, too."""
+        """Take part until `stop` is set, then hand over; an error of the work ends this, too."""
         try:
             async with self._tasks:
                 await self._member.run(stop)

@@ -14,17 +14,17 @@ BOOKS_PATH = "/books"
 
 
 class BooksRow(Struct, frozen=True):
-    """One line of the books; a stream that nobody wants has no destination."""
+    """One line of the books; a stream without readers has no destination."""
 
     stream: str
     destination: str | None
     balance: Balance
-    # None where nobody has judged; and why it is not OK.
+    # The verdict, and why it is not OK; None without a judgement.
     verdict: StreamVerdict | None = None
     reason: str = ""
-    # 0: it is there.
+    # 0 if it still exists.
     removed_at_ms: int = 0
-    # Of a pipeline: windows or keys that it keeps, and their bytes; None: it keeps nothing.
+    # Windows or keys that a pipeline keeps, and their bytes; None if it keeps nothing.
     kept: int | None = None
     kept_bytes: int = 0
 
@@ -38,9 +38,9 @@ class BooksPage(Struct, frozen=True):
     # Why they may be old or incomplete; empty if they are neither.
     problem: str
     rows: list[BooksRow]
-    # What the audit has to say for itself; empty if all is well, or nobody asked it.
+    # The audit's own trouble; empty if all is well, or nobody asked it.
     audit: str = ""
-    # By stream: what was put back into it, among the events of its rows; of those that have any.
+    # By stream, for streams that have any: events put back into it, counted in its rows too.
     restored: dict[str, RestoredView] = {}
 
     def to_json(self) -> bytes:
@@ -72,7 +72,7 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
 
 
 def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRow:
-    """The books of a stream without a destination: what none had come to is still to come."""
+    """The books of a stream without a destination: events that none has read are pending."""
     had = max((gone.balance.acked for gone in removed if gone.stream == stream), default=0)
     rest = max(0, acked - had)
     return BooksRow(stream, None, Balance(acked=rest, pending=rest))

@@ -22,11 +22,11 @@ _CAUSES = ("parked", "throttled", "breaker", "retry")
 
 
 class ObserveMetrics(Metrics):
-    """Shows each overview. What is not known has no value, rather than one that looks well."""
+    """Shows each overview. An unknown figure has no value, rather than one that looks well."""
 
     def __init__(self) -> None:
         super().__init__()
-        # What the last overview had a value of: a metric with its labels.
+        # The metrics, with labels, that had a value in the last overview.
         self._present: set[Sample] = set()
 
     def show(self, overview: Overview) -> None:
@@ -35,9 +35,9 @@ class ObserveMetrics(Metrics):
         self.gauge(m.OBSERVE_AUDIT_RUN_SECONDS).set(overview.audit.last_run_took_s)
         self.gauge(m.OBSERVE_UNREADABLE_RECORDS).set(overview.audit.unreadable_count)
         self.gauge(m.OBSERVE_LEASE_UP).set(int(not overview.audit.is_elsewhere))
-        # What two observers showed would count twice.
+        # Values that two observers showed would count twice.
         values = {} if overview.audit.is_elsewhere else dict(_values(overview))
-        # Changed in place: what goes on must be there whenever it is looked at. Streams and
+        # Changed in place: figures that stay must be there whenever somebody looks. Streams and
         # destinations that are gone leave no figures behind, nor alarms.
         for metric, *labels in self._present - values.keys():
             self.gauge(metric).remove(*labels)

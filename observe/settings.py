@@ -1,4 +1,4 @@
-"""Lists what can be set for observe from outside: HIFI_OBSERVE_* and nothing else."""
+"""Lists observe's settings from outside: HIFI_OBSERVE_* and nothing else."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
 from shared.runtime.tokens.reading import ClaimNames
 
 _KEY_BYTES = 32
-# As many random characters as nobody guesses, also of hexadecimal digits.
+# Random characters that nobody can guess, even if they are all hexadecimal digits.
 _SECRET_LENGTH_MIN = 32
 
 
@@ -45,7 +45,7 @@ def _cookie_secret(text: str) -> str:
 
 
 def _address(text: str) -> str:
-    """Of a service that people trust: nobody on the way may read or change what it says."""
+    """Check the address of a trusted service: nobody on the way may read or change its answers."""
     parts = urlsplit(text)
     is_here = parts.hostname in {"localhost", "127.0.0.1", "::1"}
     is_secure = parts.scheme == "https" or (parts.scheme == "http" and is_here)
@@ -55,19 +55,19 @@ def _address(text: str) -> str:
 
 
 class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSettings):
-    """What the sampler and the audit are told. Read once, in __main__."""
+    """The settings of the sampler and the audit. Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
 
     # Scratch space, and the key that signs statements if none is set.
     folder: Path = Path("data/observe")
     # The key that signs statements, or a file with it: the same for all that may ever observe this
-    # Hifi. Without either one is made, and kept in the folder.
+    # Hifi. Without either, a key is made and kept in the folder.
     statement_key: Annotated[str, AfterValidator(_statement_key)] = Field(default="", repr=False)
     statement_key_file: Path | None = None
     metrics_port: Port = defaults.OBSERVE_METRICS_PORT
-    # An event that is not delivered after so long makes its destination SLOW: half a minute is
-    # past every local retry and before the first tier's second round.
+    # Seconds after which an undelivered event makes its destination SLOW: half a minute is past
+    # every local retry and before the first tier's second round.
     slow_after_s: float = Field(default=30.0, gt=0)
 
     # The Spark job that proves completeness, minute by minute.
@@ -75,22 +75,22 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSetting
     # A run has fixed costs of 0.7 s of a core: once a minute they are 0.6 % of two cores
     # (docs/tuning.md).
     audit_interval_s: float = Field(default=60.0, gt=0)
-    # What the index of ids and ordering keys takes of the disk, at 16 bytes an event: 60 million
-    # events. 0: there is none, and events are found by reading.
+    # Disk space for the index of ids and ordering keys, at 16 bytes an event: 60 million events.
+    # 0: there is no index, and events are found by reading.
     index_bytes_max: int = Field(default=1_000_000_000, ge=0)
     # How long after a minute's last event it is judged: the gateway's ledger is written within a
     # second or two, and clocks of machines differ by seconds.
     settle_s: float = Field(default=120.0, ge=0)
-    # What is not settled so long after that raises an alarm: longer than a lane's restart.
+    # Seconds after that until an unsettled minute raises an alarm: longer than a lane's restart.
     blind_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
-    # Who runs the audit and is silent for so long has it taken over by another observer: half of
-    # the minute within which that is promised. Kafka's own least is 6 s.
+    # Seconds of silence after which another observer takes over the audit: half of the minute
+    # within which that is promised. Kafka's own minimum is 6 s.
     lease_s: float = Field(default=SESSION_S, ge=6, le=45)
 
     @property
     def cluster(self) -> SparkCluster | None:
-        """Who runs the audit's tasks; None: this machine."""
+        """The cluster that runs the audit's tasks; None for this machine."""
         cluster, access = super().cluster, kafka_access()
         if cluster is None or not access.is_named:
             return cluster
@@ -99,7 +99,7 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSetting
 
     @property
     def signing_key(self) -> str:
-        """What the settings say; empty if they leave it to the folder."""
+        """The key from the settings; empty if they leave it to the folder."""
         if self.statement_key_file is None:
             return self.statement_key
         try:
@@ -112,37 +112,37 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSetting
 
 
 class ConsoleSettings(ListenerSettings):
-    """What the console is told. Read once, in __main__."""
+    """The settings of the console. Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_CONSOLE_", frozen=True)
 
     port: Port = defaults.CONSOLE_PORT
     # Where the gateway answers, through which the console changes things.
     gateway: str = f"http://{defaults.HOST}:{defaults.GATEWAY_PORT}"
-    # What whoever keeps Hifi's services running says of those that die again and again.
+    # Reports on services that die repeatedly, from the supervisor that keeps Hifi running.
     deaths_file: Path | None = None
-    # As the retrier has it, or times at which events are due would be shown wrong.
+    # The same as the retrier's, or due times of events would be shown wrong.
     time_scale: float = Field(default=1.0, gt=0)
     # A proxy in front speaks TLS: the cookie is then sent over TLS only.
     https: bool = False
-    # Seals the cookies of who is signed in: the same for all consoles behind one name. Without it
-    # each process has its own, and who was signed in signs in again after its restart.
+    # Seals session cookies: the same for all consoles behind one name. Without it each process
+    # makes its own, and people sign in again after its restart.
     cookie_secret: Annotated[str, AfterValidator(_cookie_secret)] = Field(default="", repr=False)
-    # Where people sign in besides: the issuer of an OpenID provider, and what it calls the console.
+    # A further way to sign in: the issuer of an OpenID provider, and its client id for the console.
     oidc_issuer: Annotated[str, AfterValidator(_address)] = ""
     oidc_client_id: str = ""
-    # None: a public client, which PKCE alone protects.
+    # If it is None, the client is public and PKCE alone protects it.
     oidc_client_secret_file: Path | None = None
     # On the button: "Sign in with ...".
     oidc_name: str = "OpenID"
-    # What is asked for besides openid, so that the claims below are in the token.
+    # Scopes to request besides openid, so that the claims below are in the token.
     oidc_scope: str = "profile"
     oidc_tenant_claim: str = "tenant"
     oidc_scope_claim: str = "scope"
     oidc_read_value: str = "read"
     oidc_admin_value: str = "admin"
-    # How browsers call this console, where the provider sends them back to, and where messages to
-    # channels lead: never what a request says of itself.
+    # The console's address for browsers, for the way back from the provider, and for links in
+    # messages to channels. It is never taken from a request.
     url: Annotated[str, AfterValidator(_address)] = ""
 
     @model_validator(mode="after")
@@ -164,7 +164,7 @@ class ConsoleSettings(ListenerSettings):
 
     @property
     def claim_names(self) -> ClaimNames:
-        """Which claims of a token say whose it is."""
+        """The claims of a token that say whose it is."""
         return ClaimNames(
             self.oidc_tenant_claim, self.oidc_scope_claim, self.oidc_read_value,
             self.oidc_admin_value,
@@ -172,7 +172,7 @@ class ConsoleSettings(ListenerSettings):
 
     @property
     def oidc_client_secret(self) -> str:
-        """What the file says; empty for a public client."""
+        """The secret in the file; empty for a public client."""
         if self.oidc_client_secret_file is None:
             return ""
         try:

@@ -1,14 +1,14 @@
-"""Compares what has come with what was to come, as JSON. Pure."""
+"""Compares results with expectations, as JSON. Pure."""
 
 import math
 from typing import Any
 
-# As exact as numbers are after a few sums and products.
+# The relative error of numbers after a few sums and products.
 _PART_OF_A_NUMBER = 1e-9
 
 
 def is_alike(one: Any, other: Any) -> bool:
-    """As JSON, where a member that is null is as good as none."""
+    """Compare as JSON, where a member that is null is as good as none."""
     if isinstance(one, dict) and isinstance(other, dict):
         names = {name for each in (one, other) for name, value in each.items() if value is not None}
         return all(is_alike(one.get(name), other.get(name)) for name in names)

@@ -1,4 +1,4 @@
-"""Has pipelines begin, or go on where they are, in the Kafka partitions of their streams."""
+"""Starts pipelines, or resumes them where they are, in the Kafka partitions of their streams."""
 
 import asyncio
 import time
@@ -25,17 +25,17 @@ from shared.runtime.kafka.log_client import LogClient
 
 log = structlog.get_logger()
 
-# Kafka forgets what a group without members has not committed for a week (its default).
+# By default, Kafka forgets the position of a group without members after a week without commits.
 _TELL_AGAIN_S = 3_600.0
-# Of each Kafka partition, in a job whose rows are all stored in one transaction.
+# Events of each Kafka partition in a job whose rows are all stored in one transaction.
 _ONCE_EVENTS_MAX = 2_500
-# What cannot be read for want of Kafka is tried again so soon.
+# The wait before a read that failed for want of Kafka is tried again.
 _AGAIN_S = 1.0
 
 
 @dataclass
 class Entrance:
-    """Of the pipelines that one process runs."""
+    """Starts the pipelines that one process runs."""
 
     settings: PipelinesSettings
     log: LogClient
@@ -44,22 +44,22 @@ class Entrance:
     writers: SlotWriters
     sinks: Mapping[str, SinkKind]
     earlier: EarlierReads
-    # Of a pipeline's name, and of a lane's: things change while Kafka is asked.
+    # Takes a pipeline's name, the next a lane's: things change while Kafka is asked.
     is_ours: Callable[[str], bool]
     is_running: Callable[[str], bool]
-    # Of which generation that is whose place it is to take; 0: of none.
+    # The generation that a pipeline is to replace; 0: none.
     before: Callable[[Pipeline], int]
-    # Gets the pipeline that cannot go on, and why.
+    # Takes the pipeline that cannot go on, and the reason.
     refuse: Callable[[Pipeline, str], None]
-    # When each position was told last.
+    # When each position was last stored.
     _told_s: dict[str, float] = field(default_factory=dict)
-    # Those whose keeping is being read.
+    # The tasks that read the kept state of lanes.
     _reading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def entering(self, running: Mapping[str, Pipeline]) -> Iterator[Coroutine[Any, Any, None]]:
-        """What has to be done for those that are not entered yet.
+        """Yield the work for pipelines that are not started yet.
 
-        What one keeps, or an archive has, may take seconds to be read: nobody else waits for that.
+        Reading kept state or an archive may take seconds, so that runs in a task of its own.
         """
         for lane_id, pipeline in running.items():
             if not self._missing(lane_id, pipeline):
@@ -74,7 +74,7 @@ class Entrance:
             task.cancel()
 
     async def tell_again(self, running: Mapping[str, Pipeline]) -> None:
-        """Of those that stand still, before Kafka forgets where they are."""
+        """Store the positions of idle pipelines again, before Kafka forgets them."""
         for lane_id, pipeline in running.items():
             lane = self.book.lanes.get(lane_id)
             is_old = time.monotonic() - self._told_s.get(lane_id, 0.0) > _TELL_AGAIN_S
@@ -84,7 +84,7 @@ class Entrance:
                 await self.writers.of(pipeline.name).store([], position)
 
     def _missing(self, lane_id: str, pipeline: Pipeline) -> list[KafkaPartition]:
-        """Of the Kafka partitions of its stream, those in which it has not begun."""
+        """The Kafka partitions of the pipeline's stream in which it has not begun."""
         known = self.book.lanes[lane_id].reaches if lane_id in self.book.lanes else {}
         places = self.log.partitions(stream_topic(pipeline.source.stream))
         return [where for where in places if where not in known]
@@ -104,12 +104,12 @@ class Entrance:
             del self._reading[lane_id]
 
     async def _enter(self, lane_id: str, pipeline: Pipeline) -> None:
-        """Go on where its group says that it was, and what is new where its document says."""
+        """Resume where its group says, and start new partitions where its document says."""
         missing = self._missing(lane_id, pipeline)
         if not missing or not self.is_ours(pipeline.name):
             return
         writer = self.writers.of(pipeline.name)
-        # Whoever had it before has said his last word then.
+        # After this, no earlier owner can write any more.
         await writer.begin()
         servers = self.settings.bootstrap_servers
         found, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
@@ -126,13 +126,13 @@ class Entrance:
                 return
             kept = stand.kept if stand else None
             if is_new and stand and stand.position:
-                # Kafka forgets a group that was not written for a week, or somebody deletes it.
+                # Kafka forgets a group that was not written for a week; or somebody has deleted it.
                 found = await self._as_kept(found, stand.position)
                 is_new = False
                 log.warning("lane.position_lost", lane=lane_id, goes_on="where what it keeps ends")
         found, borders = await self.earlier.begin(pipeline, found, is_new=is_new)
         await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept, found))
-        # If it was lost meanwhile, and came again, others may have gone on with it.
+        # If the slot was lost and regained meanwhile, others may have gone on with the lane.
         if self.writers.of(pipeline.name) is writer and self.is_running(lane_id):
             most = _ONCE_EVENTS_MAX if pipeline.dedupe else self.settings.micro_batch_events_max
             keeps = 0 if kept is None else most
@@ -142,7 +142,7 @@ class Entrance:
                 self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
                 lane = self.book.lanes[lane_id]
                 lane.closes_at_ms = kept.closes_at_ms
-                # Nothing is read before it is known how far what it replaces has come.
+                # Read nothing before it is known how far the replaced pipeline has come.
                 lane.limits = {} if kept.head.is_quiet else None
             self._told_s[lane_id] = time.monotonic()
             log.info("lane.started", lane=lane_id)
@@ -150,7 +150,7 @@ class Entrance:
     async def _as_kept(
         self, found: Mapping[KafkaPartition, Reach], position: Position
     ) -> dict[KafkaPartition, Reach]:
-        """The position of its kept state; Kafka partitions that are new are read from the start."""
+        """Return the position of the kept state; new partitions are read from the start."""
         ends, starts = await self.log.ends(list(found)), await self.log.starts(list(found))
         ats = {where: position.get(where, starts.get(where, 0)) for where in found}
         return {where: _within(Reach(at, at), ends.get(where, at)) for where, at in ats.items()}
@@ -165,15 +165,15 @@ class Entrance:
 def _begun(
     pipeline: Pipeline, kept: Kept | None, found: Mapping[KafkaPartition, Reach]
 ) -> list[Stored]:
-    """Says with its first position of which window it is what it keeps from now on."""
+    """Return records that say, with the first position, which window the kept state is of."""
     if kept is None or pipeline.kept_spec is None:
         return []
     position = {where: reach.at for where, reach in found.items()}
     return [(pipeline.kept_spec.name, *kept.head.record, ()), placed(pipeline, position)]
 
 
-class Begun(NamedTuple):
-    """How far a pipeline is, and whether it has never been anywhere."""
+class Beginning(NamedTuple):
+    """The position of a pipeline, and whether it has never had one."""
 
     reaches: dict[KafkaPartition, Reach]
     is_new: bool
@@ -185,10 +185,10 @@ async def begins(
     lane_id: str,
     start: Start,
     places: Collection[KafkaPartition],
-) -> Begun:
-    """As far as Kafka says.
+) -> Beginning:
+    """Return where the lane begins, as far as Kafka says.
 
-    Asked for once nobody else writes it any more: then what its group says is the last word.
+    Call it once nobody else writes the position: then the word of its group is final.
     """
     positions = FencedPositions(bootstrap_servers, lane_group(lane_id))
     try:
@@ -201,11 +201,11 @@ async def begins(
         for where in places
         if where in known and where in ends
     }
-    # What a stream has grown by since is read whole.
+    # Partitions that a stream has gained since are read whole.
     new = [where for where in places if where not in known]
     firsts = await _firsts(log, "earliest" if known else start, new)
     found |= {where: Reach(at, at) for where, at in firsts.items()}
-    return Begun(found, is_new=not known)
+    return Beginning(found, is_new=not known)
 
 
 async def _firsts(log: LogClient, start: Start, places: Collection[KafkaPartition]) -> Position:
@@ -219,6 +219,6 @@ async def _firsts(log: LogClient, start: Start, places: Collection[KafkaPartitio
 
 
 def _within(reach: Reach, end: int) -> Reach:
-    """A log may have lost its end; what it has there since is new."""
+    """Clamp to the log, which may have lost its end; later records there are new."""
     at = min(reach.at, end)
     return Reach(at, max(at, min(reach.until, end)))

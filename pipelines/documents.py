@@ -1,4 +1,4 @@
-"""Keeps which documents are to be run by this process, and what has been judged of each. Pure."""
+"""Tracks which documents this process is to run, and how each was judged. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from shared.config.pipeline_state import PipelineState, Standing
 
 
 class EndedExecutors(NamedTuple):
-    """How often a pipeline has ended its executor, and when last."""
+    """How often a pipeline has ended its executor, and when it last did."""
 
     times: int = 0
     at_ms: int = 0
@@ -19,20 +19,20 @@ class EndedExecutors(NamedTuple):
 
 @dataclass(slots=True)
 class Documents:
-    """By the pipelines' titles: one that is being built is told from the one that runs."""
+    """The documents by title: a pipeline that is being built has another than the one that runs."""
 
     ours: dict[str, Pipeline] = field(default_factory=dict)
-    # What runs: the last document that was not refused, until its successor has been judged.
+    # For each title, the last document that was not refused, until its successor is judged.
     running: dict[str, Pipeline] = field(default_factory=dict)
     states: dict[str, PipelineState] = field(default_factory=dict)
-    # Whose states nobody has been told yet.
+    # Titles whose states are not yet written to Kafka.
     untold: set[str] = field(default_factory=set)
-    # Who has ended executors here; and before, as whoever ran it then has told.
+    # Executors that pipelines have ended here; and before, as reported by earlier processes.
     ended: dict[str, EndedExecutors] = field(default_factory=dict)
     ended_before: Callable[[str], EndedExecutors] = lambda _: EndedExecutors()
 
     def take(self, ours: Iterable[Pipeline], *, now_ms: int) -> list[Pipeline]:
-        """These are ours from now on; gives those that have to be judged."""
+        """Set the documents that are ours from now on; return those that have to be judged."""
         self.ours = {pipeline.title: pipeline for pipeline in ours}
         for gone in self.states.keys() - self.ours.keys():
             del self.states[gone]
@@ -45,12 +45,12 @@ class Documents:
         return new
 
     def judge_again(self, names: Iterable[str]) -> None:
-        """What was judged of these does not hold any more."""
+        """Forget the judgement of these documents, which does not hold any more."""
         for name in names:
             self.states.pop(name, None)
 
     def judged(self, pipeline: Pipeline, *, why: str = "", pointer: str = "", now_ms: int) -> bool:
-        """Enter what has been found; False if it is not the document that counts any more."""
+        """Enter a judgement; return False if the document no longer counts."""
         if not self._is_judged(pipeline):
             return False
         if why:
@@ -66,26 +66,26 @@ class Documents:
         return True
 
     def held_up(self, name: str, why: str, *, now_ms: int) -> None:
-        """It runs, and cannot get on with it; without a why it can again."""
+        """Note why a running pipeline cannot go on; an empty `why` means that it can again."""
         known = self.states.get(name)
         if known is not None and known.standing in {"running", "replacing"} and known.why != why:
             self.states[name] = replace(known, why=why, at_ms=now_ms)
             self.untold.add(name)
 
     def ended_executor(self, title: str, why: str, *, now_ms: int) -> None:
-        """With nothing else at work in it."""
+        """Count an executor that the pipeline has ended with nothing else at work in it."""
         if (known := self.states.get(title)) is not None:
             self.ended[title] = EndedExecutors(self._ended(title).times + 1, now_ms)
             self._say(self.ours[title], replace(known, why=why, at_ms=now_ms))
 
     def lost(self, title: str, count: int, offsets: str, *, now_ms: int) -> None:
-        """Kafka has deleted that many offsets before it read them, these last."""
+        """Count offsets that Kafka deleted before they were read; `offsets` are the latest."""
         if (known := self.states.get(title)) is not None:
             state = replace(known, lost=known.lost + count, lost_last=offsets, at_ms=now_ms)
             self._say(self.ours[title], state)
 
     def noted(self, title: str, note: str, *, now_ms: int) -> None:
-        """What it reads that Kafka has no more; empty: nothing."""
+        """Note which events it reads from an archive; an empty note means none."""
         known = self.states.get(title)
         if known is not None and known.note != note:
             self._say(self.ours[title], replace(known, note=note, at_ms=now_ms))
@@ -93,7 +93,7 @@ class Documents:
     def built(
         self, title: str, behind: int | None, *, now_ms: int, has_caught_up: bool = False
     ) -> None:
-        """How many events it is behind what it is to replace; None once it has taken its place."""
+        """Set how many events it is behind its predecessor; None once it has taken its place."""
         standing: Standing = "running" if behind is None else "replacing"
         known = self.states.get(title)
         if known is not None and known.standing in {"running", "replacing"}:
@@ -102,18 +102,18 @@ class Documents:
                 self._say(self.ours[title], replace(state, at_ms=now_ms))
 
     def keeps(self, title: str, kept: int, kept_bytes: int, *, now_ms: int) -> None:
-        """How many windows or keys it keeps."""
+        """Set how many windows or keys it keeps."""
         known = self.states.get(title)
         if known is not None and (known.kept, known.kept_bytes) != (kept, kept_bytes):
             state = replace(known, kept=kept, kept_bytes=kept_bytes, at_ms=now_ms)
             self._say(self.ours[title], state)
 
     def by_lane(self) -> dict[str, Pipeline]:
-        """What runs, by the lane that it has."""
+        """The running documents by their lanes."""
         return {pipeline.lane_id: pipeline for pipeline in self.running.values()}
 
     def _is_judged(self, pipeline: Pipeline) -> bool:
-        """Or is being judged."""
+        """Whether the document is judged, or being judged."""
         known = self.states.get(pipeline.title)
         return known is not None and known.fingerprint == pipeline.fingerprint
 

@@ -1,7 +1,7 @@
-"""Runs pipelines: looks what is new in their streams, and has Spark work on it.
+"""Runs pipelines: looks for new events in their streams, and has Spark work on them.
 
 A pipeline is a position for each Kafka partition of its stream, in the consumer group of its lane.
-What a job may write is told there before it starts. When all that it wrote is in Kafka, receipts
+A job's ranges are stored there before it starts. When all that it wrote is in Kafka, receipts
 and the position are stored together, by the one writer of the pipeline's slot (ADR 0077).
 """
 
@@ -28,7 +28,7 @@ from pipelines.jobs.succession import Succession
 from pipelines.judging.apart.judge_client import JudgeClient
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.culprits import Culprits
-from pipelines.lanes.shares import PipelineShare, Planned
+from pipelines.lanes.shares import PipelineShare, PlannedJob
 from pipelines.lanes.stalls import Stalls
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
@@ -55,10 +55,10 @@ from shared.runtime.kafka.log_client import LogClient
 
 log = structlog.get_logger()
 
-# Nothing is looked for while nothing runs.
+# How often to look while nothing runs.
 _IDLE_LOOK_S = 0.5
-# How soon a document is judged, or a pipeline entered, again after Spark or Kafka was missing; each
-# further judgement waits for twice as long, up to a minute.
+# The first wait before a document is judged, or a pipeline entered, again after Spark or Kafka was
+# missing; each further judgement waits for twice as long, up to a minute.
 _AGAIN_S, _AGAIN_S_MAX = 1.0, 60.0
 
 
@@ -71,7 +71,7 @@ class PipelineLoop:
     metrics: PipelineMetrics
     config: ConfigFeed
     log: LogClient
-    # What writes to somewhere else than Kafka, by the member that names such an output.
+    # The kinds of outputs outside Kafka, by the member that names such an output.
     sinks: Mapping[str, SinkKind]
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class PipelineLoop:
         self.judge = JudgeClient(settings.home / "judging", settings.jars_cache)
         self.tables = KnownTables(settings)
         self._seen: object = None
-        # Which functions each tenant may call that calls any.
+        # The granted functions of each tenant that calls any.
         self._granted: dict[str, frozenset[str]] = {}
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
         self.keepers = KeptLanes()
@@ -125,10 +125,10 @@ class PipelineLoop:
             self.is_ours,
             self.keepers,
         )
-        # With the names of the pipelines that each is of.
+        # The jobs under way, with the names of their pipelines.
         self._jobs: dict[asyncio.Task[None], frozenset[str]] = {}
         self._beside: set[asyncio.Task[None]] = set()
-        # Told to give them up: nothing new is planned for them. Of these, what others may have.
+        # Slots that we are to give up: nothing new is planned for them. Others may have `_gone`.
         self._leaving: frozenset[int] = frozenset()
         self._gone: frozenset[int] = frozenset()
         self._look_s = 0.0
@@ -150,7 +150,7 @@ class PipelineLoop:
         )
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
-        """Run until told to stop; what is under way then is brought to its end by the member."""
+        """Run until `stop` is set; the member then brings work under way to its end."""
         while not stop.is_set():
             if self.config.configuration is not self._seen:
                 self._take()
@@ -166,11 +166,11 @@ class PipelineLoop:
                     await self._wake.wait()
 
     def begin(self, _: frozenset[int]) -> None:
-        """These slots are ours now."""
+        """Take up the pipelines of these slots, which are ours now."""
         self._take()
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Bring what is under way to its end, and begin nothing more."""
+        """Bring work under way to its end, and start nothing more."""
         self._leaving |= slots
         if jobs := [job for job, names in self._jobs.items() if slots & self._slots_of(names)]:
             await asyncio.wait(jobs)
@@ -178,12 +178,12 @@ class PipelineLoop:
         self.drop(slots)
 
     def drop(self, slots: frozenset[int]) -> None:
-        """Stop at once: others may have them by now."""
+        """Stop at once: others may already have these slots."""
         self._gone |= slots
         self._take()
         for writer in self.writers.drop(slots):
             self._spawn(writer.close())
-        # They are let go of in this moment.
+        # The member lets go of them in this moment.
         asyncio.get_running_loop().call_soon(self._let_go_of, slots)
 
     def _let_go_of(self, slots: frozenset[int]) -> None:
@@ -192,7 +192,7 @@ class PipelineLoop:
         self._take()
 
     async def drain(self) -> None:
-        """Cut off what has not come to its end."""
+        """Cut off jobs that have not come to their end."""
         if self._jobs and self.spark.session is not None:
             log.info("service.cut_off", jobs=len(self._jobs))
             self.spark.session.sparkContext.cancelAllJobs()
@@ -208,7 +208,7 @@ class PipelineLoop:
 
     @property
     def _busy(self) -> set[str]:
-        """The pipelines that have something under way."""
+        """The pipelines that have jobs under way."""
         return set().union(*self._jobs.values())
 
     def _slots_of(self, names: Iterable[str]) -> frozenset[int]:
@@ -237,7 +237,7 @@ class PipelineLoop:
         self._wake.set()
 
     def _look_who_may_call(self, ours: Sequence[Pipeline]) -> None:
-        """Whom an operator has granted a function, or taken one, is judged again."""
+        """Judge pipelines again whose tenant was granted a function, or has lost one."""
         configuration = self.config.configuration
         before, now = self._granted, {}
         for tenant in {each.tenant for each in ours if calls_of(each)}:
@@ -263,12 +263,12 @@ class PipelineLoop:
             del self.keepers.by_lane[lane_id]
         for lane_id, keeper in list(self.keepers.by_lane.items()):
             if keeper.kept.head.shape != running[lane_id].kept_shape:
-                # What is kept says what is wrong with it, when it is read anew.
+                # Reading the kept state again finds out what is wrong with it.
                 self.book.leave(lane_id)
                 del self.keepers.by_lane[lane_id]
 
     async def _judge(self, pipeline: Pipeline) -> None:
-        """Ask until there is an answer; what runs it if it is good starts meanwhile."""
+        """Ask until there is an answer; start Spark meanwhile, which runs a good document."""
         refusal, again_s = None, _AGAIN_S
         while self.documents.ours.get(pipeline.title) == pipeline:
             try:
@@ -286,7 +286,7 @@ class PipelineLoop:
             word = "refused" if refusal else "running"
             log.info("pipeline.judged", pipeline=pipeline.name, standing=word, why=why)
             if refusal:
-                # Whoever wrote it mends it: nothing here is down.
+                # The author of the document must correct it: nothing here is down.
                 self.metrics.lane_gone(pipeline.name)
             else:
                 self.metrics.lane_up(pipeline.name, is_up=True)
@@ -295,7 +295,7 @@ class PipelineLoop:
             self._wake.set()
 
     async def _look(self) -> None:
-        """See what is new, enter what is not entered, tell what nobody has been told."""
+        """Look for new events, enter new lanes, and write states that are not written yet."""
         running = self.documents.by_lane()
         self._look_s = time.monotonic() + (self.settings.look_s if running else _IDLE_LOOK_S)
         try:
@@ -307,7 +307,7 @@ class PipelineLoop:
                     [it for top in topics for it in self.log.partitions(top)]
                 )
                 await self.losses.look(running, self.book.see_ends(ends, asked_ms))
-            # Each comes to its end: what is asked again while it is under way is said twice.
+            # Wait for each to end: a request repeated while one is under way is written twice.
             entering = [*self.entrance.entering(running), self._tell_states()]
             for error in await asyncio.gather(*entering, return_exceptions=True):
                 if error is not None:
@@ -321,7 +321,7 @@ class PipelineLoop:
             self._look_s = time.monotonic() + _AGAIN_S
 
     def _refuse(self, pipeline: Pipeline, why: str) -> None:
-        """It cannot go on with what there is."""
+        """Refuse a pipeline that cannot go on with its kept state."""
         nth = next(it for it, step in enumerate(pipeline.steps) if isinstance(step, Keeping))
         pointer = f"/steps/{nth}"
         if self.documents.judged(pipeline, why=why, pointer=pointer, now_ms=now_ms()):
@@ -330,7 +330,7 @@ class PipelineLoop:
             self._leave_others()
 
     def _before(self, pipeline: Pipeline) -> int:
-        """The generation of that whose place it is to take, if it is being built for that."""
+        """The generation that the pipeline is being built to replace, if any; else 0."""
         current = self.config.configuration.pipelines.get(pipeline.name)
         return current.generation if current and current.title != pipeline.title else 0
 
@@ -344,7 +344,7 @@ class PipelineLoop:
         self.documents.lost(title, count, offsets, now_ms=now_ms())
 
     async def _tell_states(self) -> None:
-        """To whoever follows them."""
+        """Write changed states to Kafka for their followers."""
         for title in list(self.documents.untold):
             name, _ = name_and_generation(title)
             if title in self.documents.untold and self._slot_if_ours(name) is not None:
@@ -382,7 +382,7 @@ class PipelineLoop:
         is_quiet = keeper is not None and keeper.kept.head.is_quiet
         return Task(pipeline, share, streams, tables, None, frontier_ms, is_quiet=is_quiet)
 
-    async def _run(self, job: Planned, work: Sequence[Task]) -> None:
+    async def _run(self, job: PlannedJob, work: Sequence[Task]) -> None:
         try:
             if job.is_quick:
                 await self.runner.close_windows(job, work[0])
@@ -390,7 +390,7 @@ class PipelineLoop:
                 await self.runner.run(job, work)
         finally:
             self.book.over(job)
-            # Whoever had it under way has waited for this.
+            # The pipelines of this job have waited for its end.
             self._look_s = 0.0
             self._wake.set()
 

@@ -1,4 +1,4 @@
-"""Reads a pipeline's schema: which members of an event there are, and of which types."""
+"""Reads a pipeline's schema: the members of an event, and their types."""
 
 import json
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from shared.config.steps.expression import FACTS
 FIELDS_MAX = 500
 _DEPTH_MAX = 16
 _TOO_DEEP = f"it is nested deeper than {_DEPTH_MAX} levels"
-# With more brackets within each other, Spark's parser or pyspark has no stack left.
+# With more nested brackets, Spark's parser or pyspark runs out of stack.
 BRACKETS_MAX = 64
 _OF_TYPES = "<({[", ">)}]"
-# What JSON has a form for; a decimal says its digits.
+# The types that JSON has a form for; a decimal is named with its digits.
 _LEAVES = frozenset(
     {
         *("string", "boolean", "byte", "short", "integer", "long", "float", "double", "binary"),
@@ -29,7 +29,7 @@ _LEAVES = frozenset(
 
 
 def members_of(schema: str) -> StructType:
-    """The members that a schema names; ConfigError if it cannot be one."""
+    """Return the members that a schema names; raise ConfigError if it is none."""
     if depth_of(schema, *_OF_TYPES) > BRACKETS_MAX:
         raise ConfigError("schema", _TOO_DEEP)
     try:
@@ -48,7 +48,7 @@ def members_of(schema: str) -> StructType:
 
 
 def columns_of(pipeline: Pipeline) -> tuple[str, ...]:
-    """The members that an event has after all steps, in their order: the columns of a database."""
+    """The members that an event has after all steps, in order: the columns of a database."""
     columns = _names(pipeline.schema)
     for step in pipeline.steps:
         if isinstance(step, Select):
@@ -68,7 +68,7 @@ def _names(schema: str) -> tuple[str, ...]:
 
 
 def check_type(text: str) -> None:
-    """ConfigError if the text is no type that a member may have, nor several members."""
+    """Raise ConfigError if the text is not one type that a member may have."""
     if depth_of(text, *_OF_TYPES) > BRACKETS_MAX:
         raise ConfigError("", _TOO_DEEP)
     try:
@@ -81,23 +81,23 @@ def check_type(text: str) -> None:
 
 
 def wrong_type(kind: DataType) -> str | None:
-    """Why a value of this type cannot be written as a member of an event."""
+    """Say why a value of this type cannot be written as a member of an event."""
     return next(_wrong(json.loads(kind.json()), "", 1, is_written=False), None)
 
 
 def is_type(name: str) -> bool:
-    """Whether it is what Spark calls a type that a member may have, of one value."""
+    """Whether it is Spark's name of a type of one value that a member may have."""
     return name in _LEAVES or name.startswith("decimal(")
 
 
 def first_line(error: BaseException) -> str:
-    """What Spark has to say, without the text that it shows below."""
+    """The first line of Spark's message, without the text that it shows below."""
     said = str(error).strip().split("\n")[0]
     return said.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
 def depth_of(text: str, opening: str, closing: str) -> int:
-    """How deep brackets stand within brackets, wherever they are."""
+    """The depth of nested brackets, wherever they are."""
     return max(accumulate((char in opening) - (char in closing) for char in text), default=0)
 
 
@@ -117,7 +117,7 @@ def _inner(kind: Any) -> Iterator[dict[str, Any]]:
 
 
 def _wrong(kind: Any, at: str, depth: int, *, is_written: bool) -> Iterator[str]:
-    """What is no type of a member, in words; `is_written`: by people, and not by Spark."""
+    """Say which types no member can have; `is_written`: people wrote them, not Spark."""
     named = f"{at}: " if at else ""
     if depth > _DEPTH_MAX:
         yield f"{named}{_TOO_DEEP}"
@@ -147,5 +147,5 @@ def _wrong_words(field: dict[str, Any], at: str, depth: int) -> Iterator[str]:
     if not field["nullable"]:
         yield f'{at}: NOT NULL is not kept; a step can say where: "{at} IS NOT NULL"'
     if set(field["metadata"]) - {"comment"}:
-        # A default would be computed for each event that has no such member.
+        # Spark would compute a default for each event that has no such member.
         yield f"{at}: a member has a name and a type, and no default, collation or formula"

@@ -1,4 +1,4 @@
-"""Shows how pipelines fare, as Prometheus metrics."""
+"""Shows the state of pipelines as Prometheus metrics."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from shared.runtime.spark.lane_metrics import LaneMetrics
 
 
 class PipelineMetrics(LaneMetrics):
-    """A pipeline's label is its name."""
+    """The metrics of pipelines; their label is the pipeline's name."""
 
     up = names.PIPELINES_LANE_UP
     restarts = names.PIPELINES_LANE_RESTARTS
@@ -17,17 +17,17 @@ class PipelineMetrics(LaneMetrics):
     progress_age_s = names.PIPELINES_PROGRESS_AGE_SECONDS
 
     def came_to(self, pipeline: str, counts: Mapping[str, int]) -> None:
-        """What became of events of a job that has ended, by outcome."""
+        """Count the outcomes of the events of a job that has ended."""
         for outcome, count in counts.items():
             self.counter(names.PIPELINES_EVENTS).labels(pipeline, outcome).inc(count)
 
     def keeps(self, pipeline: str, count: int, size: int) -> None:
-        """So many windows or keys, of so many bytes."""
+        """Show how many windows or keys are kept, and how many bytes."""
         self.gauge(names.PIPELINES_KEPT).labels(pipeline).set(count)
         self.gauge(names.PIPELINES_KEPT_BYTES).labels(pipeline).set(size)
 
     def executor_ended(self, tenant: str, pipeline: str) -> None:
-        """It was nobody else's doing."""
+        """Count an executor that this pipeline alone has ended."""
         self.counter(names.PIPELINES_EXECUTOR_ENDED).labels(tenant, pipeline).inc()
 
     def executors_lost(self, count: int) -> None:
@@ -40,7 +40,7 @@ class PipelineMetrics(LaneMetrics):
         self.gauge(names.PIPELINES_SPARK_UP).set(1)
 
     def lane_gone(self, pipeline: str) -> None:
-        """It is not ours, or not there, any more: whoever has it shows it."""
+        """Remove the gauges of a lane that is gone or no longer ours: its new owner shows it."""
         kept = (names.PIPELINES_KEPT, names.PIPELINES_KEPT_BYTES)
         for metric in (self.up, self.stalled_s, self.progress_age_s, *kept):
             gauge = self.gauge(metric)

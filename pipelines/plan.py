@@ -1,8 +1,8 @@
 """Makes a Spark plan of a pipeline: the only way from records of its stream to rows for Kafka.
 
-Every event takes each step, whatever becomes of it: one that is filtered or cannot be read carries
-its fate along and leaves as a row too, so that all are accounted for. Nothing here shuffles, so
-that the rows of an event stay together, in the order of its stream.
+Every event takes each step: one that is filtered out or cannot be read carries its fate along and
+leaves as a row too, so that all are accounted for. Nothing here shuffles, so the rows of an event
+stay together, in the order of its stream.
 """
 
 from collections.abc import Mapping
@@ -60,14 +60,14 @@ from shared.event.topics import stream_topic
 from shared.proof.receipt import PASSED
 from shared.runtime.spark.session import map_arrow
 
-# What an event may become: so many rows, and so many bytes in all of them.
+# The limits of one event's results: this many rows, and this many bytes in all of them.
 ROWS_MAX = 1_000
 ROWS_BYTES_MAX = 16 * EVENT_BYTES_MAX
-# What a record may have of value and key, as much as the gateway takes: our headers have a few
-# hundred bytes of what is left.
+# The largest value and key together, as much as the gateway takes: our headers need a few
+# hundred bytes of the rest.
 RECORD_BYTES_MAX = 1_040_000
 
-# Why an event is a dead letter.
+# The reasons of dead letters.
 NOT_READABLE = "not_readable"
 TOO_MANY_ROWS = "too_many_rows"
 TOO_LARGE = "too_large"
@@ -77,13 +77,13 @@ BY_PIPELINE = "by_pipeline"
 NO_ROW_KEY = "no_row_key"
 
 _HEADERS = "headers array<struct<key: string, value: binary>>"
-# What a plan takes: of Spark's Kafka source what it needs.
+# The input of a plan: the columns that it needs of Spark's Kafka source.
 RECORDS = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary,"
     f" {_HEADERS}"
 )
-# What it gives: the rows of an event are numbered, and have one outcome. Of a dead letter, key,
-# value and headers are those of the event itself.
+# The output of a plan: the rows of an event are numbered, and have one outcome. A dead letter has
+# the key, value and headers of the event itself.
 ROWS = (
     "partition int, offset bigint, nth int, outcome string, reason string, event_time_ms bigint,"
     f" accepted_at_ms bigint, topic string, to_partition int, key binary, value binary, {_HEADERS},"
@@ -94,16 +94,16 @@ _READING = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowNonNumericNumbers": "false",
-    # Or a text could hide what is looked at before it is read.
+    # Otherwise a text could hide parts that are checked before it is parsed.
     "allowSingleQuotes": "false",
 }
-# A trace has 55 characters; a longer one is somebody's mistake, and goes no further.
+# A trace has 55 characters; a longer one is a mistake and is not passed on.
 _TRACE_BYTES_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
 class _Targets:
-    """What must be known of where events go."""
+    """The facts that a plan needs about the targets of events."""
 
     streams: Partitionings
     tables: Mapping[str, Table]
@@ -115,9 +115,9 @@ def planned(
     streams: Partitionings = NO_SHARDS,
     tables: Tables = NO_TABLES,
 ) -> DataFrame:
-    """The rows that become of records: columns as in ROWS, at least one row for each record.
+    """Return the rows made of records: columns as in ROWS, at least one row for each record.
 
-    What goes to one of these streams goes where its shard is.
+    Events that go to one of these streams are placed by their shard.
     """
     rows = opened(pipeline, records)
     for step in pipeline.steps:
@@ -129,23 +129,23 @@ def planned(
 
 
 def check_closed(rows: DataFrame) -> None:
-    """No expression may hold a statement: whoever has not judged them finds out here."""
+    """Refuse expressions that hold a statement, for callers that have not judged them."""
     if not rows._jdf.queryExecution().analyzed().subqueriesAll().isEmpty():  # noqa: SLF001 - no other way
         raise ValueError("there is a statement within an expression")
 
 
 def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
-    """The events as they come: their members, and what Hifi knows of them."""
+    """Return the events as they come: their members, and the facts that Hifi adds."""
     kept = {name: F.col(name) for name in ("topic", "partition", "offset", "key", "headers")}
     if pipeline.sink is not None:
         kept |= {"raw": F.col("value"), "time_ms": F.unix_millis("timestamp")}
-    # Of two headers of one name the last counts, as in Kafka's own `lastHeader`.
+    # The last of two headers of one name counts, as in Kafka's own `lastHeader`.
     read = {"known": F.map_from_entries("headers"), "value": F.coalesce("value", F.lit(b""))}
     rows = records.select(*named(**kept, **read), F.col("timestamp"))
     via = header(VIA).cast("string")
     too_far = F.when(F.size(F.split(via, ",")) >= HOPS_MAX, TOO_MANY_HOPS)
     fate = F.when(F.find_in_set(F.lit(pipeline.name), via) > 0, FILTERED).otherwise(too_far)
-    # From a sink nothing comes back.
+    # Events that go to a sink do not come back, so they cannot loop.
     fate = F.when(via.isNotNull() & F.lit(pipeline.sink is None), fate)
     fate = F.when(ours("raw").isNull(), GONE) if pipeline.to_database else fate
     rows = rows.select(
@@ -174,7 +174,7 @@ def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
 
 
 def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFrame:
-    """The events after one more step."""
+    """Return the events after one more step."""
     match step:
         case Where():
             rows = with_fate(rows, ~F.coalesce(expression(step.where), F.lit(False)), FILTERED)
@@ -192,7 +192,7 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
             key = expression(step.key).cast("string").cast("binary")
             rows = rows.withColumn(f"{OURS}out_key", alive(key))
         case Dedupe():
-            # Whether it was seen before, who keeps that finds out.
+            # The caller keeps the keys and finds out whether this one was seen before.
             seen = F.substring(F.sha2(expression(step.dedupe.key).cast("string"), 256), 1, 32)
             rows = rows.withColumn(f"{OURS}seen", alive(seen))
         case WindowStep():
@@ -201,17 +201,17 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
 
 
 def columns_of(rows: DataFrame) -> list[str]:
-    """The columns that people see: the members of the event as it is by now."""
+    """The columns that people see: the members of the event after the steps so far."""
     return [name for name in rows.columns if name != FACTS and not name.startswith(OURS)]
 
 
 def given_of(rows: DataFrame) -> dict[str, Column]:
-    """What functions may read: members of the event as it is by now, and its bytes."""
+    """The values that functions may read: the event's members so far, and its bytes."""
     return {"value": ours("value")} | {each: column(each) for each in columns_of(rows)}
 
 
 def _read(rows: DataFrame, members: StructType) -> DataFrame:
-    """With the members of the event; one that cannot be read as such has its fate."""
+    """Add the members of the event; an event that cannot be read gets its fate."""
     shape = StructType([*members.fields, StructField(_CORRUPT, StringType())])
     text = ours("value").cast("string")
     read = F.from_json(alive(fit(text, members)), shape, _READING)
@@ -235,7 +235,7 @@ def _exploded(rows: DataFrame, name: str, elements: Column) -> DataFrame:
 
 
 def _written(pipeline: Pipeline, rows: DataFrame, targets: _Targets) -> DataFrame:
-    """The events as they leave, each to its outputs."""
+    """Return the events as they leave, each to its outputs."""
     value = ours("value")
     if pipeline.rewrites:
         kinds = {field.name: field.dataType for field in rows.schema}
@@ -291,7 +291,7 @@ def _all(wants: list[Column]) -> Column:
 
 
 def _last_fate(pipeline: Pipeline, targets: _Targets, *, is_one: bool) -> Column:
-    """What becomes of an event now that it is known what it is, and who wants it."""
+    """Return the fate of an event, now that its content and its outputs are known."""
     to = ours("to")
     size = F.octet_length(ours("out_value")) + F.coalesce(F.octet_length(ours("out_key")), F.lit(0))
     size_max = F.least(F.lit(RECORD_BYTES_MAX), F.floor(F.lit(ROWS_BYTES_MAX) / ours("count")))
@@ -366,7 +366,7 @@ def _topic(output: Output, targets: _Targets) -> str | None:
 
 
 def headers_of(pipeline: Pipeline, nth: Column) -> Column:
-    """What is known of an event that was made: in the order in which all are written."""
+    """The headers of an event that was made, in the order in which all are written."""
     place = (ours("topic"), ours("partition"), ours("offset"))
     event_id = made_id(pipeline, nth)
     for to, output in enumerate(pipeline.to):
@@ -390,11 +390,11 @@ def headers_of(pipeline: Pipeline, nth: Column) -> Column:
 
 
 def _kept(rows: DataFrame) -> list[Column]:
-    """All that is not a member of the event."""
+    """All columns that are not members of the event."""
     seen = columns_of(rows)
     return [column(name) for name in rows.columns if name not in seen]
 
 
 def with_fate(rows: DataFrame, is_so: Column, fate: str) -> DataFrame:
-    # What is decided is named once, so that Spark makes one projection of several such steps.
+    # Each decision is a named column, so that Spark makes one projection of several such steps.
     return rows.withColumn(f"{OURS}fate", F.coalesce(ours("fate"), F.when(is_so, fate)))

@@ -28,10 +28,10 @@ from shared.runtime.spark.process import SPARK_WITHIN_S, keep_asking, lane_proce
 
 log = structlog.get_logger()
 
-# The loop turns ten times a second, and waits for brokers only.
+# The loop turns ten times a second, and waits only for brokers.
 _LOOP_WITHIN_S = 60.0
-# Where logs end is answered within milliseconds; a broker that is frozen must not hold up what the
-# others have for longer.
+# Brokers report log ends within milliseconds; a frozen one must not hold up the others' records for
+# longer.
 _ENDS_WITHIN_S = 5.0
 
 
@@ -39,7 +39,7 @@ def run_pipelines(settings: PipelinesSettings) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     metrics = PipelineMetrics()
     with lane_process("pipelines", settings, metrics) as health:
-        # What is wrong with the name of a cluster is said at the start.
+        # A mistake in the name of a cluster shows at the start.
         session = settings.session(
             "pipelines",
             worker_daemon="pipelines.worker_daemon",
@@ -79,7 +79,7 @@ async def _run(
         pulse = Pulse()
         health.must_turn("what plans the pipelines", pulse, within_s=_LOOP_WITHIN_S)
         former = settings.home / "lease.json"
-        # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
+        # This folder's last process has ended: nobody need wait until Kafka takes it for dead.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
@@ -103,7 +103,7 @@ async def _run(
 
 
 def _trials(loop: PipelineLoop, servers: str) -> Trials:
-    """What people try: beside what runs, by who has the slot of it."""
+    """Make the runner of trials, which answers beside the pipelines if the slot is ours."""
     return Trials(
         bootstrap_servers=servers,
         judge=loop.judge,
@@ -115,7 +115,7 @@ def _trials(loop: PipelineLoop, servers: str) -> Trials:
 
 
 def _places(spark: SparkOnDemand, loop: PipelineLoop) -> PlaceWatch:
-    """Who takes places of the executor and does not give them back."""
+    """Make the watch for tasks that occupy places of the executor and do not free them."""
     return PlaceWatch(
         spark,
         HeldPlaces(loop.settings.slots),
@@ -128,7 +128,7 @@ def _places(spark: SparkOnDemand, loop: PipelineLoop) -> PlaceWatch:
 
 
 async def _watch(spark: SparkOnDemand, health: Health) -> None:
-    """From when there is Spark, this process lives as long as Spark answers."""
+    """Once there is Spark, keep this process alive only as long as Spark answers."""
     await spark.is_up.wait()
     answers = Pulse()
     health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)

@@ -11,16 +11,16 @@ from pipelines.judging.sandbox import lock
 from shared.runtime.spark.own_executor import executors_of
 from shared.runtime.spark.session import SparkSettings, running_spark
 
-# A cluster may have none to give.
+# A cluster may have no executor to give.
 _EXECUTOR_S_MAX, _LOOK_S = 30.0, 0.2
 
 
 class SparkOnDemand:
-    """The one session of this process. It stays once it is there."""
+    """The one session of this process. Once started, it stays."""
 
     def __init__(self, settings: SparkSettings, on_up: Callable[[], None]) -> None:
         self.session: SparkSession | None = None
-        # What is to be done once there is one.
+        # Set once there is a session.
         self.is_up = asyncio.Event()
         self.watch = settings.watch
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Says in Spark where an event lies of a stream of shards, as the gateway lays its own."""
+"""Places events of a sharded stream from Spark, as the gateway places its own."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -13,15 +13,15 @@ from shared.config.configuration import Configuration
 from shared.config.partitioning import Partitioning
 from shared.config.pipeline import Pipeline
 
-# Streams that lay their events by shards, by their names.
+# Streams that place their events by shard, by their names.
 Partitionings: TypeAlias = Mapping[str, Partitioning]
 NO_SHARDS: Partitionings = MappingProxyType({})
-# As plans read events: of a member that stands twice the last counts.
+# The options with which plans read events: the last of two members of one name counts.
 _READING = {"mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
 
 
 def partitionings(pipeline: Pipeline, configuration: Configuration) -> Partitionings:
-    """Of the streams that it writes to, those that lay their events by shards."""
+    """The partitionings of those target streams that place their events by shard."""
     known = configuration.streams
     to = {each.stream: known[each.stream] for each in pipeline.streams_to if each.stream in known}
     return {name: each.partitioning for name, each in to.items() if each.partitioning}
@@ -31,7 +31,7 @@ def partition_at(partitioning: Partitioning, value: Column) -> Column:
     """The Kafka partition of an event with these bytes; null if it names no shard of the stream."""
     pointer = partitioning.pointer[1:].split("/")
     members = [member.replace("~1", "/").replace("~0", "~") for member in pointer]
-    # What is neither a text nor a whole number comes as its JSON, and no shard is called like that.
+    # Values other than texts and whole numbers come as their JSON, which no shard is called.
     innermost: DataType = StringType()
     shape = reduce(
         lambda inner, member: StructType([StructField(member, inner)]), reversed(members), innermost
@@ -39,8 +39,8 @@ def partition_at(partitioning: Partitioning, value: Column) -> Column:
     assert isinstance(shape, StructType), "a pointer names a member"
     read = F.from_json(value.cast("string"), shape, _READING)
     shard = reduce(Column.getField, members, read)
-    # One text, and not a thousand: each is a call of its own while a plan is made. Spark splits it
-    # once, and no shard has a comma.
+    # One text, and not a thousand literals: each would be a call of its own while a plan is made.
+    # Spark splits it once, and no shard has a comma.
     shards = F.split(F.lit(",".join(partitioning.shards)), ",")
     place = F.array_position(shards, shard)
     return F.when(place > 0, (place - 1).cast("int"))

@@ -1,7 +1,7 @@
-"""Writes what the holder of a slot leaves behind: receipts, states and positions, all or none.
+"""Writes a slot holder's receipts, states and positions: all or none.
 
-A slot is a name for transactions. Whoever is given the slot begins under that name, and from then
-on Kafka takes nothing more of who had it before, be it frozen and come back (ADR 0077).
+A slot is a name for transactions. Its new holder begins under that name, and from then on Kafka
+takes nothing more of the previous one, even if it was frozen and comes back (ADR 0077).
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.only_writer import OvertakenError, Row, Write, only_writer, rows_of
 
-# Kafka answers within milliseconds; what a broker's restart takes longer is written the next time.
+# Kafka answers within milliseconds; a write that a broker's restart delays is retried later.
 _WITHIN_S = 10.0
 _CLOSE_WITHIN_S = 3.0
-# By consumer group.
+# Keyed by consumer group.
 Reaches = Mapping[str, Mapping[KafkaPartition, Reach]]
-# What may go wrong with a writing that the next one mends.
+# The errors of a write that the next write mends.
 UNWRITTEN = (*AWAY, OvertakenError, TimeoutError)
 
 
 class SlotLostError(OvertakenError):
-    """Others may have the slot by now; nothing was stored."""
+    """Others may already have the slot; nothing was stored."""
 
 
 class SlotWriter:
-    """The one writer of a slot, opened when it is first needed and anew after a failure."""
+    """The one writer of a slot, opened when it is first needed and reopened after a failure."""
 
     def __init__(
         self, bootstrap_servers: str, slot: int, is_ours: Callable[[], bool], clock: BrokerClock
@@ -39,22 +39,22 @@ class SlotWriter:
         self._bootstrap_servers = bootstrap_servers
         self._clock = clock
         self._name = pipelines_writer(slot)
-        # By the lease: who has lost it must not begin again, which would end who has it.
+        # Judged by the lease: a former holder must not begin again and so end its successor.
         self._is_ours = is_ours
         self._held = AsyncExitStack()
         self._write: Write | None = None
-        # One transaction at a time.
+        # Allows one transaction at a time.
         self._writing = asyncio.Lock()
 
     async def begin(self) -> None:
-        """Once this returns, whoever had the slot has written all that he ever will."""
+        """Begin: once this returns, no previous holder of the slot can write any more."""
         async with self._writing, asyncio.timeout(_WITHIN_S):
             await self._opened()
 
     async def store(
         self, rows: Iterable[RecordOut], reaches: Reaches, more: Iterable[Row] = ()
     ) -> None:
-        """Returns when Kafka has all of it; else it may have all or nothing."""
+        """Return when Kafka has all of it; if it raises, Kafka may have all or nothing."""
         told = {
             group: {where: (reach.at, reach.word) for where, reach in position.items()}
             for group, position in reaches.items()
@@ -92,13 +92,13 @@ class SlotWriter:
 
 
 class SlotWriters:
-    """Those of the slots that this process holds, made as they are needed."""
+    """The writers of the slots that this process holds, made as they are needed."""
 
     def __init__(self, bootstrap_servers: str, member: LeaseMember) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._member = member
         self._writers: dict[int, SlotWriter] = {}
-        # What time it is for the brokers, as they say of what was written.
+        # The brokers' time, from their answers to writes.
         self.clock = BrokerClock()
 
     def of(self, pipeline: str) -> SlotWriter:
@@ -113,10 +113,10 @@ class SlotWriters:
         return self._writers[slot]
 
     def drop(self, slots: Collection[int]) -> list[SlotWriter]:
-        """Let go of those of these slots at once: who has one again begins anew. To be closed."""
+        """Drop these slots' writers at once, for the caller to close; later uses open new ones."""
         return [self._writers.pop(slot) for slot in self._writers.keys() & set(slots)]
 
     async def close(self, slots: Collection[int] | None = None) -> None:
-        """Those of these slots, or all."""
+        """Close the writers of these slots, or all."""
         for writer in self.drop([*self._writers] if slots is None else slots):
             await writer.close()

@@ -1,7 +1,7 @@
-"""Tells the retrier what time it is, and what has become due by then.
+"""Tells the retrier the time, and which events are due.
 
-Records are stamped by the broker (LogAppendTime), so within a Kafka partition they become due in
-their order; and the broker is asked what time it is, so that no clock of ours makes one early.
+The broker stamps records (LogAppendTime), so within a Kafka partition they become due in offset
+order. The retrier also asks the broker for the time, so that no clock of ours makes one early.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from shared.runtime.setup_error import KafkaUnavailableError
 _STAMP_TIMEOUT_S = 2.0
 # Brokers under one time service differ by a millisecond or so; this allows for a bad day.
 _SKEW_MS = 100
-# How long may be counted on from a stamp: quartz drifts by less than a millisecond in it.
+# How long to count on from a stamp: quartz drifts by less than a millisecond in this time.
 _STAMP_AGE_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTime:
-    """The broker's clock as of a stamp, counted on by what no step of our own clock can touch."""
+    """The broker's clock as of a stamp, counted on by a clock that no step of ours can touch."""
 
     stamp_ms: int
     seen_s: float
@@ -45,12 +45,12 @@ class Broker:
         self._time: BrokerTime | None = None
 
     async def now_ms(self) -> int:
-        """The time by the clock that stamps what waits, as of this very question."""
+        """Return the present time by the clock that stamps waiting events."""
         with kafka_errors(self._bootstrap_servers):
             return await self._stamp()
 
     async def clock(self) -> BrokerTime:
-        """The same for a while; asked for anew when it has become old."""
+        """Return the same time for a while; ask again when it is old."""
         if self._time is None or clock_s() - self._time.seen_s > _STAMP_AGE_S_MAX:
             self._time = BrokerTime(await self.now_ms(), clock_s())
         return self._time
@@ -97,7 +97,7 @@ class Broker:
 async def due_ends(
     log: LogClient, delays_s: Mapping[KafkaPartition, float], *, now_ms: int
 ) -> tuple[Position, Position]:
-    """Where each Kafka partition ends, and where its records stop having waited long enough.
+    """Return where each Kafka partition ends, and where its records stop being old enough.
 
     Absent from either where nobody can tell now.
     """

@@ -1,22 +1,22 @@
-"""Says how far the next micro-batch goes into what is due. Pure.
+"""Says how far the next micro-batch goes into the due events. Pure.
 
-Nothing sleeps and nothing is rewritten while it waits: what is due ends where the records of a tier
+Nothing sleeps, and no waiting record is rewritten: the due events end where the records of a tier
 stop being old enough.
 """
 
 from shared.event.record import Position, Ranges
 from shared.event.topics import is_of_parked
 
-# As many Kafka partitions' worth of events is what a micro-batch has room for.
+# A micro-batch has room for this many Kafka partitions' worth of events.
 _MICRO_BATCH_PARTITIONS = 2
-# The least that parked events get of what others may.
+# Parked events get at least a tenth of the limit for others.
 _PARKED_PART = 10
 
 
 def bounded(begins: Position, due: Position, *, events_max: int) -> Ranges:
-    """What of it is sent next: never what is not due, and not more than `events_max` of each.
+    """Return the ranges to send next: only due events, and at most `events_max` of each.
 
-    What was parked may be a crowd of one destination's: it has the room that what was tried leaves,
+    Parked events may be a crowd of one destination's. They get the room that tried events leave,
     and a tenth in any case.
     """
     counts = {where: max(0, due.get(where, at) - at) for where, at in begins.items()}

@@ -1,7 +1,7 @@
-"""Knows of which waiting events another copy may arrive first, and says what is read again.
+"""Knows the waiting events whose other copy may arrive first, and writes which are read again.
 
-All of that is in Kafka, in `hifi.lanes` (ADR 0117). While it cannot be read nobody waits for it:
-then all that is due says that it may be a repeat.
+All of that is in Kafka, in `hifi.lanes` (ADR 0117). Nobody waits while it cannot be read: then all
+due events say that they may be repeats.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.strands.repeats import Repeated, repeats_record, unsaid
+from delivery.lanes.strands.repeats import RepeatedRanges, repeats_record, unsaid
 from delivery.lanes.units import Strand
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import RETRIER
@@ -20,7 +20,7 @@ from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import WHATEVER, Reach
 from shared.runtime.kafka.log_client import LogClient
 
-# Whoever follows it hears of a mark within a tenth of a second.
+# A follower of the log hears of a mark within a tenth of a second.
 _PATIENCE_S, _LOOK_S = 1.0, 0.01
 
 
@@ -35,17 +35,17 @@ class KnownDoubts:
     deadline_s: float
 
     async def follow(self) -> None:
-        """Hear of what is written, until cancelled."""
+        """Follow the log of marks, until cancelled."""
         await self.marks.follow(lambda *_: None)
 
     async def now(self, reaches: Mapping[KafkaPartition, Reach], *, now_ms: int) -> Doubts:
-        """As of this very question; `reaches` is how far Kafka knows the retrier to be, of ours."""
+        """Return the doubts as of now; `reaches` has our positions, as far as Kafka knows them."""
         if not await self._is_current():
             return Doubts(are_general=True)
         return Doubts.of(self._ranges(reaches, now_ms - round(1000 * self.deadline_s)))
 
     async def _is_current(self) -> bool:
-        """Whether all is read that is written by now."""
+        """Say whether the log is read up to its present end."""
         with suppress(TimeoutError, *AWAY):
             async with asyncio.timeout(_PATIENCE_S):
                 end = (await self.log.ends([MARKS])).get(MARKS)
@@ -61,7 +61,7 @@ class KnownDoubts:
             if repeated.at_ms >= since_ms:
                 for begin, end in repeated.ranges:
                     yield reader, (topic, number, begin, end)
-        # A place that nobody has passed may yet be read again.
+        # Offsets that nobody has passed may still be read again.
         for (reader, (topic, number)), mark in self.marks.marks.items():
             if mark.at < mark.until:
                 yield reader, (topic, number, mark.at, WHATEVER)
@@ -70,8 +70,8 @@ class KnownDoubts:
                 yield RETRIER, (topic, number, reach.at, WHATEVER)
 
     async def read_again(self, ranges: Ranges, *, now_ms: int) -> None:
-        """Say, before it is, that this is read again."""
+        """Write which ranges are read again, before they are."""
         known = self.marks.repeats
         news = unsaid(known, {Strand(RETRIER, where): each for where, each in ranges.items()})
         await self.outlet.store([repeats_record(*each) for each in news.items()])
-        known.update((strand, Repeated(each, now_ms)) for strand, each in news.items())
+        known.update((strand, RepeatedRanges(each, now_ms)) for strand, each in news.items())

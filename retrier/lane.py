@@ -1,4 +1,4 @@
-"""Says what the retrier's two lanes read, and how long each waits for others."""
+"""Says which topics the retrier's two lanes read, and how long each waits for others."""
 
 import math
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from shared.event.topics import RETRIER, RETRIER_SLOW, retry_topic, tier_topics
 from shared.flow.flow import SLOW_MS
 from shared.retry.schedule import SLOW
 
-# A round of the slow ones is as long as the longest answer in it, whoever's that is.
+# A round of the slow lane is as long as the longest answer in it, from any destination.
 SLOW_TIMEOUT_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLane:
-    """One of the two."""
+    """One of the retrier's two lanes."""
 
     # How long events wait in each of its topics.
     delays_s: Mapping[str, float]
     time_box_s: float
     patience_s: float | None
-    # The most of what a destination's owner lets it take.
+    # The most that an owner's time limit for a destination may be.
     timeout_s_max: float = math.inf
 
 
 def lanes(settings: RetrierSettings) -> dict[str, RetryLane]:
-    """Always the same: a changed destination is none of their business."""
+    """Return both lanes; they stay the same when a destination changes."""
     tiers = settings.schedule.tiers
     delays_s = {topic: tier.delay_s for tier in tiers for topic in tier_topics(tier.name)}
     slow = {retry_topic(SLOW.name): SLOW.delay_s}
@@ -38,7 +38,7 @@ def lanes(settings: RetrierSettings) -> dict[str, RetryLane]:
 
 
 def plan_of(lane: RetryLane, settings: RetrierSettings) -> Plan:
-    """What the tasks of a lane need to know; destinations are looked up when an event is due."""
+    """Return the plan for the tasks of a lane; they look up destinations when an event is due."""
     return Plan(
         reads="retry",
         destinations={},
@@ -48,7 +48,7 @@ def plan_of(lane: RetryLane, settings: RetrierSettings) -> Plan:
         time_box_s=lane.time_box_s,
         patience_s=lane.patience_s,
         timeout_s_max=lane.timeout_s_max,
-        # It serves many destinations: one in trouble must not hold up what is due to the others.
+        # It serves many destinations: one in trouble must not hold up the others' due events.
         trouble_wait_s_max=TROUBLE_WAIT_S,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,

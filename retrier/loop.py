@@ -1,8 +1,8 @@
-"""Runs the retrier's lanes: looks what has become due in the tiers, and has Spark send it.
+"""Runs the retrier's lanes: looks for due events in the tiers, and has Spark send them.
 
-One lane serves all destinations and waits for none of them for long; what is due to a slow one goes
-on to the other, which does (ADR 0051). Each has a micro-batch at a time for each number of a Kafka
-partition: whoever waits holds up those of his number, and of no other (ADR 0067).
+One lane serves all destinations and waits for none of them for long. Due events of a slow one go on
+to the other lane, which waits (ADR 0051). Each lane has one micro-batch at a time for each Kafka
+partition number: a destination that waits holds up those of its number, and no other (ADR 0067).
 """
 
 import asyncio
@@ -39,18 +39,18 @@ from shared.runtime.spark.task_jobs import TaskJobs
 log = structlog.get_logger()
 
 GROUP = lease_group(RETRIER)
-# A process to which Kafka has said nothing for so long is not to be counted on.
+# Nobody should count on a process that has heard nothing from Kafka for this long.
 _SILENCE_S_MAX = 15.0
 # A job that is done may still be on its way back.
 _THREADS_PER_SLOT = 2
 _DICE = SystemRandom()
-# Of what jobs are known by: no two ever have the same.
+# Jobs have random numbers of this many bits: no two ever have the same.
 _NUMBER_BITS = 60
 _NO_WORD = "its task has ended without a word"
 
 
 class DueQueue(NamedTuple):
-    """What has a micro-batch at a time: a lane's Kafka partitions of one number."""
+    """A lane's Kafka partitions of one number, which have one micro-batch at a time."""
 
     lane: str
     number: int
@@ -77,7 +77,7 @@ class RetryLoop:
             self,
             slot_count=0,
             session_s=self.settings.lease_s,
-            # A task may begin what it was told for so long.
+            # A task may begin its work for as long as the lease that it was given.
             drain_s=max(self.settings.drain_s, self.settings.lease_s),
         )
         self._delays_s = {
@@ -88,11 +88,11 @@ class RetryLoop:
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
         self._jobs: dict[DueQueue, asyncio.Task[None]] = {}
         self._last_s: dict[DueQueue, float] = {}
-        # How far what is ours is, as we know it, and as Kafka does; and what is due of it.
+        # How far our Kafka partitions are, by us and by Kafka; and where their due events end.
         self._reaches: dict[KafkaPartition, Reach] = {}
         self._told: dict[KafkaPartition, Reach] = {}
         self._due: Position = {}
-        # Told to give them up: nothing new begins. And how often others became ours.
+        # Slots that we must give up: nothing new begins. And how often our share grew.
         self._leaving: frozenset[int] = frozenset()
         self._begun = 0
         self._heard_s, self._look_s = time.monotonic(), 0.0
@@ -105,7 +105,7 @@ class RetryLoop:
         return f"no word from Kafka for {_SILENCE_S_MAX:g} s" if is_silent else None
 
     async def meet(self) -> None:
-        """See that there are tiers, and how many can share them."""
+        """Check that there are tiers, and how many processes can share them."""
         if not await self._places():
             raise SetupError(
                 f"Kafka at {self.settings.bootstrap_servers} has no topic {retry_topic(SLOW.name)}:"
@@ -114,7 +114,7 @@ class RetryLoop:
             )
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
-        """Run until told to stop; what is under way then is brought to its end by the member."""
+        """Run until told to stop; the member then ends the jobs under way."""
         while not stop.is_set():
             if (now_s := time.monotonic()) >= self._look_s:
                 self._look_s = now_s + self.settings.look_s
@@ -130,18 +130,18 @@ class RetryLoop:
                     await self._wake.wait()
 
     def begin(self, slots: frozenset[int]) -> None:
-        """These slots are ours now; each is the number of Kafka partitions."""
+        """Take over these slots; each is the number of Kafka partitions."""
         self._begun += 1
         plan = plan_of(self.lanes[RETRIER], self.settings)
         for number in slots:
-            # Or the first events would wait for their worker.
+            # Start a worker: else the first events would wait for it.
             first = DueJob(self.settings.bootstrap_servers, GROUP, 0, {}, plan)
             self._threads.submit(self._submit, DueQueue(RETRIER, number), first)
         self._look_s = 0.0
         self._wake.set()
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Bring what is under way to its end, and begin nothing more."""
+        """Let the jobs under way end, and begin nothing more."""
         self._leaving |= slots
         if jobs := [job for queue, job in self._jobs.items() if queue.number in slots]:
             await asyncio.wait(jobs)
@@ -151,9 +151,9 @@ class RetryLoop:
         self.drop(slots)
 
     def drop(self, slots: frozenset[int]) -> None:
-        """Stop at once: others may have them by now."""
+        """Stop at once: others may already have these slots."""
         self._leaving |= slots
-        # They are let go of in this moment.
+        # They are released in this moment.
         asyncio.get_running_loop().call_soon(self._let_go_of, slots)
 
     def _let_go_of(self, slots: frozenset[int]) -> None:
@@ -167,7 +167,7 @@ class RetryLoop:
         self._tell()
 
     async def drain(self) -> None:
-        """Cut off what has not come to its end."""
+        """Cut off the jobs that have not ended."""
         if self._jobs:
             log.info("service.cut_off", jobs=len(self._jobs))
             self.tasks.cancel_all()
@@ -175,7 +175,7 @@ class RetryLoop:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _places(self) -> list[KafkaPartition]:
-        """What there is; all of one number are one slot."""
+        """Return all Kafka partitions of the tiers; those of one number are one slot."""
         await self.log.follow({LANES, *self._delays_s})
         places = [where for topic in self._delays_s for where in self.log.partitions(topic)]
         if places:
@@ -183,7 +183,7 @@ class RetryLoop:
         return places
 
     async def _look(self) -> bool:
-        """See what is due; False if not all goes on that is ours, and has a leader."""
+        """See which events are due; False unless all our Kafka partitions with leaders go on."""
         begun, held = self._begun, self.member.held
         try:
             places = await self._places()
@@ -205,24 +205,24 @@ class RetryLoop:
             behind = [it for it, reach in self._reaches.items() if reach.at < self._due.get(it, 0)]
             mine = [where for where in behind if where.topic in lane.delays_s]
             self.watch.look(name, mine, now_s=self._heard_s)
-        # A Kafka partition without a leader is no reason to start this process anew.
+        # A Kafka partition without a leader is no reason to restart this process.
         return ours.keys() & ends.keys() <= self._reaches.keys()
 
     async def _enter(
         self, missing: AbstractSet[KafkaPartition], ends: Position, begun: int
     ) -> None:
-        """Go on where Kafka says that it was, and what has never been passed where it begins."""
+        """Go on at the offsets that Kafka has, and elsewhere where the log begins."""
         known = await self.fenced.read()
         unmarked = [where for where in missing if where not in known]
         told: Mapping[str, Position] = {RETRIER: {}}
         if unmarked:
             told = await self.positions.last([RETRIER])
-        # By a retrier that had no leases: all that there is by now may have been sent.
+        # Positions of a retrier without leases: everything now in the log may have been sent.
         former = told.get(RETRIER)
         starts = await self.log.starts(unmarked)
         if former is None or begun != self._begun:
             return
-        # Of what was lost meanwhile, others may say more by now.
+        # Skip slots that were lost meanwhile: other processes may know more of them.
         held = self.member.held - self._leaving
         for where in [each for each in missing & ends.keys() if each.partition in held]:
             if where in known:
@@ -233,14 +233,14 @@ class RetryLoop:
                 reach = Reach(starts[where], starts[where])
             else:
                 continue
-            # The job that it was with may still be there: by this it is told that it has lost it.
+            # An earlier job may still run: from this record it learns that its lease is lost.
             until = max(reach.at, min(reach.until, ends[where]))
             self._reaches[where] = Reach(reach.at, until)
-        # Whoever is next need not ask what was before.
+        # So the next owner need not ask for earlier positions.
         await self._write([where for where in unmarked if where in self._reaches])
 
     async def _go_on_without(self, places: Iterable[KafkaPartition]) -> None:
-        """Go on with what Kafka still has, and say what it has not."""
+        """Go on with the events that Kafka still has, and log the loss of the others."""
         for where in list(places):
             starts, ends = await self.log.starts([where]), await self.log.ends([where])
             if where in starts and where in ends and where in self._reaches:
@@ -256,7 +256,7 @@ class RetryLoop:
         )
 
     def _queues(self) -> list[DueQueue]:
-        """Whoever had a micro-batch last is the last."""
+        """Return the queues, the one with the most recent micro-batch last."""
         numbers = {where.partition for where in self._reaches} - self._leaving
         queues = [DueQueue(lane, number) for lane in self.lanes for number in numbers]
         return sorted(queues, key=lambda queue: self._last_s.get(queue, 0.0))
@@ -273,7 +273,7 @@ class RetryLoop:
 
     def _start_jobs(self) -> None:
         now_s = time.monotonic()
-        # Those who wait for slow answers leave room for the others.
+        # Lanes that wait for slow answers leave room for the others.
         most = max(1, self.settings.slots // len(self.lanes))
         for queue in self._queues():
             is_full = sum(other.lane == queue.lane for other in self._jobs) >= most
@@ -285,7 +285,7 @@ class RetryLoop:
 
     async def _run_job(self, queue: DueQueue, ranges: Ranges) -> None:
         began_s, number = time.monotonic(), _DICE.getrandbits(_NUMBER_BITS)
-        # Of this lease, whatever is given up meanwhile: others that are ours may have a newer one.
+        # Use the lease that we hold now; a later one may not cover this job.
         lease_ends_s = clock_s() + self.member.left_s
         before = {where: self._reaches[where] for where in ranges}
         begun = {
@@ -296,7 +296,7 @@ class RetryLoop:
         reports = {it: RangeEnd(it, begin, error=_NO_WORD) for it, (begin, _) in ranges.items()}
         is_begun = False
         try:
-            # Its events are in the tiers by now, and what their lanes said before in Kafka.
+            # Its events are now in the tiers, so their lanes' earlier records are in Kafka, too.
             job = await self._job(queue, ranges, before, number, lease_ends_s)
             await self._write(ranges)
             is_begun = True
@@ -316,7 +316,7 @@ class RetryLoop:
             self._note(queue, [reports[where] for where in ours], began_s)
             with suppress(*AWAY):
                 await self._go_on_without(it for it in ours if reports[it].is_gone)
-                # Else with the next look.
+                # If that fails, the next look writes it.
                 await self._write(ours)
             self._tell()
         finally:
@@ -352,22 +352,22 @@ class RetryLoop:
         return DueJob(self.settings.bootstrap_servers, GROUP, number, ranges, plan)
 
     def _submit(self, queue: DueQueue, job: DueJob) -> list[RangeEnd]:
-        """In a thread of its own: returns when Spark has run the task."""
+        """Run a job in a thread of its own; return when Spark has run the task."""
         return [end for ends in self.tasks.run([job], pool=queue.lane) for end in ends]
 
     async def _write(self, places: Iterable[KafkaPartition]) -> None:
-        """Say where they are, and how far they may go, if Kafka does not know it yet."""
+        """Write where they are, and how far they may go, if Kafka does not know it yet."""
         known, reaches = self._told, self._reaches
         news = {it: reaches[it] for it in places if it in reaches and reaches[it] != known.get(it)}
         await self.fenced.write(news, lambda: self._standing_for(news))
         known |= {it: reach for it, reach in news.items() if reaches.get(it) is reach}
 
     def _standing_for(self, news: Mapping[KafkaPartition, Reach]) -> Standing | None:
-        """As whom to say this, while it is ours to say: not if it was lost, and came again."""
+        """Return the standing to write with; None if any of them was lost, even if it came back."""
         is_ours = self.member.held.issuperset(where.partition for where in news)
         is_same = all(self._reaches.get(where) is reach for where, reach in news.items())
         return self.member.standing if is_ours and is_same else None
 
     def _tell(self) -> None:
-        """Say it where lag tools look."""
+        """Publish our positions where lag tools look."""
         self.positions.enter(RETRIER, {where: reach.at for where, reach in self._reaches.items()})

@@ -1,4 +1,4 @@
-"""Reads what comes next of a Kafka partition, from whoever leads it."""
+"""Reads the next records of a Kafka partition, from its leader."""
 
 import asyncio
 import time
@@ -9,19 +9,19 @@ from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# What is due is there: nobody waits for it on a connection that others share.
+# Due events are there already: nobody waits for them on a connection that others share.
 _WAIT_MS = 50
-# A broker that answers nothing of what there is to read, for so long, is down.
+# A broker that returns none of the records to read for this long is down.
 _SILENCE_S_MAX = 30.0
 _AGAIN_S = 0.2
 
 
 class DataGoneError(Exception):
-    """What is to be read is not in the log."""
+    """The events to read are not in the log."""
 
 
 async def read_next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
-    """Some of the records from there on; what may go wrong for a while is waited out."""
+    """Return some of the records from an offset on; wait while a passing fault lasts."""
     until_s, why = time.monotonic() + _SILENCE_S_MAX, "nothing comes"
     while time.monotonic() < until_s:
         answer = FetchAnswer(reached=at)

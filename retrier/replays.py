@@ -1,7 +1,7 @@
-"""Carries out replays: puts the events of each, slice by slice, where the retrier sends them from.
+"""Carries out replays: puts their events, slice by slice, into the tiers that the retrier sends.
 
-The events of a slice and how far the replay is after it are one transaction of the replay's only
-writer (ADR 0109): whoever dies or is overtaken leaves no event out, and puts none there twice.
+The events of a slice and the replay's position after it are one transaction of the replay's only
+writer (ADR 0109): a writer that dies or is overtaken leaves no event out, and writes none twice.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ log = structlog.get_logger()
 
 _GROUP = lease_group("replays")
 _LOOK_S = 0.5
-# Events of a slice that are sent, that are looked at, and their bytes.
+# The most events of a slice that are sent, the most that are looked at, and their bytes.
 _CHUNK, _LOOKED_MAX, _BYTES_MAX = 500, 5_000, 4_000_000
-# To pass one over is so much less work.
+# Passing an event over is this many times less work than sending it.
 _LOOKED_PER_SENT = 10
-# After something went wrong that may pass.
+# The pause after a fault that may pass.
 _PAUSE_S = 5.0
 
 
@@ -63,7 +63,7 @@ class Replayer:
         self._fenced = fenced
         self._broker = broker
         self._slots: frozenset[int] = frozenset()
-        # With what tells each to come to its end.
+        # Each task with the event that tells it to end.
         self._tasks: dict[tuple[str, str], tuple[asyncio.Task[None], asyncio.Event]] = {}
         self._not_before_s: dict[tuple[str, str], float] = {}
 
@@ -71,16 +71,16 @@ class Replayer:
         self._slots |= slots
 
     async def finish(self, slots: frozenset[int]) -> None:
-        # Each after its slice.
+        # Each ends after its slice.
         await asyncio.gather(*self._stop(slots), return_exceptions=True)
 
     def drop(self, slots: frozenset[int]) -> None:
-        # A slice that is cut off has not been.
+        # A slice that is cut off leaves nothing behind.
         for task in self._stop(slots):
             task.cancel()
 
     async def run(self, stop: asyncio.Event, pulse: Pulse) -> None:
-        """Until told to stop, have each replay of ours carried out."""
+        """Carry out each replay of ours until told to stop."""
         while not stop.is_set():
             pulse.beat()
             for place, (task, _) in list(self._tasks.items()):
@@ -103,7 +103,7 @@ class Replayer:
         return self.member.slot_of("/".join(place))
 
     def _stop(self, slots: Collection[int]) -> list[asyncio.Task[None]]:
-        """Tell those of these slots to come to their ends."""
+        """Tell the replays of these slots to end."""
         self._slots -= frozenset(slots)
         stopped = [each for place, each in self._tasks.items() if self._slot_of(place) in slots]
         for _, ends in stopped:
@@ -111,7 +111,7 @@ class Replayer:
         return [task for task, _ in stopped]
 
     async def _carry_out(self, place: tuple[str, str], ends: asyncio.Event) -> None:
-        """Go on with one until it ends or is over; what may pass is tried again after a while."""
+        """Carry a replay on until it ends or is over; a fault makes it pause and try again."""
         servers = self._settings.bootstrap_servers
         stream, replay_id = place
         try:
@@ -121,7 +121,7 @@ class Replayer:
                 only_writer(servers, order.writer, max_request_size=OUTCOME_BYTES_MAX) as write,
                 open_reader(servers, fetch_max_bytes=_BYTES_MAX) as reader,
             ):
-                # Whoever had it before can write no more: it goes on from here.
+                # Its earlier writer can write no more, so the position is final.
                 progress = (await self.feed.newest())[place].progress
                 log.info("replay.goes_on", stream=stream, replay=replay_id, sent=progress.sent)
                 restraint = Restraint(
@@ -141,16 +141,16 @@ class Replayer:
             log.warning("replay.interrupted", stream=stream, replay=replay_id, error=repr(error))
             self._not_before_s[place] = time.monotonic() + _PAUSE_S
         except Exception as error:
-            # One that cannot be carried out must not stop the others, nor the retrier.
+            # A replay that cannot be carried out must not stop the others, nor the retrier.
             log.exception("replay.failed", stream=stream, replay=replay_id, error=repr(error))
             self._not_before_s[place] = time.monotonic() + 6 * _PAUSE_S
 
     async def now_ms(self) -> int:
-        """By the broker's clock."""
+        """Return the time by the broker's clock."""
         return (await self._broker.clock())()
 
     def share_of(self, tenant: str) -> float:
-        """Events per second that a replay of its may put into the tiers now."""
+        """Return the events per second that a replay of this tenant may put into the tiers now."""
         orders = (self.feed.value.get(place, Replay()).order for place in self._tasks)
         running = [order.tenant for order in orders if order is not None]
         return self._settings.replays_per_s * part_of(tenant, running)
@@ -160,7 +160,7 @@ class Replayer:
         return known is None or known.cancelled_at_ms > 0
 
     def _count_of(self, tenant: str) -> int:
-        """How many of its replays are running, in whatever process."""
+        """Count a tenant's running replays, in all processes."""
         return sum(
             each.order is not None and each.order.tenant == tenant and each.state == "running"
             for each in self.feed.value.values()
@@ -212,7 +212,7 @@ class _Course:
             await _pause(ends, begun_s + needs_s - time.monotonic())
 
     async def _slice(self, span: tuple[int, int, int], *, count_max: int) -> tuple[int, int]:
-        """Put some events into the first tier; how many, and how many were looked at."""
+        """Put some events into the first tier; return their number, and how many were looked at."""
         order, progress = self._order, self._progress
         number, at, end = span
         where = KafkaPartition(stream_topic(order.stream), number)
@@ -238,7 +238,7 @@ class _Course:
     async def _read(
         self, where: KafkaPartition, at: int, end: int, count_max: int
     ) -> tuple[list[RecordIn], int, int]:
-        """Events that are asked for, up to where was looked, and when the last of that came."""
+        """Return the wanted events, the offset where the look ended, and the last record's time."""
         wanted: list[RecordIn] = []
         byte_count, reached_ms = 0, 0
         async for records in self._reader.range({where: (at, end)}, records_max=count_max):
@@ -266,7 +266,7 @@ class _Course:
 
 
 async def _pause(ends: asyncio.Event, pause_s: float) -> None:
-    """Wait for so long, or until it ends."""
+    """Wait for `pause_s`, or until the end event is set."""
     if pause_s > 0:
         with suppress(TimeoutError):
             await asyncio.wait_for(ends.wait(), pause_s)

@@ -1,6 +1,6 @@
 """Says when a replay has to wait, so that its crowd stays in its stream and out of the tiers.
 
-What is in a tier stands before what comes after it, whoever it is for.
+Events in a tier stand before all later ones, also before those of other destinations.
 """
 
 import math
@@ -19,20 +19,20 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.state_topic import StateFeed
 
-# Of all replays of a tenant; more of their events stay in their streams.
+# The most waiting events of all replays of a tenant; the others stay in their streams.
 WAITING_MAX = 20_000
-# Parked within the first tier's delay, a destination has more than it takes.
+# A destination with more events parked within the first tier's delay gets more than it takes.
 _PARKED_MAX = 500
 _SHUT = (FlowState.OPEN, FlowState.HALF_OPEN, FlowState.HELD, FlowState.THROTTLED)
 
 
 def part_of(tenant: str, running: Sequence[str]) -> float:
-    """What one of a tenant's replays may have, by whose are running: each tenant has the same."""
+    """Return the part for one replay of a tenant; all tenants with running replays get the same."""
     return 1 / len({tenant, *running}) / max(1, running.count(tenant))
 
 
 class Restraint:
-    """What holds back one replay."""
+    """The reasons that hold back one replay."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Restraint:
 
     @property
     def rate_max(self) -> float:
-        """No more than its destination takes, and no more than was asked for."""
+        """The lower of the destination's rate and the rate that was ordered."""
         destination = self._config.configuration.destinations[self._order.destination_id]
         return min(self._order.rate_per_s or math.inf, destination.rate_per_s or math.inf)
 
@@ -74,14 +74,14 @@ class Restraint:
         self._put.append((where, offset, event_count))
 
     async def why(self, now_ms: int) -> str:
-        """Why nothing of it is sent now; empty if something is."""
+        """Say why nothing of it is sent now; empty if something is."""
         destination = self._config.configuration.destinations[self._order.destination_id]
         flow = self._states.flows.get(destination.id)
         if destination.is_paused:
             return "the destination is paused"
         if destination.is_disabled or (flow and flow.state is FlowState.DISABLED):
             return "the destination is disabled"
-        # Once that time is over, what comes next finds out how it is.
+        # Once that time is over, the next event finds out how it is.
         if flow and flow.state in _SHUT and flow.until_ms > now_ms:
             return f"the destination is not sent to: {flow.state.value}"
         if flow and self._parks.grow(flow) > _PARKED_MAX:
@@ -89,7 +89,7 @@ class Restraint:
         return await self._crowd(is_slow=flow is not None and flow.flow.is_slow)
 
     async def _crowd(self, *, is_slow: bool) -> str:
-        """What of it is still to be sent, by what the retrier's lanes have passed."""
+        """Say why too many events wait, by the positions of the retrier's lanes; empty if not."""
         if not self._put:
             return ""
         max_ = WAITING_MAX // max(1, self._tenant_count())
@@ -101,7 +101,7 @@ class Restraint:
         if sum(event_count for *_, event_count in self._put) >= max_:
             return f"{max_:,} of its events wait to be sent already"
         if is_slow:
-            # What is due to it goes on to those that wait for slow destinations.
+            # Its due events go on to the tier for slow destinations.
             slow = KafkaPartition(retry_topic(SLOW.name), where.partition)
             end = (await self._reader.ends([slow.topic])).get(slow, 0)
             if slow in reaches and end - reaches[slow].at >= max_:
@@ -110,7 +110,7 @@ class Restraint:
 
 
 class _Parks:
-    """How many of a destination's events were parked lately, by what its machines tell."""
+    """Counts a destination's recently parked events, by the reports of its machines."""
 
     def __init__(self, *, within_s: float) -> None:
         self._within_s = within_s

@@ -36,8 +36,8 @@ log = structlog.get_logger()
 
 # The loop turns twice a second, and waits for brokers only.
 _LOOP_WITHIN_S = 60.0
-# Where logs end is answered within milliseconds; a broker that is frozen must not hold up what the
-# others have for longer.
+# Brokers say where logs end within milliseconds; a frozen broker must not hold up the others'
+# events for longer.
 _ENDS_WITHIN_S = 5.0
 
 
@@ -57,8 +57,8 @@ def run_retrier(settings: RetrierSettings) -> None:
         spark,
         health,
     ):
-        # By these a retrier of an older release, if there is one again, would go back to where it
-        # was. One that runs has the folder's lock.
+        # A retrier of an older release, if one returns, would go back to these positions. A running
+        # one would have the folder's lock.
         rmtree(settings.home / "checkpoints", ignore_errors=True)
         asyncio.run(_run(spark, settings, LaneWatch(metrics, settings.stalled_after_s), health))
 
@@ -82,7 +82,7 @@ async def _run(
             running.push_async_callback(feed.stop)
         tiers = LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
         await running.enter_async_context(tiers)
-        # Where one waits for what comes, nothing else is asked.
+        # A connection of its own, as a fetch that waits for records blocks all other requests.
         marks_log = await running.enter_async_context(LogClient(servers))
         await marks_log.follow([LANES])
         doubts = KnownDoubts(tiers, MarksLog(marks_log), outlet, settings.schedule.deadline_s)
@@ -97,7 +97,7 @@ async def _run(
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         health.needs(lambda: loop.problem)
         former = settings.home / "lease.json"
-        # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
+        # This folder's earlier process has ended: nobody need wait until Kafka takes it for dead.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:

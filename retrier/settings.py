@@ -17,18 +17,18 @@ class RetrierSettings(SparkProcessSettings):
 
     folder: Path = Path("data/retrier")
     metrics_port: Port = defaults.RETRIER_METRICS_PORT
-    # Half of them for micro-batches that wait for slow destinations; one that nobody needs costs
+    # Half of them are for micro-batches that wait for slow destinations; an unused slot costs
     # nothing.
     slots: int = Field(default=32, ge=2)
-    # All destinations share the micro-batches of due events: how long they start requests for. With
-    # the second that an answer is waited for, and a look, the most that others are late by.
+    # How long the micro-batches of due events, which all destinations share, start requests. With
+    # the second that they wait for an answer, and a look, this is the most that others are late by.
     time_box_s: float = Field(default=1.0, gt=0)
     # The same for events of destinations that answer slowly, which wait for one another only.
     slow_time_box_s: float = Field(default=5.0, gt=0)
     # How often each tier is asked what has become due: the most that an event is late by.
     look_s: float = Field(default=0.5, gt=0)
-    # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few;
-    # of parked ones, which may be a crowd, a tenth while others are due.
+    # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few.
+    # Parked events, which may be a crowd, get a tenth of it while others are due.
     micro_batch_events_max: int = Field(default=5_000, ge=1)
-    # What all replays that a process carries out may put into the tiers, in events per second.
+    # The events per second that all replays of a process may put into the tiers.
     replays_per_s: float = Field(default=2_000.0, gt=0)

@@ -1,7 +1,7 @@
-"""Sends what is due in a Spark task, by today's destinations and the broker's time.
+"""Sends due events in a Spark task, by today's destinations and the broker's time.
 
-No plan names a destination: each task looks them up when its events are due. A wrong address that
-was mended rescues what waits.
+No plan names a destination: each task looks them up when its events are due. So mending a wrong
+address rescues the waiting events.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
-from delivery.event_columns import Fetched, KafkaRecord
+from delivery.event_columns import FetchedRecords, KafkaRecord
 from delivery.lanes.outlet import Outlet
 from delivery.sending import Plan, Sending, worker_of
 from retrier.broker import Broker
@@ -29,8 +29,8 @@ from shared.runtime.spark.task_tries import is_another_try
 # A record has waited at least the shortest tier's delay since some lane knew its destination; a
 # configuration that is younger than that knows it too. In real time 30 s would be too lax.
 _CONFIG_AGE_S_MAX = 5.0
-# What a part has at once, of events that are not settled yet: 16,000 of 500 bytes. The answer that
-# reaches it may have more, as much as one may be once it is unpacked.
+# The most that a part holds of unsettled events: 16,000 of 500 bytes. The answer that reaches this
+# limit may have more, up to the size of an unpacked answer.
 _BYTES_MAX = 8 * 1_048_576
 # Kafka answers a first reading in a tenth of a second; a worker that waits longer fails its task.
 _START_TIMEOUT_S = 30.0
@@ -38,32 +38,32 @@ _START_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class DueJob:
-    """What a task sends: parts of Kafka partitions of one number."""
+    """The work of a task: parts of Kafka partitions of one number."""
 
     bootstrap_servers: str
-    # Where it is written down who is at what.
+    # The consumer group that records who has which part.
     group: str
-    # By which these parts are known there.
+    # The number of this job there.
     number: int
     ranges: Ranges
     plan: Plan
 
 
 class RangeEnd(NamedTuple):
-    """How a part ended: how far it is, how many events it had, what went wrong."""
+    """How a part ended: its offset, its number of events, its error."""
 
     where: KafkaPartition
     at: int
     event_count: int = 0
     error: str = ""
-    # What was to be read next is gone from Kafka.
+    # The events to read next are gone from Kafka.
     is_gone: bool = False
 
 
 def send_due(jobs: Iterable[DueJob]) -> Iterator[list[RangeEnd]]:
-    """Send what one Spark task is given, and report of each part."""
+    """Send the jobs of one Spark task, and report on each part."""
     if is_another_try():
-        # Nobody knows what the first try has sent: the driver plans the rest of it anew.
+        # Nobody knows how much the first try has sent: the driver plans the rest of it again.
         return
     for job in jobs:
         worker = worker_of(allows_private=job.plan.allows_private)
@@ -72,7 +72,7 @@ def send_due(jobs: Iterable[DueJob]) -> Iterator[list[RangeEnd]]:
 
 
 class _Ties:
-    """What a worker process reads, writes and follows, for as long as it lives."""
+    """A worker process's Kafka clients and feeds, for as long as it lives."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.broker = Broker(bootstrap_servers)
@@ -89,9 +89,9 @@ class _Ties:
 
 
 class _Follower:
-    """Follows what is set and what is known of destinations, for a worker, whose own loop rests.
+    """Follows destinations' settings and state for a worker, whose own loop rests between tasks.
 
-    A thread; it ends with the process.
+    It is a thread, and ends with the process.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -104,7 +104,7 @@ class _Follower:
             starting.result(_START_TIMEOUT_S)
 
     def configuration(self, *, age_s_max: float) -> Configuration:
-        """One that was the newest at most so long ago; read anew if need be."""
+        """Return a configuration no older than `age_s_max`; read it again if need be."""
         if self._config.age_s <= age_s_max:
             return self._config.configuration
         reading = asyncio.run_coroutine_threadsafe(read_config(self._bootstrap_servers), self._loop)
@@ -130,15 +130,15 @@ async def _send(job: DueJob) -> list[RangeEnd]:
     log = await ties.log(retry_topics(tier.name for tier in plan.schedule.tiers))
     async with asyncio.TaskGroup() as group:
         parts = [
-            group.create_task(_Part(replace(job, plan=plan), where, ties, log).run())
+            group.create_task(_BatchPart(replace(job, plan=plan), where, ties, log).run())
             for where in job.ranges
         ]
     return [part.result() for part in parts]
 
 
 @dataclass(slots=True)
-class _Part:
-    """What is due in one Kafka partition."""
+class _BatchPart:
+    """The due events of one Kafka partition."""
 
     job: DueJob
     where: KafkaPartition
@@ -152,7 +152,7 @@ class _Part:
     _storing: asyncio.Task[None] | None = None
 
     async def run(self) -> RangeEnd:
-        """Never raises: others share the task."""
+        """Send the part's events. Never raises: others share the task."""
         self._stored, end = self.job.ranges[self.where]
         error, is_gone = "", False
         try:
@@ -160,7 +160,7 @@ class _Part:
         except (Exception, asyncio.CancelledError) as caught:
             task = asyncio.current_task()
             if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
-                # Not by something that it waited for, which is a fault like others.
+                # This task itself is cancelled. A cancelled thing that it waits for is a fault.
                 raise
             error = f"{type(caught).__name__}: {caught}"[:300]
             is_gone = isinstance(caught, DataGoneError)
@@ -176,14 +176,14 @@ class _Part:
                 if plan.clock() > plan.ours_until_ms:
                     return
                 if records:
-                    await self._settle(sending, Fetched(self.where, records))
+                    await self._settle(sending, FetchedRecords(self.where, records))
                 self._stored = reached
                 self._event_count += len(records)
         finally:
             sending.leave()
 
-    async def _settle(self, sending: Sending, rows: Fetched) -> None:
-        """Store all that comes of it; of the slow each as it comes, and not with the slowest."""
+    async def _settle(self, sending: Sending, rows: FetchedRecords) -> None:
+        """Store all outcomes; a slow lane stores each as it comes, not with the slowest."""
         is_patient = self.job.plan.patience_s is None
         try:
             self._keep(await sending.settle(rows, keep=self._keep if is_patient else None))
@@ -192,7 +192,7 @@ class _Part:
                 await self._storing
 
     def _keep(self, outcomes: Sequence[RecordOut]) -> None:
-        """Have it stored, with what else there is by then, after what is being stored now."""
+        """Queue outcomes to store, together with later ones, after the store under way."""
         self._left += outcomes
         if self._storing is None:
             self._storing = asyncio.create_task(self._store_left())
@@ -201,11 +201,11 @@ class _Part:
         while self._left:
             outcomes, self._left = self._left, []
             await self._store(outcomes)
-        # One that has failed stays: whoever waits for it is told.
+        # A failed task stays here, and whoever awaits it gets the error.
         self._storing = None
 
     async def _read(self, end: int) -> tuple[list[KafkaRecord], int]:
-        """All of it if it is not too much: who is read later has less of the time box."""
+        """Read everything up to the size limit: events read later have less of the time box."""
         records: list[KafkaRecord] = []
         at, byte_count = self._stored, 0
         while at < end and byte_count < _BYTES_MAX:
@@ -217,7 +217,7 @@ class _Part:
         return records, at
 
     async def _store(self, outcomes: Sequence[RecordOut]) -> None:
-        """Nothing is left of what others may send by now: they say what became of it."""
+        """Store outcomes, except of events that another process has now: it reports on them."""
         if self.job.plan.clock() > self.job.plan.ours_until_ms:
             positions = FencedPositions(self.job.bootstrap_servers, self.job.group)
             try:
@@ -230,4 +230,4 @@ class _Part:
 
 
 class LeaseOverError(Exception):
-    """What was sent is sent by somebody else, too."""
+    """Another process sends the same events, too."""

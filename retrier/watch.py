@@ -11,23 +11,23 @@ from shared.runtime.spark.lane_metrics import LaneMetrics
 
 log = structlog.get_logger()
 
-# The first restart comes at once, as most deaths are passing; what cannot go on at all tries twice
-# a minute.
+# The first restart comes at once, as most faults pass soon; a lane that cannot go on at all tries
+# twice a minute.
 RESTART_WAIT_S_MAX = 30.0
 
 
 @dataclass(slots=True)
 class LaneWatch:
-    """A lane is as well as the worst of its Kafka partitions."""
+    """Watches lanes; each is as healthy as its worst Kafka partition."""
 
     metrics: LaneMetrics
     stalled_after_s: float
-    # Of each lane, and when each Kafka partition may go on.
+    # The deaths of each lane's Kafka partitions, and when each partition may go on.
     _deaths: defaultdict[str, Counter[KafkaPartition]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
     _not_before_s: dict[KafkaPartition, float] = field(default_factory=dict)
-    # Since when each has had something to do without going on, and which lanes have for too long.
+    # Since when each has had due events without going on, and the lanes stalled for too long.
     _behind_s: dict[KafkaPartition, float] = field(default_factory=dict)
     _stalled: set[str] = field(default_factory=set)
 
@@ -41,7 +41,7 @@ class LaneWatch:
     def died(
         self, lane: str, places: Collection[KafkaPartition], why: str, *, now_s: float
     ) -> None:
-        """Say so; they are planned again after 0, 1, 3, 7, 15 and then every 30 s."""
+        """Log a death; the lane plans them again after 0, 1, 3, 7, 15 and then every 30 s."""
         deaths = self._deaths[lane]
         for where in places:
             wait_s = min(2.0 ** min(deaths[where], 6) - 1, RESTART_WAIT_S_MAX)
@@ -53,7 +53,7 @@ class LaneWatch:
         log.error("lane.died", lane=lane, partitions=names, restart_in_s=wait_s, error=why)
 
     def went_on(self, places: Iterable[KafkaPartition]) -> None:
-        """They have, here or elsewhere."""
+        """Note Kafka partitions that went on, here or elsewhere."""
         for where in places:
             self._behind_s.pop(where, None)
             self._not_before_s.pop(where, None)
@@ -62,7 +62,7 @@ class LaneWatch:
                     self.metrics.lane_up(lane, is_up=True)
 
     def look(self, lane: str, behind: Iterable[KafkaPartition], *, now_s: float) -> None:
-        """See what of a lane has something to do, and for how long it has not got on with it."""
+        """See how long a lane's Kafka partitions with due events have not gone on."""
         since_s = {where: self._behind_s.setdefault(where, now_s) for where in behind}
         age_s = now_s - min(since_s.values(), default=now_s)
         is_stalled = age_s > self.stalled_after_s

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _MARKS = re.compile(r"[`*]")
-# What nobody reads to its end while a pointer rests on a word.
+# Nobody reads more than this to its end while a pointer rests on a word.
 _HINT_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What something is called, and what that means."""
+    """A name, and its meaning."""
 
     name: str
     # Markdown, with links as from a page of docs.
@@ -25,7 +25,7 @@ class Word:
 
     @property
     def anchor(self) -> str:
-        """As an address has it."""
+        """The name as an address has it."""
         return re.sub(r"[^a-z]+", "-", self.name).strip("-")
 
     @property
@@ -34,7 +34,7 @@ class Word:
         return _MARKS.sub("", _LINK.sub(r"\1", self.says))
 
 
-# What a person calls each count of a balance; in programs `pending` and the others stay.
+# People's words for the counts of a balance; in programs `pending` and the others stay.
 COUNT_WORDS: Mapping[str, str] = {
     "acked": "acked",
     "delivered": "delivered",
@@ -60,7 +60,7 @@ CAUSE_WORDS: Mapping[str, str] = {
     "breaker": "destination down",
     "retry": "failed attempt",
 }
-# What is known of a minute, by the value of a MinuteState.
+# The words for a minute's state, by the value of a MinuteState.
 MINUTE_WORDS: Mapping[str, str] = {
     "open": "check pending",
     "complete": "checked",

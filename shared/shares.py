@@ -1,14 +1,14 @@
 """Divides a rate among those that want some of it; they work it out alike, each by itself.
 
-Whoever wants less than an even part gets what it wants; the others share the rest evenly, and what
-nobody wants is spread over all. The shares always add up to the rate.
+Those that want less than an even part get what they want; the others share the rest evenly, and the
+part that nobody wants is spread over all. The shares always add up to the rate.
 """
 
 from collections.abc import Sequence
 
 
 def share(rate: float, *, mine: float, others: Sequence[float]) -> float:
-    """Our part of a rate, which we and so many others want so much of."""
+    """Our part of a rate, from what we want of it and what each of the others wants."""
     wants, left = sorted((mine, *others)), rate
     for nth, want in enumerate(wants):
         even = left / (len(wants) - nth)

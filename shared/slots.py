@@ -1,8 +1,8 @@
 """Says which of the slots each member of a group is to have, and which of them it may begin.
 
-Whatever is shared out has a name, and a name has one slot. Who leads the group computes this from
-what each member says that it still holds, so a slot moves in two steps: its holder is told to give
-it up, and only when nobody holds it any more has it a new owner.
+Each thing that is shared out has a name, and a name has one slot. The leader of the group computes
+this from the slots that each member says it still holds, so a slot moves in two steps: its holder
+is asked to give it up, and it has a new owner only when nobody holds it any more.
 """
 
 import zlib
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import chain, groupby, islice
 from typing import TypeAlias
 
-# By member.
+# Keyed by member.
 Slots: TypeAlias = Mapping[str, frozenset[int]]
 
 # As many machines can share the lanes, and each has its part to within one slot: of 50 machines
@@ -20,19 +20,19 @@ SLOT_COUNT = 128
 
 
 def slot_of(name: str, slot_count: int = SLOT_COUNT) -> int:
-    """The same for everybody, for ever."""
+    """The slot of a name: the same for everybody, forever."""
     return zlib.crc32(name.encode()) % slot_count
 
 
 def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
-    """What each member is to have in the end, by what they hold now: even, and few slots move.
+    """The slots of each member in the end, from those they hold now: even, and few slots move.
 
-    Who says that it holds the slot behind the last one is to have none: it leaves.
+    A member that says it holds the slot behind the last one is to have none: it leaves.
     """
     claims = _claims(held)
     stay = [member for member in held if slot_count not in held[member]]
     each, odd = divmod(slot_count, max(len(stay), 1))
-    # Who holds most comes first, and so has one of the odd slots: one less has to move.
+    # The member with the most comes first, and so has one of the odd slots: one less has to move.
     members = sorted(stay, key=lambda member: (-len(held[member]), member))
     sizes = {member: each + (rank < odd) for rank, member in enumerate(members)}
     kept = {
@@ -48,7 +48,7 @@ def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
 
 
 def may_have(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
-    """What each member may work on now: of its share, what no other member holds."""
+    """The slots of its share that each member may work on now: those that no other member holds."""
     claims = _claims(held)
     return {
         member: frozenset(slot for slot in share if claims[slot] == (slot in held[member]))
@@ -65,5 +65,5 @@ def spelled(slots: Iterable[int]) -> str:
 
 
 def _claims(held: Mapping[str, Collection[int]]) -> Counter[int]:
-    """How many say that they hold it."""
+    """How many members say that they hold each slot."""
     return Counter(chain.from_iterable(map(frozenset, held.values())))

@@ -1,1 +1,1 @@
-"""Measures what goes to stores and databases."""
+"""Measures the way to stores and databases."""

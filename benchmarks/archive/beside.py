@@ -1,4 +1,4 @@
-"""What delivery keeps of its rate while a pipeline does something beside it.
+"""Measures delivery's rate beside a busy pipeline, as a share of its rate alone.
 
 A backlog of 600,000 events of 500 bytes in 4 Kafka partitions is delivered to a local sink in
 batches of 500: alone, and again and again while the pipeline is at work. Interleaved, three rounds.
@@ -24,7 +24,7 @@ _ROUNDS = 3
 _WARM_UP_ROUNDS = 1
 
 
-class Beside(NamedTuple):
+class RoundMedians(NamedTuple):
     """Medians of the rounds; the share is that of each round by itself."""
 
     share: float
@@ -33,8 +33,10 @@ class Beside(NamedTuple):
     pipeline_per_s: int
 
 
-def beside_delivery(bench: Bench, pipeline_of: Callable[[int], Pipeline], events: int) -> Beside:
-    """Of a new pipeline in each round, which is over when it has read so many events."""
+def beside_delivery(
+    bench: Bench, pipeline_of: Callable[[int], Pipeline], events: int
+) -> RoundMedians:
+    """Measure rounds, each with a new pipeline that ends when it has read `events` events."""
     backlog = bench.count(EVENTS)
     make_streams(bench.servers, [STREAM])
     write_all(bench.servers, STREAM, count=backlog)
@@ -49,7 +51,7 @@ def beside_delivery(bench: Bench, pipeline_of: Callable[[int], Pipeline], events
             for nth in range(_WARM_UP_ROUNDS + _ROUNDS)
         ][_WARM_UP_ROUNDS:]
     share = statistics.median(beside / alone for alone, beside, _ in rounds)
-    return Beside(
+    return RoundMedians(
         round(share, 2), *(round(statistics.median(it)) for it in zip(*rounds, strict=True))
     )
 
@@ -72,7 +74,7 @@ class _Deliveries:
 def _round(
     deliveries: _Deliveries, runner: Runner, pipeline: Pipeline, events: int
 ) -> tuple[float, float, float]:
-    """Of delivery alone, of delivery beside the pipeline, of the pipeline: events per second."""
+    """Return events per second: delivery alone, delivery beside the pipeline, the pipeline."""
     alone = deliveries.run()
     beside: list[float] = []
     with runner.draining(pipeline, events) as draining:

@@ -1,4 +1,4 @@
-"""Runs a pipelines process to be measured, and tells it what to do."""
+"""Runs a pipelines process to measure, and controls it."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config, write_records
 
-# A short run has so much less to do.
+# A short run has this fraction of the work.
 _SHORT_PART = 8
 _TIMEOUT_S = 180.0
 _LOOK_S = 0.1
@@ -33,7 +33,7 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where something is measured, with a folder of its own."""
+    """The place of a measurement, with a folder of its own."""
 
     servers: str
     folder: Path
@@ -69,7 +69,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """The pipelines process, and the way to tell it what to do."""
+    """The pipelines process, and the channel that commands it."""
 
     servers: str
     pid: int
@@ -185,7 +185,7 @@ def pipeline_of(
 
 
 def run_paced(servers: str, streams: Sequence[str], events_per_s: float, seconds: float) -> int:
-    """Write to each of these for so long, in a process of its own; how many each has got."""
+    """Write to each for `seconds`, in a process of its own; return how many events each got."""
     load = subprocess.run(
         [
             *(sys.executable, "-m", "benchmarks.paced", servers),
@@ -226,7 +226,7 @@ async def _make(
 
 
 def count_of(servers: str, stream: str) -> int:
-    """How many records a stream has; what Kafka marks in a log of its own would count."""
+    """Return how many records a stream has; Kafka's own markers, if any, would count too."""
     return asyncio.run(_count(servers, stream))
 
 

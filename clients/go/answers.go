@@ -120,7 +120,7 @@ func listedIn(said map[string]any, count int) (answer, bool) {
 	return read, len(seen) == open && accepted+open == count
 }
 
-// sentence says for a person what is wrong.
+// sentence describes the problem for a person.
 func sentence(status int, header http.Header, said map[string]any, code string) string {
 	where := strings.TrimSpace(fmt.Sprintf("%d %s", status, code))
 	detail := text(said["detail"])

@@ -5,6 +5,6 @@
 //	outcome, err := sent.Outcome(ctx)
 //	err = sender.Close(ctx)
 //
-// Whatever is away, an event is tried again until the gateway has said what became of it, or
+// During any outage an event is retried until the gateway has reported its outcome, or until
 // Options.GiveUp has passed. Every event comes to one Fate.
 package hifi

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// EventBytesMax is what the gateway takes of one event unless it is told otherwise.
+// EventBytesMax is the gateway's default limit for the size of one event.
 const EventBytesMax = 1_000_000
 
 var (

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Fate is what became of an event.
+// Fate is the final state of an event.
 type Fate string
 
 const (
@@ -30,7 +30,7 @@ type Outcome struct {
 type fates struct {
 	mu   sync.Mutex
 	told []*Outcome
-	// Closed when something is told, and another one takes its place.
+	// Closed when there are outcomes; a new channel replaces it.
 	news chan struct{}
 }
 
@@ -72,7 +72,7 @@ type Sent struct {
 	nth   int
 }
 
-// Outcome waits for what becomes of the event; its error is the context's.
+// Outcome waits for the outcome of the event; its error is the context's.
 func (s *Sent) Outcome(ctx context.Context) (Outcome, error) {
 	for {
 		known, news := s.fates.known(s.nth)

@@ -17,10 +17,10 @@ type pace struct {
 	mu        sync.Mutex
 	problem   string
 	notBefore time.Time
-	// What the gateway has asked for holds, also when another request goes well meanwhile.
+	// The gateway's requested pause holds even if another request succeeds meanwhile.
 	askedUntil time.Time
 	failures   int
-	// Closed when requests may go sooner than was said.
+	// Closed when requests may go sooner than announced.
 	sooner chan struct{}
 }
 

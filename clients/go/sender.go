@@ -15,13 +15,13 @@ import (
 )
 
 var (
-	// ErrSetup: the sender cannot be made as it is asked for.
+	// ErrSetup: the sender cannot be made with these options.
 	ErrSetup = errors.New("hifi: setup")
-	// ErrNotAnEvent: what was to be sent is no JSON object, or is too large.
+	// ErrNotAnEvent: the event to send is no JSON object, or is too large.
 	ErrNotAnEvent = errors.New("hifi: not an event")
 	// ErrClosed: the sender was closed; make another one.
 	ErrClosed = errors.New("hifi: the sender is closed: make another one")
-	// ErrGateway: the gateway is not there, is not one, or does not take what would be sent.
+	// ErrGateway: the gateway is not there, is not one, or does not accept these events.
 	ErrGateway = errors.New("hifi: gateway")
 )
 
@@ -30,24 +30,24 @@ var streamName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,99}$`)
 // An event costs this much memory besides its bytes.
 const overheadBytes = 64
 
-// Options of a sender; what is zero has its default.
+// Options of a sender; zero values mean the defaults.
 type Options struct {
 	// An API key; without it HIFI_API_KEY of the environment.
 	Key string
 	// Whether bodies are packed.
 	Gzip bool
-	// A batch goes when it has so many events (500) or bytes (1,000,000), or is so old (50 ms).
+	// A batch goes when it reaches 500 events, 1,000,000 bytes or an age of 50 ms (the defaults).
 	BatchCountMax, BatchBytesMax int
 	Linger                       time.Duration
 	// Requests under way at once (4); 1 keeps the order of events.
 	ParallelMax int
-	// What events in memory may take (32,000,000 bytes); then Send waits for room.
+	// The memory limit for events (32,000,000 bytes); then Send waits for room.
 	MemoryBytesMax int
 	// How long an event is tried before its fate is NotStored or Unknown (two minutes).
 	GiveUp time.Duration
 	// How long a request may take (30 s).
 	Timeout time.Duration
-	// Whether the gateway remembers each request for a day, so that what is sent twice is stored once.
+	// Whether the gateway remembers each request for a day, to store repeated ones once.
 	IsIdempotent bool
 	// Called with each event's outcome, from several goroutines.
 	OnOutcome func(Outcome)
@@ -129,11 +129,11 @@ func NewSender(gateway, stream string, options Options) (*Sender, error) {
 	}, nil
 }
 
-// Problem is a sentence about what is wrong just now; empty while all is well.
+// Problem is a sentence about the current problem; empty while all is well.
 func (s *Sender) Problem() string { return s.pace.said() }
 
 // Send takes an event: something that is a JSON object once it is marshalled, or the text of one.
-// It waits while memory is full, until the context ends. Sent.Outcome says what became of it.
+// It waits while memory is full, until the context ends. Sent.Outcome reports its outcome.
 func (s *Sender) Send(ctx context.Context, event any, marks ...Mark) (*Sent, error) {
 	id, line, err := lineOf(event, marks)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Sender) take(id string, line []byte) (*Sent, <-chan struct{}, error) {
 	return &Sent{ID: id, fates: one.fates, nth: nth}, nil, nil
 }
 
-// Flush sends what waits now, and waits until all of it has its fate, or the context ends.
+// Flush sends all waiting events, and waits until each has its fate, or the context ends.
 func (s *Sender) Flush(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -200,8 +200,8 @@ func (s *Sender) Flush(ctx context.Context) error {
 	}
 }
 
-// Close takes no more events and sends what there is until the context ends; what is left then has
-// its fate, and the context's error is returned.
+// Close takes no more events and sends the rest until the context ends; it then settles the
+// remaining events and returns the context's error.
 func (s *Sender) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.isClosed = true

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// What the gateway takes for a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
+	// The gateway refuses more as a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
 	ratioMax       = 90
 	packedBytesMin = 1_000
 	// Room for an entry on each of the most events that a request may hold.
 	answerBytesMax = 16_000_000
 )
 
-// attempts is a batch, or a part of it, with what is known of it so far.
+// attempts is a batch, or a part of it, with its results so far.
 type attempts struct {
 	part        *batch
 	key         string
@@ -59,7 +59,7 @@ func (s *Sender) try(ctx context.Context, one attempts) []attempts {
 			s.tell(one.part, read)
 			return nil
 		case len(read.again) < count && one.key == "":
-			// With a key the same request is judged anew, so it must stay whole.
+			// With a key the gateway judges the same request again, so it must stay whole.
 			s.tell(one.part, read)
 			one.part = one.part.of(read.again)
 		}
@@ -71,7 +71,7 @@ func (s *Sender) try(ctx context.Context, one attempts) []attempts {
 func (s *Sender) attempt(ctx context.Context, one attempts) answer {
 	read := s.exchange(ctx, one.part.lines, "", one.key)
 	if len(read.again) == 0 {
-		// An answer is an answer: whatever it says of these events, somebody is there.
+		// Any answer proves that the gateway is there, whatever its verdict on these events.
 		s.pace.wentWell()
 	} else if about := s.about(read); s.pace.failed(about, read.wait) {
 		s.options.OnProblem(about)
@@ -158,7 +158,7 @@ func (s *Sender) about(read answer) string {
 	return s.base + ": " + read.problem
 }
 
-// tell says what is known of a part; of what is to be sent again, nothing yet.
+// tell reports the known outcomes of a part, except for events to send again.
 func (s *Sender) tell(part *batch, read answer) {
 	isOpen := map[int]bool{}
 	for _, nth := range read.again {

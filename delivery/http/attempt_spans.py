@@ -1,6 +1,6 @@
 """Makes the spans of attempts and of dead letters: one in each trace that has events of them.
 
-Of a batch so many traces have the attempt; the last word of an event is in its trace in any case.
+At most 16 traces of a batch have the attempt; a dead letter is in its trace in any case.
 """
 
 import time
@@ -13,7 +13,7 @@ from shared.config.destination import Destination
 from shared.event.envelope import ATTEMPT, DESTINATION, REASON, TRACEPARENT, trace_of
 from shared.event.record import RecordOut
 from shared.event.topics import DEAD, stream_and_name
-from shared.retry.attempt import Attempt, Outcome, Responded, Verdict
+from shared.retry.attempt import Attempt, Outcome, Response, Verdict
 from shared.runtime.tracing.exporter import SpanExporter
 from shared.runtime.tracing.spans import (
     SpanKind,
@@ -29,7 +29,7 @@ TRACES_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpans:
-    """Tells of the attempts of one worker process, and of the events that it gives up."""
+    """Makes spans of one worker process's attempts, and of the events that it gives up."""
 
     exporter: SpanExporter
 
@@ -43,7 +43,7 @@ class AttemptSpans:
         latency_ms: float,
         headers: dict[str, str],
     ) -> None:
-        """Tell of an attempt that has just ended; `headers` are those of its request."""
+        """Make the spans of an attempt that has just ended; `headers` are its request's."""
         parents = _parents(traceparents)
         if not parents:
             return
@@ -59,7 +59,7 @@ class AttemptSpans:
             "hifi.outcome": verdict.outcome.value,
             "hifi.reason": verdict.reason,
         }
-        if isinstance(attempt, Responded):
+        if isinstance(attempt, Response):
             attributes["http.response.status_code"] = attempt.status
         times = ended_ns - int(latency_ms * 1_000_000), ended_ns
         name, is_error = f"deliver {destination.id}", verdict.outcome is not Outcome.OK
@@ -68,12 +68,12 @@ class AttemptSpans:
             self.exporter.offer(TraceSpan(parent, *told), whose=destination.id)
 
     def note_dead(self, outcomes: Iterable[RecordOut]) -> None:
-        """Tell of the dead letters among them: in each trace once for each end of its events."""
+        """Make the spans of dead letters: in each trace one for each outcome of its events."""
         ends: Counter[_End] = Counter()
         for row in outcomes:
             headers = dict(row.headers) if row.topic == DEAD else {}
             parent = sampled_parent(trace_of(headers.get(TRACEPARENT)))
-            # What nobody could open is not known to be anybody's.
+            # A record that nobody could open has no known destination.
             if parent is not None and DESTINATION in headers:
                 destination_id, reason = (headers[it].decode() for it in (DESTINATION, REASON))
                 ends[_End(parent, destination_id, reason, int(headers[ATTEMPT]))] += 1
@@ -93,7 +93,7 @@ class AttemptSpans:
 
 
 class _End(NamedTuple):
-    """What became of events of one trace."""
+    """The final outcome of events of one trace."""
 
     parent: SpanParent
     destination_id: str
@@ -102,7 +102,7 @@ class _End(NamedTuple):
 
 
 def _parents(traceparents: Iterable[str]) -> list[SpanParent]:
-    """The first few requests that are traced, each once."""
+    """Return the first few requests that are traced, each once."""
     found: dict[SpanParent, None] = {}
     for traceparent in traceparents:
         parent = sampled_parent(traceparent)

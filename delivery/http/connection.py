@@ -27,11 +27,11 @@ _FRAMING = {"content-length", "transfer-encoding"}
 
 
 class ReplyLimits(NamedTuple):
-    """Until when a reply is waited for, and how much of a report on events is read."""
+    """How long to wait for a reply, and how much to read of a report on events."""
 
     until_s: float
     report_bytes_max: int = 0
-    # Where a report that is longer than other replies has its place, as whose.
+    # The room for reports that are longer than other replies, and the tenant that takes it.
     room: ReplyRoom | None = None
     tenant: str = ""
 
@@ -43,9 +43,9 @@ class Reply:
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    # Whether that was all of the body.
+    # Whether the body is complete.
     is_whole: bool = True
-    # It came before all of the request had left.
+    # The answer came before all of the request had left.
     is_early: bool = False
 
     @property
@@ -54,7 +54,7 @@ class Reply:
 
     @property
     def is_report(self) -> bool:
-        """Whether its media type says that it tells of the events of a batch one by one."""
+        """Whether its media type marks it as a report on the single events of a batch."""
         return self.headers.get("content-type", "").lower().startswith(PARTIAL_TYPE)
 
     @property
@@ -93,8 +93,8 @@ class Connection(asyncio.Protocol):
         self.used_at_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        # A field that goes on in the next line is to be read (RFC 9112, 5.2). What else this lets
-        # pass is characters within values; how a body is framed stays as strict.
+        # A field may go on in the next line (RFC 9112, 5.2). Besides that, this only allows more
+        # characters within values; the framing of bodies stays as strict.
         self._parser.set_dangerous_leniencies(lenient_headers=True)
         self._done: asyncio.Future[Reply] | None = None
         self._is_unsent = False
@@ -157,12 +157,12 @@ class Connection(asyncio.Protocol):
                 self.abort()
 
     def abort(self) -> None:
-        """Close at once, whatever has not left yet."""
+        """Close at once, even if bytes have not left yet."""
         self._is_reusable = False
         if self._transport is not None:
             self._transport.abort()
 
-    # From here on: what the transport tells.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "a stream"

@@ -29,18 +29,18 @@ from shared.runtime.resolver import (
 # Addresses of one host that are tried; a name with more spreads load, and two would do.
 _ADDRESSES_MAX = 4
 _PORTS = {"http": 80, "https": 443}
-# What this machine has run out of is no failure of the destination.
+# Errors of this machine's own resources are no failures of the destination.
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# What may stand in a path and a query as it is (RFC 3986), and what is escaped already.
+# The characters that stay as they are in a path and a query (RFC 3986), and in existing escapes.
 _TARGET_SAFE = "/?:@!$&'()*+,;=-._~%[]"
 
-# Given whether the request may have been sent before, its bytes.
+# Returns the request's bytes, given whether it may have been sent before.
 Build = Callable[[bool], bytes]
 
 
 @dataclass(slots=True)
 class Endpoint:
-    """Where an URL leads, and the connections that are open to it."""
+    """The target of an URL, and the open connections to it."""
 
     host: Address | str
     port: int
@@ -55,10 +55,10 @@ class Endpoint:
     _is_closed: bool = False
 
     async def post(self, build: Build, limits: ReplyLimits) -> tuple[Reply, bool]:
-        """The answer, and whether it is that of a second copy of the request.
+        """Send a request; return the answer, and whether it answers a second copy.
 
-        A connection that the other side gave up while it waited is no failure of anybody: the
-        request is sent once more, over a new one, and says that it may be there already.
+        A connection that the other side closed while it was idle is nobody's failure: the request
+        is sent once more, over a new one, and says that it may be there already.
         """
         connection = self.idle.take(self._waiting)
         if connection is not None:
@@ -84,7 +84,7 @@ class Endpoint:
             request = build(may_be_duplicate)
             return await self._exchange(connection, request, limits), may_be_duplicate
         except ExchangeError as error:
-            # The first copy may have arrived: that must not be forgotten over what came after.
+            # The first copy may have arrived: a later error must not hide that.
             raise (first if may_be_duplicate else error) from error
 
     async def _exchange(self, connection: Connection, request: bytes, limits: ReplyLimits) -> Reply:
@@ -127,7 +127,7 @@ class Endpoint:
         raise AssertionError("the last address connects or raises")
 
     async def _addresses(self, until_s: float, tenant: str) -> Sequence[Address]:
-        """Those of the host, each of them judged."""
+        """Return the host's addresses, each of them judged."""
         if host_class(self.host) == "never":
             raise ExchangeError(Failure.POLICY_BLOCKED)
         if isinstance(self.host, str):

@@ -7,27 +7,27 @@ from delivery.http.connection import Connection
 
 # Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
 KEEP_ALIVE_S = 4.0
-# Of all destinations of a worker process together: with those in use and the files of flows well
-# below the descriptors that a worker asks for (worker_daemon.py).
+# For all destinations of a worker process together. With connections in use and the files of flows
+# this is well below the descriptors that a worker asks for (worker_daemon.py).
 IDLE_MAX = 512
 
 
 @dataclass(slots=True)
 class IdleConnections:
-    """Those of a worker, in one place for each endpoint."""
+    """The idle connections of a worker, in one place for each endpoint."""
 
-    # Who has waited longest is first. Its place is with it.
+    # Each connection with its place; the longest idle one is first.
     _places: dict[Connection, list[Connection]] = field(default_factory=dict)
 
     def put(self, connection: Connection, place: list[Connection]) -> None:
         place.append(connection)
         self._places[connection] = place
         if len(self._places) > IDLE_MAX:
-            # Who has most gives way; of those with as many, who has waited longest.
+            # The endpoint with the most closes its oldest; among equals, the longest idle one.
             self._close(max(self._places.values(), key=len)[0])
 
     def take(self, place: list[Connection]) -> Connection | None:
-        """The connection used last; the others may get old and go."""
+        """Return the connection used last; the others may get old and go."""
         while place:
             connection = place.pop()
             del self._places[connection]

@@ -1,8 +1,8 @@
 """Gets the OAuth2 token that goes with a request: fetched once, kept until shortly before its end.
 
-Client credentials (RFC 6749, 4.4). However many requests wait for a token, one fetch is under way,
-and after one that failed there is none for a while: a token service that is down is not helped by
-our asking. That is no failure of the destination, so the events wait and no attempt is charged.
+Client credentials (RFC 6749, 4.4). However many requests wait for a token, one fetch is under way.
+After a failed one there is none for 5 s: our asking does not help a token service that is down.
+That is no failure of the destination, so the events wait and no attempt is charged.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from delivery.http.connection import ExchangeError, Reply
 from shared.config.credentials import OAuth2
 from shared.retry.attempt import Failure
 
-# Of a token's life, the share after which the next one is fetched (clocks and transport differ).
+# The share of a token's life after which the next one is fetched (clocks and transport differ).
 _RENEW_AT = 0.8
 # When the service does not say how long a token lives (RFC 6749 only recommends that it does).
 _LIFE_S = 300.0
-# However long it is said to live, there is another one each day.
+# A token is replaced after a day, even if the service says that it lives longer.
 _LIFE_S_MAX = 86_400.0
 _OK = 200
 # After a fetch that failed; a micro-batch of parked events later there is another one.
@@ -49,7 +49,7 @@ class TokenSource:
         self._failed: tuple[float, str] | None = None
 
     async def token(self) -> str:
-        """A token that should be good; ExchangeError when there is none to be had."""
+        """Return a token that should be good; ExchangeError when there is none to be had."""
         now_s = asyncio.get_running_loop().time
         if self._token is None or now_s() >= self._renew_at_s:
             async with self._one_flight:
@@ -60,7 +60,7 @@ class TokenSource:
         return self._token
 
     def refuse(self, token: str) -> None:
-        """The destination did not take it: the next request needs another one."""
+        """Drop a token that the destination did not take: the next request needs another one."""
         if self._token == token:
             self._token = None
 
@@ -79,7 +79,7 @@ class TokenSource:
 
 
 def _read(reply: Reply) -> tuple[str, float]:
-    """Token and life in the answer of the service; ValueError when it is no token."""
+    """Return the token and its life in the service's answer; ValueError when it is no token."""
     if reply.status != _OK:
         raise ValueError(f"the token service answers {reply.status}")
     try:

@@ -1,7 +1,7 @@
 """Reads a reply that took a part of a batch: which events failed, each with a status.
 
 `{"failed": [{"id": "a", "status": 503}, {"index": 4, "status": 400}]}` under status 207, or under
-any 2xx with our media type. Whoever never heard of it and answers 207 has taken the whole batch.
+any 2xx with our media type. A receiver that answers 207 in another sense has taken the whole batch.
 
 An id may stand twice in a batch. An entry with its index means that one event; one without means
 all of that id, as a repeat is better than a loss.
@@ -13,28 +13,28 @@ from collections.abc import Mapping, Sequence
 # Says that the body is such a report, under any 2xx.
 PARTIAL_TYPE = "application/vnd.hifi.partial+json"
 MULTI_STATUS = 207
-# Of an event that is named as failed and nothing more: worth another try.
+# The status of an event that is only named as failed: worth another try.
 DEFAULT_STATUS = 500
-# One that means all events of an id, and one for each of them.
+# One entry that means all events of an id, and one for each of them.
 _ENTRIES_PER_EVENT_MAX = 2
-# A long id in six times its bytes, as JSON may spell it, and some words on what went wrong.
+# Room for a long id in six times its bytes, as JSON may spell it, and some words on the error.
 _EVENT_BYTES_MAX = 2_048
 _REPORT_BYTES_MAX = 4 * 1_048_576
 
 
 def report_bytes_max(event_count: int) -> int:
-    """How long a report on so many events may be: what a worker reads of it costs others time."""
+    """Return the longest allowed report on a batch: reading it costs other destinations time."""
     return min(_EVENT_BYTES_MAX * event_count, _REPORT_BYTES_MAX)
 
 
 class UnreadableReportError(ValueError):
-    """It claims to be a report, and nobody can tell which events it means."""
+    """A body that claims to be a report, but does not say which events it means."""
 
 
 def failed_events(
     report: bytes, ids: Sequence[str], *, is_ours: bool, is_json: bool = False
 ) -> Mapping[int, int]:
-    """Position in the batch and status of each failed event.
+    """Return the position in the batch and the status of each failed event.
 
     `is_ours` if its type says that it is a report, `is_json` if that says at least that it is JSON.
     """
@@ -61,7 +61,7 @@ def failed_events(
         if isinstance(named, int):
             by_index[named] = status
         elif by_id.setdefault(named, status) != status:
-            # Two entries of one id, with a status each: nobody can tell which event is which.
+            # Two entries of one id with different statuses: nobody can tell which event is which.
             by_id[named] = DEFAULT_STATUS
     by_position = {at: status for named, status in by_id.items() for at in positions[named]}
     return by_position | by_index
@@ -78,7 +78,7 @@ def _status(entry: object) -> int:
 def _named(
     entry: Mapping[str, object], positions: Mapping[str, Sequence[int]], ids: Sequence[str]
 ) -> int | str:
-    """The position of the one event that is meant, or the id of several."""
+    """Return the position of the one event that is meant, or the id of several."""
     match entry:
         case {"id": str(event_id)} if event_id in positions:
             index, named = entry.get("index"), positions[event_id]

@@ -1,7 +1,7 @@
 """Bounds the memory that long reports take in a worker.
 
-The room for a long report is set aside before more of it is read than of other replies. A report
-that finds no room waits to be read; one tenant has a quarter of the room at most.
+A long report gets its room before a worker reads more of it than of other replies. A report that
+finds no room waits to be read; one tenant has a quarter of the room at most.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ _TENANTS_PART = 4
 
 @dataclass(slots=True, eq=False)
 class RoomPlace:
-    """How many bytes one report needs, and what to call when it has them."""
+    """The bytes that one report needs, and the function to call when it has them."""
 
     tenant: str
     byte_count: int
@@ -28,7 +28,7 @@ class ReplyRoom:
     def __init__(self, bytes_max: int = _BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._held: Counter[str] = Counter()
-        # In the order in which they came.
+        # Oldest first.
         self._waiting: dict[RoomPlace, None] = {}
 
     @property

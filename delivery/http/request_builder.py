@@ -36,13 +36,13 @@ _ZSTD_LEVEL = 1
 _GZIP_WINDOW = 31
 _UNAUTHORIZED = 401
 
-# Whether somebody else may have sent the same by now.
+# Says whether another process may already have sent the same.
 IsLate: TypeAlias = Callable[[], bool]
 
 
 @dataclass(slots=True)
 class SenderContext:
-    """What all builders of a worker process share."""
+    """The parts that all builders of a worker process share."""
 
     box: SecretBox
     resolver: Resolver
@@ -52,14 +52,14 @@ class SenderContext:
     _context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
-        """For connections without a certificate of ours; reading the authorities takes 20 ms."""
+        """Return the TLS context without a certificate of ours; reading authorities takes 20 ms."""
         if self._context is None:
             self._context = client_context()
         return self._context
 
 
 class RequestBuilder:
-    """How requests get to one destination, with its present settings."""
+    """Builds and sends the requests to one destination, with its present settings."""
 
     def __init__(self, destination: Destination, shared: SenderContext) -> None:
         self.destination = destination
@@ -89,7 +89,7 @@ class RequestBuilder:
         *,
         is_late: IsLate,
     ) -> tuple[Reply, bool]:
-        """The answer, and whether it is that of a second copy of the request."""
+        """Send a request; return the answer, and whether it answers a second copy."""
         if self._has_agent:
             headers = {name: value for name, value in headers.items() if name != "user-agent"}
         sent = _compressed(body, self.destination)
@@ -100,7 +100,7 @@ class RequestBuilder:
                 self._signing_keys,
                 message_id=headers["webhook-id"],
                 timestamp_s=headers["webhook-timestamp"],
-                # Receivers see it unpacked.
+                # Receivers check the signature of the unpacked body.
                 body=body,
             )
             headers = {**headers, "webhook-signature": signature}
@@ -110,7 +110,7 @@ class RequestBuilder:
         reply, is_resent = await self._post(sent, headers, limits, is_late, token=token)
         if reply.status != _UNAUTHORIZED:
             return reply, is_resent
-        # It may have been revoked before its time: once more with another one.
+        # The token may have been revoked before its time: try once more with another.
         self._tokens.refuse(token)
         token = await self._tokens.token()
         return await self._post(sent, headers, limits, is_late, token=token)

@@ -1,4 +1,4 @@
-"""Makes one HTTP exchange and says as an Attempt what came of it.
+"""Makes one HTTP exchange and returns its result as an Attempt.
 
 Every error of the network becomes a value here, and so does one of ours (`internal`): others share
 the task. Redirects are never followed, proxies and other settings of the environment are ignored,
@@ -16,7 +16,7 @@ from delivery.http.partial_reply import report_bytes_max
 from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext
 from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX, told_headers
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response, directive_of
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
@@ -61,15 +61,15 @@ class Sender:
             builder = self._builder(destination)
             reply, is_resent = await builder.post(body, headers, limits, is_late=is_late)
         except ExchangeError as error:
-            return Failed(error.failure, error.detail[:ANSWER_BYTES_MAX])
+            return NoResponse(error.failure, error.detail[:ANSWER_BYTES_MAX])
         except Exception as error:
             # A fault of ours that one destination brings out; others share the task.
             log.exception("delivery.exchange_failed", destination=destination.id)
-            return Failed(Failure.INTERNAL, type(error).__name__)
+            return NoResponse(Failure.INTERNAL, type(error).__name__)
         return _attempt_of(reply, is_resent=is_resent)
 
     async def end_task(self) -> None:
-        """Until the next task nobody looks at what waits: what is old goes now."""
+        """Close old idle connections, as nobody looks at them until the next task."""
         self._context.idle.close_old()
         # A transport closes its socket in the loop's next round.
         await asyncio.sleep(0)
@@ -81,7 +81,7 @@ class Sender:
         await self.end_task()
 
     def _builder(self, destination: Destination) -> RequestBuilder:
-        # The one that was used last is the last.
+        # The last entry is the one used last.
         builder = self._builders.pop(destination.id, None)
         if builder is not None and builder.destination is not destination:
             # Each task brings its own copy of the settings.
@@ -102,16 +102,16 @@ def _attempt_of(reply: Reply, *, is_resent: bool) -> Attempt:
     """Turn an answer into the attempt that it ends."""
     directive = directive_of(reply.headers.get("webhook-delivery", ""))
     if reply.is_success and reply.is_early:
-        # It cannot have taken what it has not seen.
-        return Failed(Failure.RESPONSE_UNREADABLE, f"{reply.status} before all was sent")
+        # It cannot have taken a request that it has not seen whole.
+        return NoResponse(Failure.RESPONSE_UNREADABLE, f"{reply.status} before all was sent")
     if reply.may_report:
-        # It took a part of the batch, and nobody can tell which.
+        # It may have taken a part of the batch, and only a whole report says which.
         if not reply.is_whole:
-            return Failed(Failure.RESPONSE_UNREADABLE, "a report that was cut")
+            return NoResponse(Failure.RESPONSE_UNREADABLE, "a report that was cut")
         if reply.coding:
             told = f"a report in the coding {reply.coding:.40}, which was not asked for"
-            return Failed(Failure.RESPONSE_UNREADABLE, told)
-        return Responded(
+            return NoResponse(Failure.RESPONSE_UNREADABLE, told)
+        return Response(
             reply.status,
             report=reply.body,
             is_report=reply.is_report,
@@ -119,7 +119,7 @@ def _attempt_of(reply: Reply, *, is_resent: bool) -> Attempt:
             is_resent=is_resent,
             directive=directive,
         )
-    answered = Responded(
+    answered = Response(
         reply.status,
         reply.headers.get("retry-after"),
         is_resent=is_resent,

@@ -1,7 +1,7 @@
 """Knows where every strand is, and plans what is sent next. Pure: no clock, no Kafka, no Spark.
 
-A strand that has events and nothing under way gets a part of a unit, with others that fare alike
-and are near it. It is free again when it is done itself, whatever its job still waits for.
+Idle strands that have events are packed into units with strands of similar health and nearby
+offsets. A strand is free again when it is done itself, even if its job still waits for others.
 """
 
 from collections import Counter
@@ -25,18 +25,18 @@ from shared.event.record import KafkaPartition, Position
 class Book:
     """The strands of one process."""
 
-    # The number that was given last to a span; no two books begin near each other.
+    # The last number given to a span; no two books begin near each other.
     number: int = 0
     _ways: dict[Strand, Way] = field(default_factory=dict)
     _ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _names: dict[KafkaPartition, set[str]] = field(default_factory=dict)
     _strands: dict[str, set[Strand]] = field(default_factory=dict)
-    # What has something to send: of thousands of strands few at a time, or all of them. To look one
-    # up takes four times as long as to walk by it.
+    # Strands with something to send: few of thousands at a time, or all of them. A lookup takes
+    # four times as long as a step of an iteration.
     _behind: dict[Strand, Way] = field(default_factory=dict)
-    # What follows its log has always.
+    # Strands that follow their logs always have something to send.
     _following: set[Strand] = field(default_factory=set)
-    # Cut while it followed its log: what was sent may lie beyond the end that is known.
+    # Strands cut while they followed their logs: sent events may lie beyond the known end.
     _unsure: set[Strand] = field(default_factory=set)
 
     def __contains__(self, strand: Strand) -> bool:
@@ -45,7 +45,7 @@ class Book:
     def enter(self, strand: Strand, mark: Mark, *, not_before_s: float = 0.0) -> None:
         """Go on with a strand where its mark says; the end of its log must be known."""
         end = self._ends[strand.where]
-        # Of what was to be followed, anything may have been sent that there is by now.
+        # Following has no end, so everything now in the log may have been sent.
         way = Way(mark.at, min(mark.until, end), held=mark.held, life=mark.life)
         self._ways[strand], way.not_before_s = way, not_before_s
         self._names.setdefault(strand.where, set()).add(strand.destination)
@@ -53,13 +53,13 @@ class Book:
         self._place(strand, way, is_beyond=mark.at > end)
 
     def leave(self, destination: str) -> None:
-        """Forget it; what is under way goes on, and nobody asks for it any more."""
+        """Forget a destination; its running work goes on, but nobody asks for it any more."""
         for strand in self.strands(destination):
             self.let_go_of(strand)
         self._strands.pop(destination, None)
 
     def let_go_of(self, strand: Strand) -> None:
-        """The same for one of its Kafka partitions."""
+        """Forget one strand of a destination."""
         del self._ways[strand]
         self._strands[strand.destination].discard(strand)
         self._names[strand.where].discard(strand.destination)
@@ -71,12 +71,12 @@ class Book:
         return list(self._strands.get(destination, ()))
 
     def of_deleted_topics(self, lives: Mapping[str, str]) -> list[Strand]:
-        """Those that are in another topic than the one that has its name now."""
+        """Return the strands whose topic is not the one that has its name now."""
         known = ((it, way.life) for it, way in self._ways.items())
         return [it for it, life in known if life and lives.get(it.where.topic, life) != life]
 
     def hold_back(self, strand: Strand) -> None:
-        """Begin nothing more of it; what is under way goes on."""
+        """Begin nothing more of a strand; its running work goes on."""
         self._ways[strand].not_before_s = inf
 
     def is_free(self, strand: Strand) -> bool:
@@ -99,7 +99,7 @@ class Book:
         return min(found, key=lambda each: each.since_s, default=None)
 
     def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> bool:
-        """Where logs end, and when they were asked at the earliest; True: one is shorter now."""
+        """Take in where logs end, asked no earlier than `as_of_s`; True if one is shorter now."""
         has_shrunk = False
         for where, end in ends.items():
             before = self._ends.get(where, end)
@@ -125,7 +125,7 @@ class Book:
         return {where: way.at for where, way in ways.items() if way is not None}
 
     def went(self, strand: Strand, mark: Mark) -> bool:
-        """A mark was written: True if a strand has gone on by it, or is free."""
+        """Take in a written mark; True if a strand has moved on by it, or is free."""
         way = self._ways.get(strand)
         if way is None or way.under_way is None or not mark.is_in(way.life):
             return False
@@ -145,15 +145,15 @@ class Book:
         return Mark(way.at, max(way.at, way.maybe_sent, end), held=way.held, life=way.life)
 
     def mark_of(self, strand: Strand) -> Mark | None:
-        """The same; nothing if it is not here."""
+        """Return a strand's mark, or None if it is not here."""
         return self.mark(strand) if strand in self else None
 
     def ended(
         self, strand: Strand, span: Span, at: int, block: Block | None = None, again_s: float = 0.0
     ) -> bool:
-        """A task says that its part is done, up to there: True if that was under way.
+        """Take in a task's report that its part is done up to `at`; True if it was under way.
 
-        What a `block` holds up goes on then at the earliest.
+        Events behind a `block` go on at `again_s` at the earliest.
         """
         if not self.is_with(strand, span):
             return False
@@ -166,7 +166,7 @@ class Book:
         return True
 
     def blocked(self) -> list[tuple[Strand, History]]:
-        """What an event holds up, with what has become of that."""
+        """Return the strands that wait for one event, with that event's history."""
         return [(strand, way.held) for strand, way in self._ways.items() if way.held]
 
     def try_now(self, strand: Strand) -> None:
@@ -178,7 +178,7 @@ class Book:
         way.under_way = way.turn = None
 
     def is_with(self, strand: Strand, span: Span) -> bool:
-        """Whether just this is under way; it may have been done before, as its mark has said."""
+        """Say whether this very span is under way; a mark may have ended it earlier."""
         way = self._ways.get(strand)
         return way is not None and way.under_way is span
 
@@ -191,7 +191,7 @@ class Book:
         not_before_s: float,
         is_suspect: bool = False,
     ) -> None:
-        """Nobody can say what became of it beyond there: what was to be sent may have been."""
+        """Treat the rest of a lost span, beyond `at`, as possibly sent: its outcome is unknown."""
         if not self.is_with(strand, span):
             return
         way, known = self._ways[strand], self._ends[strand.where]
@@ -204,12 +204,12 @@ class Book:
             self._go_on(strand, way, at)
 
     def skip(self, strand: Strand, start: int) -> bool:
-        """Go on without what its log has no more; False if there is nothing of that kind."""
+        """Go on without the events that its log has lost; False if it has lost none."""
         way, end = self._ways[strand], self._ends[strand.where]
         if start <= way.at <= end:
             return False
         if way.at > end:
-            # What it has sent may be in there, if a broker has lost only the end of the log.
+            # The log may still hold sent events, if a broker has lost only its end.
             way.maybe_sent = end
         way.at, way.under_way, way.behind_since_s, way.not_before_s = start, None, None, 0.0
         self._place(strand, way)
@@ -229,14 +229,14 @@ class Book:
             way.behind_since_s = None
 
     def follow(self, destination: str, *, is_following: bool) -> None:
-        """Whether a destination's strands are to follow their logs."""
+        """Set whether a destination's strands are to follow their logs."""
         change = self._following.update if is_following else self._following.difference_update
         change(self.strands(destination))
 
     def plan(
         self, lane_of: Callable[[str], Lane | None], turns: Turns, *, now_s: float
     ) -> list[Job]:
-        """The next jobs; what they send is under way from here on. No lane: do not send to it."""
+        """Plan the next jobs; their spans are under way from here on. No lane means no sending."""
         lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
         alone: list[dict[Strand, Span]] = []
@@ -253,7 +253,7 @@ class Book:
         may_start = cache(partial(turns.may_start, now_s=now_s))
         for name, waiting in ready.items():
             lane, is_alone = lanes[name], self._is_alone(lanes[name], waiting)
-            # With hundreds that wait for their turn, to look further would be most of all work.
+            # When hundreds wait for their turn, looking further would cost more than all else.
             if not (is_alone or may_start(lane.kind, lane.tenant)):
                 continue
             sent_count = self._sent_count(name)
@@ -262,11 +262,11 @@ class Book:
             share = max(1, ceil(lane.events_max / (len(strands) + sent_count)))
             spans = {each: self._span(each, lane, share, is_alone=is_alone) for each in strands}
             if is_alone:
-                # Of what it follows besides, some Kafka partitions may have nothing.
+                # Some Kafka partitions that it also follows may have nothing.
                 alone.append({it: span for it, span in spans.items() if span.begin < end_of(span)})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
-        # Whose tenant has least and who has waited longest is first, where not all have their turn.
+        # If not all can start, the tenant with the fewest slots is first, then the longest wait.
         lent_to = turns.lent_to(now_s=now_s) if alone else Counter()
         alone.sort(
             key=lambda spans: min(
@@ -287,7 +287,7 @@ class Book:
     def _lane_now(
         self, lane_of: Callable[[str], Lane | None], held: Collection[Turn], name: str
     ) -> Lane | None:
-        """How a destination is to be sent to: apart, while a job waits for it for too long."""
+        """Return a destination's lane: apart, while a job waits for it for too long."""
         lane = lane_of(name)
         if lane is None or not held:
             return lane
@@ -303,7 +303,7 @@ class Book:
         turns: Turns,
         now_s: float,
     ) -> Iterator[Job]:
-        """Jobs for as many as may have slots."""
+        """Start jobs for as many strands as may have slots."""
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
         turns.pause(kind, Counter(tenants[each.destination] for each in spans), now_s=now_s)
         follow_s = turns.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0
@@ -321,7 +321,7 @@ class Book:
     def _ready(
         self, lane_of: Callable[[str], Lane | None], now_s: float
     ) -> Iterator[tuple[Strand, Lane]]:
-        """What may be sent now, and how."""
+        """Yield the strands that may be sent now, with their lanes."""
         lanes: dict[str, Lane] = {}
         others = ((each, self._ways[each]) for each in self._following - self._behind.keys())
         for strand, way in chain(self._behind.items(), others):
@@ -336,14 +336,14 @@ class Book:
                 yield strand, lanes[name]
 
     def _is_beyond(self, strand: Strand) -> bool:
-        """Whether its log is shorter than it has been, as that of a topic that was made anew.
+        """Say whether a strand's log is shorter than before, as in a topic that was recreated.
 
-        It is read nevertheless: by what Kafka says of that, the lane has lost events.
+        It is read nevertheless: Kafka's answer then shows that the lane has lost events.
         """
         return strand in self._behind and self._ways[strand].at > self._ends[strand.where]
 
     def _is_alone(self, lane: Lane, strands: Sequence[Strand]) -> bool:
-        """Whether others would suffer from it: from what they had to read, or from how it ends."""
+        """Say whether it would harm others: by what they had to read, or by how it ends."""
         is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
         suspects = (each for each in strands if self._ways[each].is_suspect)
         return is_far or any(each in self._behind for each in suspects)
@@ -352,7 +352,7 @@ class Book:
         return self._ends[strand.where] - self._ways[strand].at > NEAR
 
     def _is_due(self, way: Way, strand: Strand, lane: Lane, now_s: float) -> bool:
-        """Whether there is something to send, and no reason to hold it back for a fuller batch."""
+        """Say whether there is something to send, and no reason to wait for a fuller batch."""
         count = self._ends[strand.where] - way.at
         if lane.kind is JobKind.FOLLOWING or self._is_beyond(strand):
             return True
@@ -361,14 +361,14 @@ class Book:
         return count >= to.batch_count_max or (count > 0 and waited_s >= to.linger_s)
 
     def _sent_count(self, destination: str) -> int:
-        """How many of its strands have their part already of what goes at once."""
+        """Count its strands that already have a part of the events that go at once."""
         spans = [self._ways[each].under_way for each in self._strands[destination]]
         return sum(span is not None and span.end is not None for span in spans)
 
     def _in_turn(self, lane: Lane, ready: Sequence[Strand], sent_count: int) -> Sequence[Strand]:
-        """Those of a destination that may be sent now; who has waited longest is first.
+        """Return the strands of a destination that may be sent now, longest wait first.
 
-        Of one in trouble all: what parks has gone on.
+        A destination in trouble gets all of them: parked events have moved on.
         """
         room = max(0, lane.strands_max - sent_count)
         if len(ready) <= room or lane.kind is not JobKind.SHARED:
@@ -378,7 +378,7 @@ class Book:
     def _span(self, strand: Strand, lane: Lane, share: int, *, is_alone: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent
         if maybe_sent > at:
-            # What may have been sent goes by itself, in whole batches: the same ones, all labelled.
+            # Possibly sent events go by themselves, in the same whole batches, all labelled.
             batch_count = lane.destination.request_count_max
             count = max(1, share // batch_count) * batch_count
             return Span(at, min(maybe_sent, at + count), maybe_sent, way.held, life=way.life)
@@ -393,8 +393,8 @@ class Book:
             self._ways[strand].under_way, self._ways[strand].turn = span, turn
         for name in {strand.destination for strand in spans}:
             if rest_s := lanes[name].rest_s:
-                # A turn is the lane's: what comes in another Kafka partition waits for the next.
-                # What is in doubt has a wait of its own.
+                # A turn is the lane's: events in other Kafka partitions wait for the next one.
+                # Strands in doubt have a wait of their own.
                 for strand in self._strands[name] - self._unsure:
                     way = self._ways[strand]
                     way.not_before_s = max(way.not_before_s, turn.since_s + rest_s)

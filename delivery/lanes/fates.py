@@ -1,7 +1,7 @@
-"""Keeps what has become of each lane: whether it is up, how often it died, how long it stands.
+"""Keeps each lane's fate: whether it is up, how often it died, how long it stands still.
 
-A lane is as well as the worst of its strands: of a stream's Kafka partitions one may hang or have
-lost events while all others go on.
+A lane is as healthy as its worst strand: one Kafka partition of a stream may hang or have lost
+events while all others go on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from delivery.metrics import DeliveryMetrics
 
 log = structlog.get_logger()
 
-# The first restart comes at once, as most deaths are passing; a lane that cannot go on at all tries
+# The first restart comes at once, as most faults pass soon; a lane that cannot go on at all tries
 # twice a minute.
 RESTART_WAIT_S_MAX = 30.0
-# A lane that has gone on for so long has recovered: its next death starts the waits anew.
+# A lane that has gone on for this long has recovered: its restart waits begin from 0 s again.
 HEALTHY_AFTER_S = 60.0
-# What falls within so long fell for one reason.
+# Strands that die within this time died for one reason.
 _TOGETHER_S = 0.5
-# What has just been made is known to all of Kafka within a second or two.
+# All of Kafka knows a new topic within a second or two.
 _BEGINS_WITHIN_S = 5.0
 _DATA_LOSS_ADVICE = (
     "events that this lane had not read are gone from Kafka (retention, or the topic was deleted"
@@ -32,25 +32,25 @@ _DATA_LOSS_ADVICE = (
 
 
 @dataclass(slots=True)
-class _Fate:
+class _LaneFate:
     up_s: float
     died_s: float = 0.0
     deaths: int = 0
-    # What is to be planned again after a death: the others go on meanwhile.
+    # Strands to plan again after a death: the others go on meanwhile.
     dead: set[Strand] = field(default_factory=set)
     is_stalled: bool = False
-    # How long it is shown to stand; None: that is shown by nobody, or is to be shown anew.
+    # How long the gauge says that it stands; None if it must be set, or set again.
     shown_s: float | None = None
 
 
 @dataclass(slots=True)
 class Fates:
-    """Of every lane that this process runs."""
+    """The fates of all lanes that this process runs."""
 
     metrics: DeliveryMetrics
     stalled_after_s: float
-    _lanes: dict[str, _Fate] = field(default_factory=dict)
-    # Since when a lane has not begun in some Kafka partition, and which have said so.
+    _lanes: dict[str, _LaneFate] = field(default_factory=dict)
+    # Since when a lane has not begun in some Kafka partition, and the lanes that were logged.
     _waiting: dict[str, float] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
 
@@ -59,7 +59,7 @@ class Fates:
 
     def up(self, name: str, *, now_s: float) -> None:
         if name not in self._lanes:
-            self._lanes[name] = _Fate(up_s=now_s)
+            self._lanes[name] = _LaneFate(up_s=now_s)
             self.metrics.lane_up(name, is_up=True)
             log.info("lane.started", lane=name)
 
@@ -79,7 +79,7 @@ class Fates:
             fate.deaths = 0
 
     def died(self, strand: Strand, why: str, *, is_data_lost: bool, now_s: float) -> None:
-        """Say so; strands that fell together died once."""
+        """Log a death; strands that fell together died once."""
         name = strand.destination
         self.up(name, now_s=now_s)
         fate = self._lanes[name]
@@ -101,18 +101,18 @@ class Fates:
         )
 
     def again_s(self, name: str, *, now_s: float) -> float:
-        """When a strand of it may go on, if it dies now."""
-        fate = self._lanes.get(name, _Fate(up_s=now_s))
+        """Return when a strand of it may go on, if it dies now."""
+        fate = self._lanes.get(name, _LaneFate(up_s=now_s))
         if self._is_new(fate, now_s):
             return now_s + _wait_s(fate.deaths + 1)
         return fate.died_s + _wait_s(fate.deaths)
 
-    def _is_new(self, fate: _Fate, now_s: float) -> bool:
+    def _is_new(self, fate: _LaneFate, now_s: float) -> bool:
         until_s = fate.died_s + max(_TOGETHER_S, _wait_s(fate.deaths))
         return not fate.dead or now_s >= until_s
 
     def look(self, name: str, last: Laggard | None, *, now_s: float) -> None:
-        """Once a second: whether a lane gets on with what it has to send."""
+        """Check, once a second, whether a lane gets on with its events."""
         fate = self._lanes.get(name)
         if fate is None:
             return
@@ -137,7 +137,7 @@ class Fates:
         self.metrics.lane_stalled(name, for_s=age_s if is_stalled else 0)
 
     def wait(self, waiting: Mapping[str, tuple[Sequence[int], str]], *, now_s: float) -> None:
-        """Once a second, after all looks: which lanes cannot begin somewhere, and why."""
+        """Report, once a second and after all looks, lanes that cannot begin somewhere, and why."""
         for name in self._waiting.keys() - waiting.keys():
             del self._waiting[name]
             if name in self._told:
@@ -162,7 +162,7 @@ class Fates:
             log.info("lane.begins", lane=name)
         else:
             # It was paused meanwhile, or is not ours any more.
-            self._lanes[name] = _Fate(up_s=0.0)
+            self._lanes[name] = _LaneFate(up_s=0.0)
             self.down(name)
 
 

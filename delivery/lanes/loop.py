@@ -1,4 +1,4 @@
-"""Runs lanes: looks what is new in the streams, and has Spark send it."""
+"""Runs lanes: looks for new events in the streams, and has Spark send them."""
 
 import asyncio
 import time
@@ -52,21 +52,21 @@ from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
-# How often the ends of all streams are asked for: often enough that nobody feels it. Each costs us
-# and its broker some microseconds, so of many Kafka partitions only so many are asked for a second.
+# How often to ask for the ends of all streams: often enough that nobody feels it. Each end costs us
+# and its broker some microseconds, so at most 6,000 Kafka partitions are asked for in a second.
 _LOOK_S, _LOOK_S_MAX = 0.05, 0.5
 _ENDS_PER_S = 6_000
-# Marks come in crowds: those of one moment make one plan. Where hundreds of lanes have something to
-# send a plan takes milliseconds, so the next one waits for so many times as long.
+# Marks come in crowds: those of one moment make one plan. When hundreds of lanes have something to
+# send, a plan takes milliseconds, so the next one waits for 20 times as long.
 _GATHER_S, _GATHER_S_MAX = 0.005, 0.1
 _PLAN_PART = 20
-# A job has a slot at least; one of which all is done may still be on its way back.
+# A job has at least one slot; a finished job may still be on its way back.
 _THREADS_PER_SLOT = 2
-# Each lane's fate is looked at so often.
+# How often to look at each lane's fate.
 _FATES_S = 1.0
 _AWAY_S = 1.0
 _DICE = SystemRandom()
-# Of what processes number their spans by: far apart, and small enough to count on from.
+# Processes number their spans from random starts: far apart, and small enough to count on from.
 _NUMBER_BITS = 60
 
 
@@ -91,8 +91,8 @@ class LaneLoop:
             lease_group("delivery"),
             self,
             session_s=self.settings.lease_s,
-            # What is under way was told that it is ours for a lease: given back before, it would go
-            # on without a label beside whoever has it then.
+            # A running job believes that it owns its strands for a full lease. If we gave them back
+            # sooner, it would send without a label beside the new owner.
             drain_s=max(self.settings.drain_s, self.settings.lease_s),
         )
         self.roster = Roster(
@@ -118,15 +118,15 @@ class LaneLoop:
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sees_ends = False
-        # What could not go on, as its next events are gone, and since when (by the clock).
+        # Strands that could not go on, as their next events are gone; since when (by the clock).
         self._lost: dict[Strand, int] = {}
-        # Told to give them up: nothing new is planned for them.
+        # Slots that we must give up: nothing new is planned for them.
         self._leaving: frozenset[int] = frozenset()
-        # Of these, what somebody else may have from now on.
+        # Those of them that another process may have from now on.
         self._gone: frozenset[int] = frozenset()
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
-        """Run until told to stop; what is under way then is brought to its end by `drain`."""
+        """Run until told to stop; `drain` then ends the jobs under way."""
         look_s = looked_s = fates_s = 0.0
         while not stop.is_set():
             now_s = time.monotonic()
@@ -134,12 +134,12 @@ class LaneLoop:
             if now_s >= look_s:
                 looked_s, look_s = now_s, now_s + await pulse.beat_during(self._look())
                 if self.member.is_told and self._sees_ends and self.roster.is_entered:
-                    # All lanes go on but those of which Kafka does not tell enough.
+                    # All lanes go on, except those of which Kafka does not tell enough.
                     health.start()
             began_s = time.thread_time()
             self._start_jobs()
             gather_s = _PLAN_PART * (time.thread_time() - began_s)
-            # What is new has to wait until then.
+            # New events have to wait until then.
             look_s = max(look_s, min(self.turns.opens_s, looked_s + _LOOK_S_MAX))
             if now_s >= fates_s:
                 fates_s = now_s + _FATES_S
@@ -147,35 +147,35 @@ class LaneLoop:
             await self._rest(stop, gather_s=gather_s, until_s=look_s)
 
     async def warm_up(self, *, within_s: float) -> None:
-        """Have the workers there: lanes that are begun before stand until they are."""
+        """Start the workers: lanes that begin before would stand until they are there."""
         jobs = [Job(JobKind.SHARED, [()], worker) for worker in range(self.turns.worker_count)]
         begun = [self._threads.submit(self._submit, job, self._orders([], job)) for job in jobs]
         await asyncio.wait(map(asyncio.wrap_future, begun), timeout=within_s)
 
     def begin(self, _: frozenset[int]) -> None:
-        """These slots are ours now."""
+        """Take over these slots."""
         self.roster.begin()
         self._wake.set()
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Bring what is under way to its end, and begin nothing more."""
+        """Let the jobs under way end, and begin nothing more."""
         self._leaving |= slots
         strands = self.roster.strands(lambda shard: self.member.slot_of(shard) in slots)
         names = {strand.destination for strand in strands}
         while any(map(self.book.is_under_way, strands)):  # noqa: ASYNC110 - many jobs, none of them known
             await asyncio.sleep(_GATHER_S)
-        # What followed its log was to go on for ever, and goes on elsewhere from where it is.
+        # Followers have no end of their own: they stop here and go on elsewhere.
         await self.teller.tell(strands)
-        # Before whoever comes next tells more.
+        # Before the next owner reports more.
         for name in names:
             self._tell_position(name)
         await self.positions.tell(names)
         self.drop(slots)
 
     def drop(self, slots: frozenset[int]) -> None:
-        """Stop at once: others may have them by now."""
+        """Stop at once: others may already have these slots."""
         self._leaving |= slots
-        # They are let go of in this moment, many at once.
+        # Many slots are dropped in the same moment: let go of them together.
         if not self._gone:
             asyncio.get_running_loop().call_soon(self._let_go_of_them)
         self._gone |= slots
@@ -188,7 +188,7 @@ class LaneLoop:
         self.roster.drop()
 
     async def drain(self) -> None:
-        """Cut off what has not come to its end."""
+        """Cut off the jobs that have not ended."""
         if self._jobs:
             log.info("service.cut_off", jobs=len(self._jobs))
             self.tasks.cancel_all()
@@ -205,7 +205,7 @@ class LaneLoop:
         self._wake.clear()
 
     async def _look(self) -> float:
-        """Look what is new; returns when to look again."""
+        """Look for news; return the seconds until the next look."""
         new = set(self.roster.new)
         try:
             self._sees_ends = await self.roster.look()
@@ -236,7 +236,7 @@ class LaneLoop:
         if self.roster.terms_at is not None:
             self.following.prolong(now_s=now_s, ours_until_ms=self.member.ours_until_ms)
         for job in self.book.plan(self._lane_of, self.turns, now_s=now_s):
-            # As it was asked for, whatever is changed or given up meanwhile.
+            # Made here, so that changes and releases during the job do not alter it.
             strands = [strand for unit in job.units for strand in unit.strands]
             orders = self._orders(strands, job)
             self.following.began(job)
@@ -301,9 +301,9 @@ class LaneLoop:
         )
 
     def _submit(self, job: Job, orders: Orders) -> list[TaskEnd]:
-        """In a thread of its own: returns when Spark has run all tasks."""
-        # With the tasks, which Spark forgets when they are done: of what comes with the function it
-        # makes a broadcast if it is large, on disk until the JVM happens to collect its garbage.
+        """Run a job in a thread of its own; return when Spark has run all tasks."""
+        # The orders go with the tasks, which Spark forgets when they are done. Spark turns large
+        # data of the function into a broadcast, on disk until the JVM next collects garbage.
         return self.tasks.run(
             [(units, orders.of(units)) for units in job.tasks],
             pool=job.kind.value,
@@ -339,16 +339,16 @@ class LaneLoop:
         strand, name = report.strand, report.strand.destination
         again_s = self.fates.again_s(name, now_s=now_s)
         if span.end is None:
-            # Should its worker live, it follows the log no longer than that.
+            # If its worker still lives, it follows the log no longer than that.
             again_s = max(again_s, now_s + self.turns.follows_s_max)
         self.book.cut(strand, span, report.at, not_before_s=again_s, is_suspect=is_suspect)
         if report.is_data_lost:
-            # When it was first met: it is tried again and again, until a person has said so.
+            # When the loss was first met: the strand tries again until a person has it resumed.
             self._lost.setdefault(strand, now_ms())
         self.fates.died(strand, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
 
     async def _go_on_without(self) -> None:
-        """Where a person has said to try again, go on with what Kafka still has."""
+        """Where a person has asked to try again, go on with the events that Kafka still has."""
         for strand, lost_at_ms in list(self._lost.items()):
             destination = self.roster.destination(strand.destination)
             if strand not in self.book or destination is None:
@@ -359,11 +359,11 @@ class LaneLoop:
                     self._went_on(strand, time.monotonic())
                     if self.book.skip(strand, starts[strand.where]):
                         log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
-                        # Else whoever comes next takes the log, once it has grown, for read.
+                        # Else the next owner would take the log, once it has grown, for read.
                         await self.teller.tell([strand])
 
     async def follow_marks(self) -> None:
-        """Hear of each mark that is written, until cancelled."""
+        """Follow all marks that are written, until cancelled."""
         await self.marks.follow(self._mark_came)
 
     def _mark_came(self, strand: Strand, mark: Mark) -> None:
@@ -391,7 +391,7 @@ class LaneLoop:
             self.fates.up(name, now_s=now_s)
             last = self.book.laggard(name) if name in behind else None
             if last is not None:
-                # Until then it may wait for its batch to fill.
+                # Before that, it may wait for its batch to fill.
                 last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)
             self.fates.look(name, last, now_s=now_s)
         if self._sees_ends:

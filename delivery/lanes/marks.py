@@ -1,7 +1,7 @@
 """Reads and writes how far each strand is: the position of a lane, in Kafka.
 
 A mark is a record of a compacted topic. Before a unit is sent, it says how far that may go;
-afterwards, how far it went. Whoever goes on knows by it where, and what may have been sent already.
+afterwards, how far it went. The next owner learns where to go on, and what may have been sent.
 """
 
 from functools import lru_cache
@@ -14,9 +14,9 @@ from shared.event.envelope import History
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import LANES, stream_and_name, stream_topic
 
-# How far a unit goes that follows the log.
+# The end of a unit that follows the log.
 OPEN = 2**62
-# Each is heard of several times a second.
+# Each strand is looked up several times a second.
 _STRANDS_MAX = 65_536
 
 
@@ -25,17 +25,17 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
 
     at: int
     until: int
-    # The number of the span that followed the log until here, and does so no more.
+    # The number of the span that followed the log up to here, and has stopped.
     done: int | None = None
-    # Written when the lease that its unit was planned by was over: others may have gone on by then.
+    # Written after the lease of its unit was over: others may already have gone on.
     late: bool = False
-    # What has become of the event there, if all behind it wait for that one.
+    # The history of the event there, if all behind it wait for that one.
     held: History | None = None
-    # In which topic it is, by Kafka's id: one that is made anew under the name has another.
+    # Kafka's id of its topic: a topic that is recreated under the name has another.
     life: str = ""
 
     def after(self, before: "Mark | None") -> "Mark":
-        """What there is to know when it comes after another one; late if the log has only this."""
+        """Return the mark to know when it comes after another; late if the log has only this."""
         if before is None or not self.late:
             return self
         if before.life and self.life != before.life:
@@ -44,15 +44,15 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
         return Mark(at, until, late=True, life=self.life)
 
     def says_less(self, than: "Mark") -> bool:
-        """Also if nothing is missing: of what a late one came after, compaction leaves nothing."""
+        """Say whether it says less; a late one always does, as compaction drops its predecessor."""
         return self.late or (self.at, self.until) < (than.at, than.until)
 
     def is_in(self, life: str) -> bool:
-        """Whether its topic is that one, as far as both are known."""
+        """Say whether its topic is that one, as far as both are known."""
         return not self.life or not life or self.life == life
 
 
-# It is to begin where its destination says, as soon as Kafka tells where that is.
+# The strand is to begin where its destination says, as soon as Kafka tells where that is.
 TO_BEGIN = Mark(-1, -1)
 _DECODER = msgspec.json.Decoder(Mark)
 
@@ -66,7 +66,7 @@ def mark_record(strand: Strand, mark: Mark) -> RecordOut:
 
 
 def open_mark(key: bytes, value: bytes | None) -> tuple[Strand, Mark | None] | None:
-    """The strand that a record speaks of, and its mark, if it has one; None: it cannot be read."""
+    """Return a record's strand and its mark, if it has one, or None if it cannot be read."""
     try:
         return _strand_of(key), _DECODER.decode(value) if value else None
     except ValueError:

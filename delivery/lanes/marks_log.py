@@ -1,4 +1,4 @@
-"""Follows the marks of all strands: what the log of lanes amounts to, and each one as it comes."""
+"""Follows the marks of all strands: the last one of each, and each new one as it comes."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from delivery.lanes.marks import Mark, open_mark
-from delivery.lanes.strands.repeats import Repeated, open_repeats
+from delivery.lanes.strands.repeats import RepeatedRanges, open_repeats
 from delivery.lanes.units import Strand
 from shared.event.record import KafkaPartition
 from shared.event.topics import LANES
@@ -19,14 +19,14 @@ from shared.runtime.setup_error import KafkaUnavailableError
 log = structlog.get_logger()
 
 MARKS = KafkaPartition(LANES, 0)
-# All processes hear of all marks, and those come by the hundred, each worker's by itself: what has
-# come meanwhile is heard of together. A look costs as much as some fifty marks, so where there are
-# crowds of them the next one is later: a job's report says the same of its own strands.
+# All processes hear of all marks, which come by the hundred, each worker's by itself. So one look
+# takes in all marks that have come meanwhile. A look costs as much as about fifty marks, so after a
+# crowd of them the next one is later: a job's report says the same of its own strands.
 _GATHER_S, _CROWD_GATHER_S, _CROWD = 0.02, 0.1, 20
 # How long the broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
 _AGAIN_S = 0.5
-# A broker that is started anew is away for up to 30 s; its topics have leaders a bit later.
+# A broker that restarts is away for up to 30 s; its topics have leaders a bit later.
 _PATIENCE_S = 60.0
 
 
@@ -37,10 +37,10 @@ class MarksLog:
     log: LogClient
     marks: dict[Strand, Mark] = field(default_factory=dict)
     # The ranges that were ever sent again, by strand.
-    repeats: dict[Strand, Repeated] = field(default_factory=dict)
+    repeats: dict[Strand, RepeatedRanges] = field(default_factory=dict)
     # Up to where it is read.
     at: int = 0
-    # How often the log was not what it had been: made anew, or deleted from.
+    # How often the log had changed: it was recreated, or records were deleted.
     restarts: int = 0
 
     async def read(self) -> None:
@@ -64,7 +64,7 @@ class MarksLog:
         return offset
 
     async def follow(self, tell: Callable[[Strand, Mark], None]) -> None:
-        """Tell of each mark that is written from now on, until cancelled."""
+        """Report each mark that is written from now on, until cancelled."""
         is_away = False
         while True:
             try:
@@ -113,4 +113,4 @@ class MarksLog:
             strand, ranges = opened
             self.repeats.pop(strand, None)
             if ranges:
-                self.repeats[strand] = Repeated(ranges, record.timestamp)
+                self.repeats[strand] = RepeatedRanges(ranges, record.timestamp)

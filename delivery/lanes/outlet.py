@@ -1,4 +1,4 @@
-"""Stores what a worker's tasks leave behind: outcomes first, and marks once Kafka has those."""
+"""Stores the results of a worker's tasks: outcomes first, and marks once Kafka has those."""
 
 import asyncio
 from collections import Counter
@@ -25,11 +25,11 @@ class Outlet:
         self._producer: KafkaProducer | None = None
         # Many strands ask for it at the same time.
         self._opening = asyncio.Lock()
-        # How many store with it just now, with one that was given up as well.
+        # How many stores each producer has under way, also one that was given up.
         self._users: Counter[KafkaProducer] = Counter()
 
     async def store(self, rows: Sequence[RecordOut]) -> None:
-        """Returns when every replica in sync holds every row."""
+        """Store rows; return when every replica in sync holds every row."""
         if not rows:
             return
         producer: KafkaProducer = await self._opened()
@@ -53,11 +53,11 @@ class Outlet:
             if not self._users[producer]:
                 del self._users[producer]
                 if self._producer is not producer:
-                    # Whoever else had begun to store with it has been told what became of that.
+                    # All others that were storing with it have their results.
                     await producer.stop()
 
     async def take_away(self, topic: str, keys: Sequence[bytes]) -> None:
-        """Leave nothing of what these keys had, where a topic is compacted."""
+        """Delete these keys from a compacted topic."""
         producer: KafkaProducer = await self._opened()
         for report in [await producer.send(topic, None, key=key) for key in keys]:
             await report

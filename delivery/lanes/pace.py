@@ -15,32 +15,32 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.state_topic import StateFeed
 
-# What is sent at once is to be done in half of its time box, so that no healthy destination has
-# events parked for lack of time: this is how long an answer takes until one is known.
+# Events that go at once must be done in half of their time box, so that no healthy destination has
+# events parked for lack of time. An answer is taken to last this long until one is known.
 _USUAL_MS = 100.0
-# However quickly it answers, so many requests one after the other are enough.
+# The most requests one after the other, however quickly it answers.
 _ROUNDS_MAX = 100
-# And no more than so many seconds' worth of what a destination's rate lets through.
+# The most seconds' worth of events at a destination's rate.
 _RATE_SPAN_S = 2.0
-# All destinations together tell how they fare so often: telling it costs half of what a delivery
-# does, and each process hears of all.
+# How often all destinations together publish their state: a record costs half as much as a
+# delivery, and each process hears of all.
 _RECORDS_PER_S = 100
 _PUBLISH_MS_MAX = 10_000
 
 
-# A lane at rest has its turn so often, in parts of a time box, and not all in the same moment.
+# How often a lane at rest has its turn, in time boxes; they differ, so as not to coincide.
 _REST_BOXES = (0.8, 1.0)
 _DICE = SystemRandom()
 
 
 @dataclass(slots=True)
 class LaneMaker:
-    """Says of each destination how it is to be sent to now."""
+    """Says how each destination is to be sent to now."""
 
     settings: DeliverySettings
     config: ConfigFeed
     states: StateFeed
-    # Of who is well it is the same until something is heard; a plan asks for hundreds.
+    # The lane of a healthy destination is the same until news comes; a plan asks for hundreds.
     _lanes: dict[str, tuple[FlowRecord | None, Lane]] = field(default_factory=dict)
     _made_of: Configuration = field(default_factory=Configuration)
 
@@ -73,7 +73,7 @@ class LaneMaker:
         return self.config.configuration.tenant_of(destination.stream)
 
     def is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
-        # What was known before a person had it resumed says nothing of how it is now.
+        # A state from before a person had it resumed says nothing of its present health.
         if known is None or known.updated_at_ms <= destination.resumed_at_ms:
             return destination.is_disabled
         after_s = self.settings.time_box_s
@@ -92,7 +92,7 @@ def kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
 def requests_max(
     destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
 ) -> int:
-    """The most requests: each strand that is sent has one of its own at least."""
+    """Return the most requests: each strand that is sent has at least one of its own."""
     usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
     rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
     return destination.requests_at_once_max * rounds
@@ -101,11 +101,11 @@ def requests_max(
 def events_max(
     destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
 ) -> int:
-    """The most events that are sent at once: what it can take in half of its time box."""
+    """Return the most events to send at once: as many as it can take in half of its time box."""
     size, count_max = known.flow.batch_size if known else BatchSize(), destination.request_count_max
     events = per_request(size, count_max) * requests_max(destination, settings, known)
     if size.events:
-        # Halves go one after the other: so others go beside them.
+        # Halves go one after the other, so others go beside them.
         events += destination.requests_at_once_max * most(size, count_max) / 2
     limits = [settings.micro_batch_events_max, ceil(events)]
     if destination.rate_per_s is not None:
@@ -114,6 +114,6 @@ def events_max(
 
 
 def publish_every_ms(destination_count: int) -> int:
-    """How often others hear of a destination that fares as before."""
+    """Return how often the unchanged state of a destination is published."""
     every_ms = 1000 * destination_count // _RECORDS_PER_S
     return max(PUBLISH_EVERY_MS, min(_PUBLISH_MS_MAX, every_ms))

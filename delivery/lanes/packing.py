@@ -1,4 +1,4 @@
-"""Packs what is to be sent: what is near is read once, and tasks have about as much to do."""
+"""Packs spans into units and tasks: near spans are read once, and tasks have about equal work."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
@@ -8,10 +8,10 @@ from delivery.lanes.marks import OPEN
 from delivery.lanes.units import JobKind, Span, Strand, Unit, worker_of
 from shared.event.record import KafkaPartition
 
-# Whoever has more to send of one Kafka partition has jobs of its own: in a shared one it would read
-# what nobody else wants, for longer than the others take.
+# A destination with more to send of one Kafka partition has jobs of its own: in a shared one it
+# would read events that nobody else wants, for longer than the others take.
 NEAR = 2_000
-# A task is worth so many deliveries; they are single events mostly, of a millisecond each.
+# The number of deliveries worth a task; they are mostly single events, of a millisecond each.
 _TASK_DELIVERIES = 400
 # More tasks than cores do not make a small machine quicker.
 _TASKS_MAX = 4
@@ -20,7 +20,7 @@ _TASKS_MAX = 4
 def crews(
     kind: JobKind, spans: Mapping[Strand, Span], worker_count: int
 ) -> Mapping[int | None, Mapping[Strand, Span]]:
-    """What goes into one job, by the worker process that is to run it."""
+    """Return the spans of each job, by the worker process that is to run it."""
     if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
         return {None: spans}
     # A destination always has the same worker: its connections are open, and its flow is known.
@@ -32,7 +32,7 @@ def crews(
 
 
 def units_of(spans: Mapping[Strand, Span]) -> list[Unit]:
-    """What is near is read once; nothing is read of what lies between those that are far apart."""
+    """Join near spans, which are read once; nothing is read between units that are far apart."""
     parts = defaultdict[KafkaPartition, list[dict[str, Span]]](list)
     reached: dict[KafkaPartition, int] = {}
     for (name, where), span in sorted(spans.items(), key=lambda each: each[1].begin):
@@ -44,9 +44,9 @@ def units_of(spans: Mapping[Strand, Span]) -> list[Unit]:
 
 
 def packed(units: Collection[Unit], kind: JobKind, count_max: int) -> list[list[Unit]]:
-    """Units by task: about as many deliveries in each."""
+    """Share units out to tasks: about as many deliveries in each."""
     sized = sorted(((_size(unit), unit) for unit in units), key=lambda each: -each[0])
-    # Who is alone sends crowds, which are worth a task for each Kafka partition.
+    # A destination alone sends crowds, which are worth a task for each Kafka partition.
     worth = ceil(sum(size for size, _ in sized) / _TASK_DELIVERIES)
     worth = len(units) if kind is JobKind.ALONE else worth
     count = max(1, min(_TASKS_MAX, count_max, len(units), worth))
@@ -60,7 +60,7 @@ def packed(units: Collection[Unit], kind: JobKind, count_max: int) -> list[list[
 
 
 def _size(unit: Unit) -> int:
-    """Deliveries, as if each event were one."""
+    """Count deliveries, as if each event were one."""
     return sum((span.end or span.begin) - span.begin for span in unit.spans.values())
 
 

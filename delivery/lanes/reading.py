@@ -10,7 +10,7 @@ from functools import partial
 from math import ceil
 from operator import attrgetter
 
-from delivery.event_columns import Fetched
+from delivery.event_columns import FetchedRecords
 from delivery.lanes.units import Strand, Unit
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.clients import AWAY
@@ -19,19 +19,19 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 # How long a broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
-# A broker that answers nothing of what there is to read, for so long, is down.
+# A broker that returns none of the records to read for this long is down.
 _SILENCE_S_MAX = 30.0
 _AGAIN_S = 0.2
-# What a task holds of events that are not settled yet: three answers, so that it reads while it
-# sends, and 32 tasks at once fit into the memory of a small machine.
+# The most that a task holds of unsettled events: three answers, so that it reads while it sends,
+# and 32 tasks at once fit into the memory of a small machine.
 _BYTES_MAX = 24 * 1_048_576
-# What an event is besides its bytes: objects for itself, its numbers and its headers.
+# An event's overhead besides its bytes: objects for itself, its numbers and its headers.
 _EVENT_BYTES = 700
-# One that hangs may fill that, and holds up nobody: who has settled all that came has so much more,
-# as one record batch can have. A task holds 24 MiB, an answer, and this for each strand at most.
+# A strand that hangs may fill that, but holds up nobody: a strand with no unsettled events gets one
+# record batch's worth more. A task holds at most 24 MiB, an answer, and this for each strand.
 _LEAST_BYTES = 1_048_576
-# Who shares a unit with one that hangs waits for it so long, once; then that one is read no more
-# for, and goes on in another job when it can.
+# Strands that share a unit with one that hangs wait for it this long, once. Then the unit reads no
+# more for that one, which goes on in another job when it can.
 _HELD_S_MAX = 1.0
 # While memory is full, others may settle what they have before anything comes.
 _FULL_WAIT_MS = 50
@@ -40,23 +40,23 @@ _offset_of = attrgetter("offset")
 
 
 class DataLostError(Exception):
-    """What is to be read is gone from the log."""
+    """The events to read are gone from the log."""
 
 
 @dataclass(slots=True)
 class Share:
     """Events that came, for one strand, and the offset behind them."""
 
-    rows: Fetched
+    rows: FetchedRecords
     reached: int
-    # None: what comes behind these events in the same chunk is still to be settled.
+    # Frees the chunk; None while later events of the same chunk are still to be settled.
     let_go: Callable[[], None] | None
 
     def split_at(self, count: int) -> "tuple[Share, Share]":
         where, records = self.rows.where, self.rows.records
         return (
-            Share(Fetched(where, records[:count]), records[count - 1].offset + 1, None),
-            Share(Fetched(where, records[count:]), self.reached, self.let_go),
+            Share(FetchedRecords(where, records[:count]), records[count - 1].offset + 1, None),
+            Share(FetchedRecords(where, records[count:]), self.reached, self.let_go),
         )
 
     def done(self) -> None:
@@ -73,20 +73,20 @@ class Chunk:
 
 
 class NoRoom:
-    """Nothing more comes before some of what has come is settled."""
+    """Tells a strand that nothing more comes until it has settled some of its events."""
 
 
-# What comes for a strand; None once there is no more.
+# The queue of a strand; None is its last item.
 Came = asyncio.Queue[Share | NoRoom | Exception | None]
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """How far the reading of a unit is."""
+class _ReadPlace:
+    """The progress of reading a unit."""
 
     unit: Unit
     at: int
-    # When a broker has last said something of it.
+    # When a broker last answered for it.
     heard_s: float
 
 
@@ -97,28 +97,28 @@ class Reading:
     units: Sequence[Unit]
     leaders: Mapping[KafkaPartition, int]
     log: LogClient
-    # When what follows its log has to end, of the loop's time.
+    # When followers have to end, in the loop's time.
     until_s: float
     queues: Mapping[Strand, Came]
-    # Whoever has been told already that there is no more.
+    # Strands that have already had their last item.
     _over: set[Strand] = field(default_factory=set)
     _bytes: int = 0
-    # How much each strand has not settled yet, in chunks, and since when it has not gone on.
+    # The number of chunks that each strand has not settled yet, and when it last settled one.
     _held: Counter[Strand] = field(default_factory=Counter)
     _held_since_s: dict[Strand, float] = field(default_factory=dict)
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
     async def run(self) -> None:
-        """Returns when every queue has had its last. Never raises: others share the task."""
+        """Return when every queue has had its last item. Never raises: others share the task."""
         now_s = asyncio.get_running_loop().time()
         async with self._group:
-            # A fetch asks for one place of each Kafka partition; units far apart have one each.
-            by_node: dict[tuple[int, int], list[_Place]] = {}
+            # A fetch asks for one offset of each Kafka partition; units far apart need one each.
+            by_node: dict[tuple[int, int], list[_ReadPlace]] = {}
             seen: Counter[KafkaPartition] = Counter()
             for unit in self.units:
                 seen[unit.where] += 1
-                place, node = _Place(unit, unit.begin, now_s), self.leaders.get(unit.where)
+                place, node = _ReadPlace(unit, unit.begin, now_s), self.leaders.get(unit.where)
                 if node is None:
                     self._look_for(place, f"{unit.where.topic} has no leader just now")
                 else:
@@ -126,8 +126,8 @@ class Reading:
             for (node, _), places in by_node.items():
                 self._group.create_task(self._read(node, places))
 
-    async def _read(self, node: int, places: list[_Place]) -> None:
-        """Read from one broker, until all is read or somebody else has it."""
+    async def _read(self, node: int, places: list[_ReadPlace]) -> None:
+        """Read from one broker, until all is read or another broker leads it."""
         while True:
             places = [each for each in places if not self._is_over(each, "nothing came")]
             if not places:
@@ -152,14 +152,14 @@ class Reading:
                     if answer.is_moved:
                         self._look_for(place, repr(answer.error))
                         places.remove(place)
-                    # Of what follows its log nothing is owed.
+                    # A follower's broker may stay silent, as there may be no events.
                     elif await self._take(place, answer) or place.unit.end is None:
                         place.heard_s = now_s
                 except Exception as error:  # noqa: BLE001 - told to whom it concerns
                     self._end(place.unit, error)
 
     async def _fetch(
-        self, node: int, places: Sequence[_Place], wait_ms: int
+        self, node: int, places: Sequence[_ReadPlace], wait_ms: int
     ) -> dict[KafkaPartition, FetchAnswer]:
         try:
             position = {each.unit.where: each.at for each in places}
@@ -171,17 +171,17 @@ class Reading:
             if len(places) == 1:
                 self._end(places[0].unit, error)
                 return {}
-        # With which of them it is shows when each is asked for by itself.
+        # Ask for each by itself, which shows the one that fails.
         found: dict[KafkaPartition, FetchAnswer] = {}
         for place in places:
             found |= await self._fetch(node, [place], 0)
         return found
 
-    def _look_for(self, place: _Place, why: str) -> None:
-        """Its broker is away, or leads it no more."""
+    def _look_for(self, place: _ReadPlace, why: str) -> None:
+        """Look for a new leader, as its broker is away or leads it no more."""
         self._group.create_task(self._find(place, why))
 
-    async def _find(self, place: _Place, why: str) -> None:
+    async def _find(self, place: _ReadPlace, why: str) -> None:
         where = place.unit.where
         while not self._is_over(place, why):
             await asyncio.sleep(_AGAIN_S)
@@ -200,7 +200,7 @@ class Reading:
 
     def _wait_ms(self) -> int:
         most_ms = _FULL_WAIT_MS if self._is_full else _WAIT_MS
-        # Rounded up: what is left of a millisecond is no reason to wait as if nothing ended.
+        # Rounded up: a remaining fraction of a millisecond must not become the longest wait.
         left_ms = ceil(1000 * (self.until_s - asyncio.get_running_loop().time()))
         return min(most_ms, left_ms) if left_ms > 0 else most_ms
 
@@ -208,8 +208,8 @@ class Reading:
     def _is_full(self) -> bool:
         return self._bytes >= _BYTES_MAX
 
-    def _with_room(self, places: Sequence[_Place]) -> list[_Place]:
-        """Those that may be read now; who was not for longest is the first."""
+    def _with_room(self, places: Sequence[_ReadPlace]) -> list[_ReadPlace]:
+        """Return the places that may be read now, the longest unread first."""
         if not self._is_full:
             return list(places)
         now_s, ready = asyncio.get_running_loop().time(), []
@@ -217,12 +217,12 @@ class Reading:
             if self._has_settled(place, now_s):
                 ready.append(place)
             else:
-                # It is not its broker's silence.
+                # Its broker is not to blame for the silence.
                 place.heard_s = now_s
         return sorted(ready, key=lambda each: each.heard_s)
 
-    def _has_settled(self, place: _Place, now_s: float) -> bool:
-        """Whether nobody would have more of it than it must, were it read on."""
+    def _has_settled(self, place: _ReadPlace, now_s: float) -> bool:
+        """Say whether reading on gives no strand more than it must hold."""
         strands = [each for each in place.unit.strands if each not in self._over]
         held = [each for each in strands if self._held[each]]
         hanging = [each for each in held if now_s - self._held_since_s[each] > _HELD_S_MAX]
@@ -232,12 +232,12 @@ class Reading:
             return True
         for strand in held:
             if self.queues[strand].empty():
-                # It may wait for more, with what it has.
+                # It may be waiting for more before it settles the events that it has.
                 self.queues[strand].put_nowait(NoRoom())
         return False
 
-    def _is_over(self, place: _Place, why: str) -> bool:
-        """Whether there is nothing more to read, or nobody to read it from for too long."""
+    def _is_over(self, place: _ReadPlace, why: str) -> bool:
+        """Say whether all is read, or no broker has answered for too long."""
         unit, now_s = place.unit, asyncio.get_running_loop().time()
         if unit.end is None and now_s >= self.until_s:
             self._end(unit)
@@ -245,8 +245,8 @@ class Reading:
             self._end(unit, KafkaUnavailableError(f"{why}, for {_SILENCE_S_MAX:g} s"))
         return self._over.issuperset(unit.strands)
 
-    async def _take(self, place: _Place, answer: FetchAnswer) -> bool:
-        """Whether that was something new."""
+    async def _take(self, place: _ReadPlace, answer: FetchAnswer) -> bool:
+        """Take an answer in; True if it had something new."""
         unit = place.unit
         if answer.is_gone:
             await self._skip_to_start(place)
@@ -283,7 +283,7 @@ class Reading:
         for strand, mine, reached in parts:
             self._hold(strand)
             let_go = partial(self._let_go, chunk, strand)
-            self.queues[strand].put_nowait(Share(Fetched(unit.where, mine), reached, let_go))
+            self.queues[strand].put_nowait(Share(FetchedRecords(unit.where, mine), reached, let_go))
             if reached == unit.spans[strand.destination].end:
                 self._tell_last(strand, None)
         if self._is_full:
@@ -291,12 +291,12 @@ class Reading:
             for strand in told - self._over:
                 self.queues[strand].put_nowait(NoRoom())
 
-    async def _skip_to_start(self, place: _Place) -> None:
-        """Go on for those whose events are all there; the others are told."""
+    async def _skip_to_start(self, place: _ReadPlace) -> None:
+        """Go on for strands whose events are all there; end the others with an error."""
         unit = place.unit
         starts = await self.log.starts([unit.where])
         if (start := starts.get(unit.where)) is None:
-            # It has no leader just now, so nobody can say that it is lost.
+            # Without a leader nobody can say that events are lost.
             await asyncio.sleep(_AGAIN_S)
             return
         is_lost = {

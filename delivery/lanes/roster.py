@@ -1,4 +1,4 @@
-"""Keeps who is sent to: what is configured, what of it is ours, and from where each goes on."""
+"""Keeps the destinations to send to: the configured ones that are ours, and their offsets."""
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -28,29 +28,29 @@ class Roster:
     log: LogClient
     marks: MarksLog
     outlet: Outlet
-    # Whether a shard of a destination is ours, by its name.
+    # Says whether a shard of a destination is ours, by its name.
     holds: Callable[[str], bool]
-    # How far destinations had told lag tools that they were; absent while Kafka does not say.
+    # The offsets that destinations had reported for lag tools; absent while Kafka does not say.
     told: Callable[[Collection[str]], Awaitable[Mapping[str, Position]]]
     wanted: Mapping[str, Destination] = field(default_factory=dict)
     # Destinations whose strands are not all entered yet.
     new: set[str] = field(default_factory=set)
-    # Where the log of terms ends; None: Kafka does not say.
+    # Where the log of terms ends, if Kafka says so.
     terms_at: int | None = None
     _seen: Configuration = field(default_factory=Configuration)
     _places: dict[str, list[KafkaPartition]] = field(default_factory=dict)
-    # What a look asks for, and what it was made of: the how many-th change of who is ours, and of
-    # what Kafka has told.
+    # The Kafka partitions that a look asks for, and the state that they were computed from: the
+    # number of changes of our share, and of Kafka's answers.
     _asked: tuple[KafkaPartition, ...] = ()
     _asked_by: tuple[int, int] | None = None
     _changes: int = 0
-    # How often more became ours, and up to where the marks must be known since; None until Kafka
-    # has said so.
+    # How often our share grew, and up to where the marks must be known since; None until Kafka has
+    # said so.
     _begun: int = 0
     _marks_until: int | None = 0
-    # Of which of these beginnings a look has entered what Kafka tells enough of.
+    # The last of these beginnings for which a look entered all strands that Kafka tells enough of.
     _entered: int | None = None
-    # Whose newest mark may say less than is true: whoever had them before has written it late.
+    # Strands whose newest mark may say less than is true, as an earlier owner wrote it late.
     _understated: set[Strand] = field(default_factory=set)
     _restarts: int = 0
 
@@ -59,16 +59,16 @@ class Roster:
 
     @property
     def is_entered(self) -> bool:
-        """Whether what is ours goes on, but for what Kafka does not tell enough of."""
+        """Whether our strands go on, except those of which Kafka does not tell enough."""
         return self._entered == self._begun
 
     @property
     def place_count(self) -> int:
-        """How many Kafka partitions are looked at."""
+        """The number of Kafka partitions that are watched."""
         return sum(map(len, self._places.values()))
 
     def running(self) -> Iterable[Destination]:
-        """What is sent to now."""
+        """Return the destinations that are sent to now."""
         return (
             each
             for each in self.wanted.values()
@@ -76,7 +76,7 @@ class Roster:
         )
 
     def strands(self, is_in: Callable[[str], bool]) -> list[Strand]:
-        """What is sent to of those shards."""
+        """Return the strands of those shards."""
         return [
             strand
             for name, to in self.wanted.items()
@@ -86,31 +86,31 @@ class Roster:
         ]
 
     def destination(self, name: str) -> Destination | None:
-        """One that may be sent to now."""
+        """Return a destination if it may be sent to now."""
         destination = self.wanted.get(name)
         return destination if destination and not destination.is_paused else None
 
     def take(self, configuration: Configuration) -> None:
-        """Make it so that what is configured, and ours, is wanted."""
+        """Update the wanted destinations: those that are configured, and ours."""
         if configuration is self._seen:
             return
         self._seen = configuration
         self._look_who_is_ours()
 
     def begin(self) -> None:
-        """More is ours than was before: who had it has marked it to the last."""
+        """Take over a larger share; its earlier owners have written their last marks."""
         self._begun += 1
         self._marks_until = None
         self._look_who_is_ours()
 
     def drop(self) -> None:
-        """Less is ours than was before."""
+        """Give up a part of our share."""
         self._look_who_is_ours()
 
     async def forget(self, newest: Callable[[], Awaitable[Configuration]]) -> None:
-        """Take away the marks of destinations of which not even the removal is known any more.
+        """Delete the marks of destinations whose removal is no longer known either.
 
-        Who has a mark was configured before that, so what is configured is asked for afterwards.
+        A destination is configured before it has a mark, so read the marks first.
         """
         log = self.marks
         written = sorted(log.marks.keys() | log.repeats.keys())
@@ -118,9 +118,9 @@ class Roster:
         now = await newest()
         known = now.destinations.keys() | now.removed_destinations.keys()
         if not known or self._seen.destinations.keys() - known:
-            # What was configured is not even removed: that log has lost something itself.
+            # A configured destination is not even listed as removed: that log has lost something.
             return
-        # What the retrier has read again is not theirs.
+        # The retrier's own records belong to no destination.
         gone = [each for each in marked if each.destination not in known | {RETRIER}]
         if gone:
             keys = [mark_key(each) for each in gone]
@@ -149,7 +149,7 @@ class Roster:
             self.book.follow(name, is_following=destination.latency == "realtime")
 
     def _look_which_are_ours(self, name: str, destination: Destination) -> None:
-        """Of a destination with several shards some may be with others."""
+        """Update the strands of a destination with several shards, as others may have some."""
         for strand in self.book.strands(name):
             if not self.holds(destination.shard_of(strand.where.partition)):
                 self.book.let_go_of(strand)
@@ -157,10 +157,10 @@ class Roster:
             self.new.add(name)
 
     async def look(self) -> bool:
-        """Ask for the ends of all streams, and enter what is new; False if Kafka does not say.
+        """Ask for the ends of all streams, and enter new strands; False if Kafka does not say.
 
-        What is ours is entered by a look that began afterwards, and that knows all marks of before:
-        who is behind with them holds up nobody else.
+        Only a look that began after a strand became ours, and that knows all marks written until
+        then, enters the strand. So a process that lags behind with marks holds up nobody else.
         """
         begun, now_s = self._begun, time.monotonic()
         if self.marks.restarts != self._restarts:
@@ -168,7 +168,7 @@ class Roster:
         ends = await self.log.ends(await self._what_to_ask())
         marks_end, self.terms_at = ends.pop(MARKS, None), ends.pop(TERMS_LOG, None)
         if self.book.see_ends(ends, as_of_s=now_s):
-            # As when a topic was made anew.
+            # A recreated topic looks like this.
             self.lives.again_s = now_s
         if begun == self._begun and self._marks_until is None:
             self._marks_until = marks_end
@@ -178,7 +178,7 @@ class Roster:
         return marks_end is not None
 
     async def _what_to_ask(self) -> tuple[KafkaPartition, ...]:
-        """Whose ends to ask for: the same tuple until something has changed."""
+        """Return the Kafka partitions whose ends to ask for: the same tuple until a change."""
         changes = self._changes
         is_same = self._asked_by == (changes, self.log.told_count)
         if is_same and time.monotonic() < self.lives.again_s:
@@ -189,7 +189,7 @@ class Roster:
             await self.log.follow({LANES, TERMS, *topics})
             self._asked_by = changes, self.log.told_count
             self._see_places({topic: self._places_of(topic) for topic in topics})
-            # A Kafka that has no such topic yet is not asked for it again and again.
+            # Do not ask again and again a Kafka that has no such topic yet.
             terms = self.log.leaders([TERMS_LOG])
             self._asked = (MARKS, *terms, *(it for each in self._places.values() for it in each))
         return self._asked
@@ -207,12 +207,12 @@ class Roster:
             self.new.add(strand.destination)
 
     def _may_enter(self, begun: int) -> bool:
-        """Whether what is ours has been without a break since a look began."""
+        """Say whether our share has been ours without a break since a look began."""
         is_known = self._marks_until is not None and self.marks.at >= self._marks_until
         return is_known and begun == self._begun
 
     def _see_places(self, places: dict[str, list[KafkaPartition]]) -> None:
-        """Whose stream has grown, here or in Kafka, has more to enter; the rest goes on."""
+        """Mark destinations as new if their stream has grown, here or in Kafka."""
         changed = {topic for topic, each in places.items() if each != self._places.get(topic)}
         self._places = places
         if changed:
@@ -220,7 +220,7 @@ class Roster:
             self.new |= {name for name, topic in topics.items() if topic in changed}
 
     def places(self, destination: Destination) -> list[KafkaPartition]:
-        """The Kafka partitions that are ours."""
+        """Return the Kafka partitions that are ours."""
         places = self._all_places(destination)
         if destination.shards == 1:
             return places
@@ -230,28 +230,28 @@ class Roster:
         return self._places.get(stream_topic(destination.stream), [])
 
     def _places_of(self, topic: str) -> list[KafkaPartition]:
-        """As many as the configuration says, or Kafka, if somebody has added some there."""
+        """Return as many as the configuration says, or Kafka's, if somebody added some there."""
         stream = self._seen.streams.get(topic.removeprefix(stream_topic("")))
         count = stream.partition_count if stream else 0
         known = self.log.partitions(topic)
         return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
 
     def _say_all_again(self) -> None:
-        """The log of marks is not what it was: it need not reach its former end, nor know ours."""
+        """Write all marks again: a recreated log need not reach its former end, nor know ours."""
         self._restarts, self._marks_until = self.marks.restarts, None
         for strand in (each for name in self.wanted for each in self.book.strands(name)):
             self.marks.marks.pop(strand, None)
             self._understated.add(strand)
 
     def mark_came(self, strand: Strand, mark: Mark) -> None:
-        """Somebody has written it."""
+        """Take in a mark that somebody has written."""
         if strand in self.book and mark.says_less(self.book.mark(strand)):
             self._understated.add(strand)
 
     async def _set_right(self) -> None:
-        """Say again where those are of which the log says less, until it says so.
+        """Write our marks again where the log says less, until it has them.
 
-        What is under way has a newer mark soon, which this must not come after.
+        A strand under way gets a newer mark soon, and this one must not come after that.
         """
         log, book = self.marks.marks, self.book
         known = {each: book.mark(each) for each in self._understated if each in book}
@@ -265,7 +265,7 @@ class Roster:
         await self.outlet.store([mark_record(*each) for each in marks.items()])
 
     def waiting(self) -> dict[str, tuple[list[int], str]]:
-        """What cannot begin in some Kafka partitions: in which, and why."""
+        """Return destinations that cannot begin in some Kafka partitions: in which, and why."""
         names = [name for name in self.new if not self.wanted[name].is_paused]
         return {name: self._why_not(name) for name in names}
 
@@ -288,16 +288,16 @@ class Roster:
         return [each for each in strands if each not in self.book]
 
     async def _enter(self, ends: Position, begun: int) -> None:
-        """Go on with what is new where its marks say, or where it is to begin.
+        """Enter new strands where their marks say, or where they are to begin.
 
-        Each Kafka partition by itself: one whose end nobody knows holds up no other.
+        Each Kafka partition stands alone: one with an unknown end holds up no other.
         """
         missing = {name: self._missing(name) for name in sorted(self.new)}
         first = await self._begun_anew((it for each in missing.values() for it in each), ends)
         first |= await self._first_marks(missing, ends)
         first = {it: self.lives.marked(it, mark) for it, mark in first.items()}
-        # Before anything is sent: a life that ends here must not begin elsewhere. A destination has
-        # begun by the mark of its first Kafka partition: whoever finds that finds the others, too.
+        # Before anything is sent: if this process dies here, nobody may begin elsewhere. The mark
+        # of its first Kafka partition shows that a destination has begun, so it is written last.
         for is_last in (False, True):
             if part := [it for it in first.items() if (it[0].where.partition == 0) is is_last]:
                 await self._store(dict(part))
@@ -319,7 +319,7 @@ class Roster:
         self._entered = begun
 
     async def _begun_anew(self, strands: Iterable[Strand], ends: Position) -> dict[Strand, Mark]:
-        """Where those begin whose topic was deleted and made anew."""
+        """Return where strands begin whose topic was deleted and recreated."""
         marks = self.marks.marks
         former = [it for it in strands if it in marks and self.lives.is_former(it, marks[it])]
         starts = await self.log.starts({it.where for it in former}) if former else {}
@@ -335,7 +335,7 @@ class Roster:
     async def _first_marks(
         self, missing: Mapping[str, Collection[Strand]], ends: Position
     ) -> dict[Strand, Mark]:
-        """Where those begin that have no mark, as far as Kafka says."""
+        """Return where strands without a mark begin, as far as Kafka says."""
         marks = self.marks.marks
         first: dict[Strand, Mark] = {}
         begins: dict[Start, list[Strand]] = {}
@@ -347,17 +347,17 @@ class Roster:
             unmarked = [it for it in strands if it not in marks]
             first |= self._unmarked(destination, unmarked, told.get(name, {}))
             begins_all = Strand(name, KafkaPartition(stream_topic(destination.stream), 0))
-            # Its groups know of it, though no mark does: whoever has the first one sees to that.
+            # Its groups have positions but no marks: the owner of the first one mends that.
             has_lost = begins_all in strands and bool(told.get(name))
             is_known = begins_all in marks or begins_all in first
             has_begun = destination.shards == 1 or has_lost or is_known
             for strand in strands:
                 mark = first.get(strand, marks.get(strand))
                 if mark is None and not has_begun:
-                    # Whoever has the first shard says from where on.
+                    # The owner of the first shard decides where to begin.
                     continue
                 if strand.where in ends and (mark is None or mark == TO_BEGIN):
-                    # What a stream has grown by since is read whole.
+                    # Kafka partitions that were added since are read whole.
                     start: Start = destination.start if mark else "earliest"
                     begins.setdefault(start, []).append(strand)
         for start, strands in begins.items():
@@ -371,16 +371,16 @@ class Roster:
         self, destination: Destination, strands: Sequence[Strand], told: Position
     ) -> dict[Strand, Mark]:
         if told or all(each.where.partition for each in strands):
-            # All that there is by now may have been sent.
+            # Everything now in the log may have been sent.
             return {it: Mark(told[it.where], OPEN) for it in strands if it.where in told}
-        # Of all shards, so that no other takes its part for what the stream has grown by.
+        # For all shards, so that no other owner takes its part for added Kafka partitions.
         places = self._all_places(destination)
         every = (Strand(destination.id, where) for where in places)
         known = self.marks.marks
         return self._to_begin(it for it in every if it not in known and it not in self.book)
 
     def _to_begin(self, strands: Iterable[Strand]) -> dict[Strand, Mark]:
-        """All that a stream has by now begins as its destination says, whenever that may be."""
+        """Have present Kafka partitions begin as the destination says, however late that is."""
         return {it: TO_BEGIN for it in strands if it.where in self.log.partitions(it.where.topic)}
 
     async def _begins(

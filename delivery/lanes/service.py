@@ -33,16 +33,16 @@ from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
-# The loop turns many times a second; a plan of thousands takes it a part of one.
+# The loop turns many times a second; a plan of thousands of lanes takes a part of a second.
 _LOOP_WITHIN_S = 60.0
-# Where logs end is answered within milliseconds. Nothing is planned meanwhile: a broker that is
-# frozen, and is still known as a leader, must not hold up the lanes of all others for longer.
+# Brokers say where logs end within milliseconds. The loop plans nothing meanwhile: a frozen broker
+# that still counts as a leader must not hold up the lanes of all others for longer.
 _ENDS_WITHIN_S = 5.0
-# Workers are there within seconds, and on a machine that has much else to do a bit later.
+# Workers start within seconds, and a bit later on a machine that has much else to do.
 _WARM_WITHIN_S = 30.0
-# How often what is known of destinations is shown.
+# How often to update the metrics of destinations.
 _SHOW_S = 2.0
-# What is left of a destination goes 37 days after it was removed; its marks soon after that.
+# A destination's remains go 37 days after it was removed; its marks soon after that.
 _FORGET_S = 3_600.0
 
 
@@ -70,7 +70,7 @@ async def _run(
     async with AsyncExitStack() as running:
         await config.start()
         running.push_async_callback(config.stop)
-        # Before the first lane, which goes on from what was known when it ended.
+        # Before the first lane, which goes on from its last known state.
         await states.start()
         running.push_async_callback(states.stop)
         running.push_async_callback(positions.close)
@@ -90,7 +90,7 @@ async def _run(
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         former = settings.home / "lease.json"
-        # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
+        # This folder's earlier process has ended: nobody need wait until Kafka takes it for dead.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
@@ -99,7 +99,7 @@ async def _run(
                     group.create_task(positions.keep_telling()),
                     group.create_task(tell_news(settings, config, states, outlet.store)),
                     group.create_task(_forget(loop, config)),
-                    group.create_task(Shown(metrics, loop.member).keep(config, states)),
+                    group.create_task(FlowGauges(metrics, loop.member).keep(config, states)),
                     group.create_task(keep_standing(former, loop.member)),
                     group.create_task(loop.follow_marks()),
                 ]
@@ -113,7 +113,7 @@ async def _run(
         finally:
             health.stop()
             await loop.drain()
-            # Of what was taken away a moment ago; all else was told before it was given back.
+            # Positions of slots that were lost a moment ago; all others are already published.
             await positions.tell_last()
 
 
@@ -126,14 +126,14 @@ async def _take_part(loop: LaneLoop, stop: asyncio.Event) -> None:
 async def _forget(loop: LaneLoop, config: ConfigFeed) -> None:
     while True:
         await asyncio.sleep(_FORGET_S)
-        # Else the next time.
+        # If this fails, the next round does it.
         with suppress(*AWAY):
             await loop.roster.forget(config.newest)
 
 
 @dataclass
-class Shown:
-    """What is shown of destinations' flows: in a fleet, by the process whose they are."""
+class FlowGauges:
+    """The gauges of destinations' flows: in a fleet, each owner shows its own."""
 
     metrics: DeliveryMetrics
     member: LeaseMember

@@ -1,7 +1,7 @@
-"""Sends the units of a Spark task: reads, delivers, stores what is left behind, and marks it.
+"""Sends the units of a Spark task: reads, delivers, stores the outcomes, and writes marks.
 
-All strands of a task go side by side on the worker's loop. Each is marked as soon as it is done,
-whatever the others still wait for, and what goes wrong with one is reported of that one.
+All strands of a task run side by side on the worker's loop. Each is marked as soon as it is done,
+even if others still wait, and a fault in one is reported for that one.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from functools import cache
 
 import structlog
 
-from delivery.event_columns import Fetched
+from delivery.event_columns import FetchedRecords
 from delivery.lanes.following.terms import TERMS_LOG, number_of, terms_of
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
@@ -36,26 +36,26 @@ log = structlog.get_logger()
 # be late. A strand that hangs begins nothing, so that a crowd of them does not fill a task. Half of
 # the places at most are one tenant's.
 _SIDE_BY_SIDE = 128
-# With single events a look at the flow, which other workers write too, is half of what each costs.
+# A look at the flow, which other workers write too, is half of the cost of a single event.
 _CALM_S = 1.0
-# What follows a log ends with others mostly: their report says of all of them that they are free.
+# Followers of logs mostly end together: then one report says that all of them are free.
 _TOGETHER_S = 0.2
-# Settled in one go, in whole batches: enough for 20 requests of 500 side by side.
+# The most events to settle in one go, in whole batches: enough for 20 requests of 500 side by side.
 _ROWS_MAX = 10_000
-# What may be sent before the outcomes of what came before it are stored: of single events some
-# hundred, so that none of them waits for Kafka twice.
+# The bytes of outcomes that may wait to be stored while more events are sent: about a hundred
+# single events, so that none of them waits for Kafka twice.
 _AHEAD_BYTES_MAX = 65_536
-# What is said of offsets that hold none.
+# The reason in receipts for offsets that hold no event.
 NO_EVENT = "no_event"
-# What follows its log stores so often, all strands of a worker in the same moments: forty of them
+# How often followers of logs store, all strands of a worker in the same moments. Forty of them
 # leave as many small records, which cost Kafka and us more by the request than by the byte.
 _STORE_EVERY_S = 0.025
 
 
 def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[TaskEnd]:
-    """Send the units of one Spark task, and report of each strand."""
+    """Send the units of one Spark task, and report on each strand."""
     if is_another_try():
-        # Nobody knows what the first try has sent: the driver plans the rest of it anew.
+        # Nobody knows how much the first try has sent: the driver plans the rest of it again.
         return
     for units, orders in tasks:
         worker = worker_of(allows_private=orders.allows_private)
@@ -66,7 +66,7 @@ def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[TaskEn
 
 
 class _Kafka:
-    """What a worker process reads and writes with, for as long as it lives."""
+    """A worker process's Kafka clients, for as long as it lives."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.outlet = Outlet(bootstrap_servers)
@@ -84,7 +84,7 @@ _kafka_of = cache(_Kafka)
 
 async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     kafka = _kafka_of(orders.bootstrap_servers)
-    # Fewer have no need of a look at it for each request.
+    # Fewer strands do not need to take turns.
     is_crowd = sum(len(unit.spans) for unit in units) > _SIDE_BY_SIDE
     turns = _turns_of(set(orders.tenants.values())) if is_crowd else None
     begun_s = asyncio.get_running_loop().time()
@@ -115,9 +115,9 @@ async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
 async def _hear(
     reading: Reading, runs: "Sequence[_StrandRun]", orders: Orders, begun_s: float
 ) -> None:
-    """Hear for how long those may go on that follow their logs.
+    """Hear how long strands that follow their logs may go on.
 
-    Unless one of them is over, of which the driver hears when all are: it goes on in the next job.
+    Stop once a strand is over: the driver hears of it when all are, and it goes on in the next job.
     """
     number, node = number_of(reading.units), orders.leaders.get(TERMS_LOG)
     if not number or node is None or orders.terms_at is None:
@@ -132,7 +132,7 @@ async def _hear(
 
 
 async def _tell_done(runs: "Mapping[asyncio.Task[StrandEnd], _StrandRun]", outlet: Outlet) -> None:
-    """Set free those that followed their logs and are done, while others of the task are not."""
+    """Free the strands that followed their logs and are done, while others of the task are not."""
     left = set(runs)
     while left:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +140,7 @@ async def _tell_done(runs: "Mapping[asyncio.Task[StrandEnd], _StrandRun]", outle
             more, left = await asyncio.wait(left, timeout=_TOGETHER_S)
             done |= more
         if left:
-            # What Kafka does not take is said by the report, whenever that comes.
+            # If Kafka refuses these marks, the report still says the same later.
             with suppress(Exception):
                 await outlet.store([mark for each in done for mark in runs[each].last_marks()])
 
@@ -151,7 +151,7 @@ def _turns_of(tenants: Collection[str]) -> TenantTurns:
 
 @asynccontextmanager
 async def _beginning(turns: TenantTurns, tenant: str) -> AsyncIterator[None]:
-    """A place among those side by side: for as long as it takes, if that is not too long."""
+    """Hold a place among those side by side, for PATIENCE_S at the most."""
     await turns.take(tenant)
     with ExitStack() as place:
         place.callback(turns.give_back, tenant)
@@ -169,7 +169,7 @@ class _StrandRun:
     orders: Orders
     outlet: Outlet
     turns: TenantTurns | None
-    # When what follows its log has to end, of the loop's time.
+    # When a follower has to end, in the loop's time.
     until_s: float
     came: Came = field(default_factory=asyncio.Queue)
     # Up to where Kafka has the outcomes.
@@ -177,22 +177,22 @@ class _StrandRun:
     _event_count: int = 0
     _has_ended: bool = False
     _has_ended_well: bool = False
-    # What has come and is not settled yet, in its order.
+    # Shares that have come and are not settled yet, oldest first.
     _waiting: deque[Share] = field(default_factory=deque)
-    # How the reading has ended: with nothing, or with what went wrong.
+    # How the reading has ended: with None, or with an error.
     _last: tuple[Exception | None] | None = None
-    # The outcomes before are stored while the next events are sent; those that come meanwhile, and
-    # up to where they reach, are next.
+    # Earlier outcomes are stored while the next events are sent; outcomes that come meanwhile, and
+    # the offset that they reach, are stored next.
     _storing: asyncio.Task[None] | None = None
     _left: list[RecordOut] = field(default_factory=list)
     _left_bytes: int = 0
     _reached: int = 0
-    # What has kept its place, and all behind it; Kafka is to know of it wherever that is.
+    # The event that keeps its place and blocks all behind it; its mark is stored wherever it is.
     _block: Block | None = None
     _is_to_say_why: bool = False
 
     async def run(self) -> StrandEnd:
-        """Never raises: others share the task."""
+        """Send the strand's events. Never raises: others share the task."""
         self._stored = self._reached = self.span.begin
         error, is_data_lost = "", False
         try:
@@ -201,7 +201,7 @@ class _StrandRun:
         except (Exception, asyncio.CancelledError) as caught:
             task = asyncio.current_task()
             if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
-                # Not by something that it waited for, which is a fault like others.
+                # This task itself is cancelled. A cancelled thing that it waits for is a fault.
                 raise
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
@@ -214,7 +214,7 @@ class _StrandRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it sends no more, or will not once it has something to send."""
+        """Whether it sends no more, or will send no more once it has something to send."""
         has_stored = self._storing is not None and self._storing.done()
         return self._has_ended or (has_stored and self._stored < self._reached)
 
@@ -236,10 +236,10 @@ class _StrandRun:
                 sending.leave()
 
     async def _next(self) -> list[Share]:
-        """What is settled in one go; nothing once all is over.
+        """Return the shares to settle in one go; none once all is over.
 
-        Of a span with an end that is so many events, however they come: whoever sends it again cuts
-        the same batches.
+        A span with an end is cut at fixed event counts, however its events arrive: so whoever sends
+        it again cuts the same batches.
         """
         is_following = self.span.end is None
         count_max = max(1, _ROWS_MAX // self._batch_count) * self._batch_count
@@ -275,10 +275,12 @@ class _StrandRun:
         return shares
 
     async def _settle(self, sending: Sending, shares: Sequence[Share]) -> bool:
-        """False if the lease is over: nothing of this was begun, and others may have it."""
+        """Settle shares; False if the lease is over: nothing was begun, and others may have it."""
         rows = shares[0].rows
         if len(shares) > 1:
-            rows = Fetched(rows.where, [each for share in shares for each in share.rows.records])
+            rows = FetchedRecords(
+                rows.where, [each for share in shares for each in share.rows.records]
+            )
         try:
             outcomes: list[RecordOut] = []
             if rows.records:
@@ -299,16 +301,16 @@ class _StrandRun:
         await self._keep(outcomes, reached)
         return self._block is None
 
-    def _of_no_event(self, rows: Fetched, reached: int) -> Iterator[RecordOut]:
-        """Marks of transactions, and what those have taken back: else they would look lost."""
+    def _of_no_event(self, rows: FetchedRecords, reached: int) -> Iterator[RecordOut]:
+        """Cover transaction markers and aborted records: else these offsets would look lost."""
         offsets = (record.offset for record in rows.records)
-        # What lies behind a block is told once that has gone.
+        # Offsets behind a block get their receipts once the block is gone.
         if covered := tuple(without_event(rows.where, offsets, (self._reached, reached))):
             to = self.strand.destination
             yield route_receipt(receipt_of_none(to, covered, reason=NO_EVENT, at_ms=now_ms()))
 
     async def _keep(self, outcomes: Sequence[RecordOut], reached: int) -> None:
-        """Have it stored: with what else there is by then, after what is being stored now."""
+        """Queue outcomes to store, together with later ones, after the store under way."""
         size = sum(len(row.value or b"") for row in outcomes)
         is_much = self._left_bytes + size > _AHEAD_BYTES_MAX
         if self._storing is not None and (is_much or self._storing.done()):
@@ -334,7 +336,7 @@ class _StrandRun:
     def _mark(self, at: int) -> RecordOut:
         held = None
         if (block := self._block) is not None and at == block.offset:
-            # Nothing beyond was sent that it does not know of.
+            # The block knows of everything that was sent beyond it.
             until = block.sent_until
             held = block.history or (self.span.held if at == self.span.begin else None)
         else:
@@ -344,7 +346,7 @@ class _StrandRun:
         return mark_record(self.strand, mark)
 
     def last_marks(self) -> list[RecordOut]:
-        """What says that it follows its log no more; nothing if it has ended in another way."""
+        """Return the mark that ends following its log; none if it has ended in another way."""
         is_ours = now_ms() <= self.orders.ours_until_ms
         mark = Mark(self._stored, OPEN, done=self.span.number, life=self.span.life)
         if self.span.end is not None or not self._has_ended_well or not is_ours:
@@ -352,7 +354,7 @@ class _StrandRun:
         return [mark_record(self.strand, mark)]
 
     async def _let_go_of_the_rest(self) -> None:
-        """What comes after a fault is held for nobody."""
+        """Free the shares that come after a fault: nobody needs them."""
         for share in self._waiting:
             share.done()
         while self._last is None:

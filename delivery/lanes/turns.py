@@ -1,7 +1,7 @@
 """Says which jobs may start: few when there is little to do, and none that would have no slot.
 
-Whoever does not answer holds a slot for as long as it may be waited for. So some slots are for jobs
-that are in a hurry, and the others are lent, to no tenant more than it leaves (ADR 0062).
+A destination that does not answer holds a slot for the longest wait that is allowed. So some slots
+are for hurried jobs. The others are lent, to no tenant more than it leaves (ADR 0062).
 """
 
 from collections import Counter, defaultdict
@@ -14,39 +14,39 @@ from typing import NamedTuple
 from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand, TaskEnd
 from shared.runtime.spark.processor_time import ProcessorTime
 
-# Jobs of a worker that are not held yet: with more of them there is more to do than can be done,
-# and each at the same time is a process more, with connections of its own to all of them.
+# The most jobs of a worker that are not held yet. More of them mean more work than can be done, and
+# each concurrent one is another process, with connections of its own to all destinations.
 _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
-# Where workers take so many times as long as they need, for want of a processor, each has one fresh
-# job at a time: it counts until it is half done. And what waits for company waits for longer, up
-# to so many times.
+# When workers lack processors and take 1.5 times as long as they need, each has one fresh job at a
+# time: a job counts until it is half done. And jobs that wait for company wait for longer, up to 4
+# times.
 _CROWDED, _OPEN_PART, _WAIT_STRETCH_MAX = 1.5, 0.5, 4.0
-# What was heard before counts for so much beside the next task.
+# The weight of earlier measurements against the next task's.
 _KEPT_PART = 0.8
-# Each worker that is shared has jobs of its own, which cost as much for few strands as for many. So
-# there is one for so much of a core as is needed, by what tasks had of late, and one less only for
-# somewhat less than that: three processes with a fifth of a core each have one each.
+# Each shared worker has jobs of its own, which cost as much for few strands as for many. So there
+# is one worker for each 0.3 cores that tasks used lately. One is dropped only when use is somewhat
+# below that (85 %): three processes with a fifth of a core each have one each.
 _WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.85, 5.0
-# A job costs Spark 8 ms of processor time, so company is worth waiting for where there is some: few
-# strands go at once, and where more than some two hundred have something to send in a second it is
-# the longest wait. Each fresh job that still waits makes the next one wait a bit longer, too.
+# A job costs Spark 8 ms of processor time, so it pays to wait for company where there is some. Few
+# strands go at once; with more than about two hundred strands a second with something to send the
+# wait is the longest. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _STRANDS_S, _MOST_S = 0.03, 0.002, 0.0001, 0.4
 # The most strands of another tenant that count: only a tenant itself waits for its own crowd.
 _OTHERS_MAX = 8
-# Where a fleet shares the work, a worker has less of it, and a job costs as much: so it waits for
-# company for longer, by up to this part of the longest wait.
+# Where a fleet shares the work, each worker has less of it, but a job costs as much. So a job waits
+# for company for longer, by up to this part of the longest wait.
 _SPARE_STRETCH = 0.75
 _RUNNING_S = 0.05
-# Those in real time that end together go on together: each job more is a process more. Whoever is
-# late by more than that is waited for no longer.
+# Real-time jobs that end together go on together, because each more job is one more process. Nobody
+# waits for a job that is later than this.
 _JOIN_S = 0.2
-# A job that follows its logs may do so for longer: so long before its end that is decided, in parts
-# of the time for which it follows, and so many of these it has in all. What it has read is counted
-# with its report.
+# A job that follows its logs may be prolonged. That is decided this long before its end, in parts
+# of the time for which it follows; it has at most 5 of these times in all. The events that it has
+# read are counted with its report.
 _DUE_PART, _TERMS_MAX = 0.35, 5
-# Who is slow need not have what it takes to be quick.
+# Slow destinations do not need frequent jobs.
 _APART_S = 0.25
-# Those that are well. A destination always has the same worker, which takes one task of each job.
+# Healthy kinds. A destination always has the same worker, which takes one task of each job.
 _WELL = frozenset({JobKind.SHARED, JobKind.FOLLOWING})
 
 
@@ -55,7 +55,7 @@ class Grant(NamedTuple):
 
     tenants: Collection[str]
     task_count_max: int = 1
-    # It has a slot that is not lent.
+    # The job has a slot that is not lent.
     is_hurried: bool = False
 
 
@@ -65,24 +65,24 @@ class Turn:
 
     job: Job
     since_s: float
-    # When it is done, if nobody has to be waited for.
+    # When it is done, if it has to wait for nobody.
     ends_s: float
-    # How many strands of each tenant a task still waits for, and which those are.
+    # How many strands of each tenant each task still waits for, and those strands.
     _tasks: list[Counter[str]]
     _strands: dict[Strand, tuple[int, str]]
     _strand_count: int
-    # What follows its logs does so no longer: others join it, or something has changed.
+    # A job that follows its logs is not prolonged: others join it, or something has changed.
     is_last: bool = False
 
     def done(self, strand: Strand) -> None:
-        """It waits for that one no more."""
+        """Stop waiting for a strand."""
         if strand in self._strands:
             number, tenant = self._strands.pop(strand)
             self._tasks[number] -= Counter({tenant: 1})
 
     @property
     def only_tenant(self) -> str:
-        """The one tenant whose destinations it still waits for; empty if it is none, or several."""
+        """The one tenant whose destinations it still waits for; empty if none, or several."""
         found = ""
         for tenant in chain.from_iterable(self._tasks):
             if found not in {"", tenant}:
@@ -92,7 +92,7 @@ class Turn:
 
     @property
     def open_part(self) -> float:
-        """What part of its strands it still waits for."""
+        """The part of its strands that it still waits for."""
         return len(self._strands) / self._strand_count
 
     @property
@@ -101,7 +101,7 @@ class Turn:
 
     @property
     def slots_by_tenant(self) -> Counter[str]:
-        """How many slots each tenant has, alone or with others."""
+        """The number of slots of each tenant, alone or with others."""
         return Counter(tenant for task in self._tasks for tenant in task)
 
 
@@ -109,8 +109,8 @@ class Turn:
 class Turns:
     """The jobs of one process."""
 
-    # Slots to be lent. There is one more for each worker and kind of those that are well, one for
-    # those apart, and one for who is alone.
+    # Slots to lend. There is one more for each worker and healthy kind, one for destinations apart,
+    # and one for a destination alone.
     slots: int = 26
     follow_s: float = 2.0
     time_box_s: float = 5.0
@@ -119,46 +119,46 @@ class Turns:
     worker_count_min: int = 1
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
-    # The same for each tenant that had a job of that kind, later if it had a crowd in it.
+    # The same for each tenant that had a job of that kind; later if the tenant had a crowd in it.
     _own_next_s: defaultdict[JobKind, dict[str, float]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    # What workers have had of late.
+    # Recent processor time of the workers.
     _times: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
-    # How many workers those who are well share just now, by what these have had, and when that was.
+    # How many workers healthy destinations share now; their processor time, and when it was taken.
     _sharing: int = 0
     _ran_s: float = 0.0
     _ran_until_s: float = 0.0
 
     def __post_init__(self) -> None:
-        # All of them, until it is known what there is to do.
+        # All of them, until the load is known.
         self._sharing, self._ran_s = self.worker_count, self.worker_count * _MEAN_S
 
     def workers(self, kind: JobKind) -> int:
-        """How many workers share what is of this kind."""
+        """Return how many workers share the jobs of this kind."""
         return self._sharing if kind is JobKind.SHARED else self.worker_count
 
     @property
     def opens_s(self) -> float:
-        """When those who are well may have a job again."""
+        """When healthy destinations may have a job again."""
         own = self._own_next_s[JobKind.SHARED]
         return max(self._next_s.get(JobKind.SHARED, 0.0), min(own.values(), default=0.0))
 
     def may_start(self, kind: JobKind, tenant: str, *, now_s: float) -> bool:
-        """Whether another job of this kind may have destinations of that tenant."""
+        """Say whether another job of this kind may have destinations of that tenant."""
         fresh = self._fresh(kind, now_s)
         if kind is JobKind.SHARED:
             # A destination that does not answer counts against its own tenant alone.
             fresh = [turn for turn in fresh if turn.only_tenant in {"", tenant}]
         most = self.worker_count * _FRESH_MAX.get(kind, inf)
         if kind is JobKind.SHARED and self._stretch > _CROWDED:
-            # Those that are all but done have left the processors to others.
+            # Jobs that are all but done have left the processors to others.
             fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], self._sharing
         next_s = max(self._next_s.get(kind, 0.0), self._own_next_s[kind].get(tenant, 0.0))
         return len(fresh) < most and now_s >= next_s
 
     def learn(self, kind: JobKind, ends: Sequence[TaskEnd], *, now_s: float) -> None:
-        """Tasks have ended, whose workers may have had to wait for a processor."""
+        """Learn from ended tasks how long their workers waited for a processor."""
         for _, times in ends:
             ran_s, delayed_s = self._times
             self._times = ProcessorTime(
@@ -172,12 +172,12 @@ class Turns:
 
     @property
     def _cores(self) -> float:
-        """How much of a processor those who are well have had of late."""
+        """The cores that healthy destinations have used lately."""
         return self._ran_s / _MEAN_S
 
     @property
     def _spare(self) -> float:
-        """What part of the processor time that their workers are worth was not needed."""
+        """The unused part of the processor time that their workers are worth."""
         return max(0.0, 1 - self._cores / (_WORTH_CORES * self._sharing))
 
     def _share_out(self) -> None:
@@ -189,36 +189,36 @@ class Turns:
 
     @property
     def _stretch(self) -> float:
-        """How many times as long as on a machine of their own workers need for what they do."""
+        """How many times as long workers take as they would on a machine of their own."""
         return self._times.busy_s / self._times.ran_s if self._times.ran_s else 1.0
 
     def held(self, *, now_s: float) -> list[Turn]:
-        """Jobs that wait for somebody who hangs."""
+        """Return the jobs that wait for a destination that hangs."""
         return [turn for turn in self.running if self.is_held(turn, now_s=now_s)]
 
     def is_held(self, turn: Turn, *, now_s: float) -> bool:
-        """Whether a job waits for somebody who hangs.
+        """Say whether a job waits for a destination that hangs.
 
-        Where processors are short all jobs take longer. To take that for a hanging destination
-        would make it worse: each would have more jobs beside it.
+        When processors are short all jobs take longer. Mistaking that for a hanging destination
+        would make it worse, as each job would get more jobs beside it.
         """
         patience_s = min(self.time_box_s, PATIENCE_S * self._stretch)
         return now_s > turn.ends_s + max(PATIENCE_S, patience_s)
 
     def follows_s(self, *, now_s: float) -> float:
-        """How long a job that begins now follows its logs: all of them end together."""
+        """Return how long a job that begins now follows its logs: all of them end together."""
         left_s = -now_s % self.follow_s
         return left_s if left_s > self.follow_s / 4 else left_s + self.follow_s
 
     @property
     def follows_s_max(self) -> float:
-        """The longest that any job follows its logs, if it is told no more."""
+        """The longest that any job follows its logs, if nothing prolongs it further."""
         return (1 + _DUE_PART) * self.follow_s
 
     def due(self, *, now_s: float) -> list[Turn]:
-        """Jobs that follow their logs and are to be told by now if they may go on.
+        """Return the jobs that follow their logs and must now hear whether they may go on.
 
-        Where there are two of a worker they end together, as one goes on with all.
+        Two jobs of one worker end together, and one goes on with all.
         """
         following = [
             turn
@@ -233,17 +233,17 @@ class Turns:
             and turn.ends_s - turn.since_s < (_TERMS_MAX - 0.5) * self.follow_s
             and turn.slot_count
             and count[turn.job.worker] == 1
-            # A slot that is not lent is for whoever has none.
+            # A slot that is not lent is for tenants without one.
             and not (turn.is_last or turn.job.is_hurried)
         ]
 
     def prolong(self, turn: Turn) -> float:
-        """It goes on as it is; returns how long it follows its logs in all."""
+        """Let a job go on as it is; return how long it follows its logs in all."""
         turn.ends_s += self.follow_s
         return turn.ends_s - turn.since_s
 
     def is_joined_soon(self, worker: int | None, *, now_s: float) -> bool:
-        """Whether others of a worker that follow their logs are about to end, and go on with it."""
+        """Say whether following jobs of a worker are about to end, and can go on with this one."""
         return any(
             turn.ends_s - _JOIN_S < now_s < turn.ends_s + _JOIN_S
             for turn in self.running
@@ -251,10 +251,10 @@ class Turns:
         )
 
     def pause(self, kind: JobKind, counts: Mapping[str, int], *, now_s: float) -> None:
-        """The next job of this kind waits: longer if this one has many strands."""
+        """Make the next job of this kind wait: longer if this one has many strands."""
         if kind is JobKind.ALONE:
             return
-        # Where no slot is lent all have to share the one that each kind has.
+        # If there are no slots to lend, all have to share the one that each kind has.
         most = _OTHERS_MAX if self.slots else max(counts.values(), default=0)
         few = {tenant: min(count, most) for tenant, count in counts.items()}
         total, running = sum(few.values()), len(self._fresh(kind, now_s))
@@ -276,7 +276,7 @@ class Turns:
     def grants(
         self, kind: JobKind, worker: int | None, tenants: Collection[str], *, now_s: float
     ) -> Iterator[Grant]:
-        """The jobs of these tenants that may start; each is to be started before the next."""
+        """Yield the jobs of these tenants that may start; start each before asking for the next."""
         lent = [turn for turn in self.running if not turn.job.is_hurried]
         left = self.slots - sum(turn.slot_count for turn in lent)
         lent_to = self.lent_to(now_s=now_s)
@@ -286,7 +286,7 @@ class Turns:
             most = left - max(lent_to[each] for each in patient)
             yield Grant(patient, 1 if kind in _WELL else most)
         if kind is JobKind.APART:
-            # Whoever has some already waits for those: it may be slow, and no more than that.
+            # Tenants that have some already wait for those: they may be merely slow.
             over = {each for each in over if not lent_to[each]}
         own = {
             (turn.job.kind, turn.job.worker)
@@ -297,7 +297,7 @@ class Turns:
             yield Grant(over, is_hurried=True)
 
     def start(self, job: Job, tenants: Mapping[str, str], *, now_s: float) -> Turn:
-        """A job begins, with the tenants of its destinations."""
+        """Begin a job, with the tenants of its destinations."""
         strands = {
             strand: (number, tenants[strand.destination])
             for number, units in enumerate(job.tasks)
@@ -320,7 +320,7 @@ class Turns:
         return [turn for turn in of_kind if not self.is_held(turn, now_s=now_s)]
 
     def lent_to(self, *, now_s: float) -> Counter[str]:
-        """How many slots each tenant has; of those that are well each is done in a moment."""
+        """Count the slots of each tenant, without healthy jobs: those are done in a moment."""
         lent_to: Counter[str] = Counter()
         for turn in self.running:
             is_short = turn.job.kind in _WELL and not self.is_held(turn, now_s=now_s)

@@ -1,4 +1,4 @@
-"""What a Spark job of ours sends: units, each of one Kafka partition for some destinations."""
+"""The contents of our Spark jobs: units, each of one Kafka partition for some destinations."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,27 +16,27 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.spark.processor_time import ProcessorTime
 from shared.slots import SLOT_COUNT
 
-# How long an answer is waited for where others may want the slot. Whoever lets one wait for half of
+# How long to wait for an answer where others may want the slot. A destination that takes half of
 # that is slow (ADR 0051).
 PATIENCE_S = 2.0
 
 
 class JobKind(StrEnum):
-    """With whom a destination shares jobs, by how it fares."""
+    """How a destination shares jobs with others, by its health."""
 
     # It is well, and near the end of its stream.
     SHARED = "shared"
     # The same, in real time.
     FOLLOWING = "following"
-    # It answers slowly or not at all: whoever shares with it may have to wait.
+    # It answers slowly or not at all: destinations that share with it may have to wait.
     APART = "apart"
     # It has much to send, and shares with nobody.
     ALONE = "alone"
 
 
 def worker_of(destination: str, worker_count: int) -> int:
-    """Which of the worker processes has its connections open, and knows how it fares."""
-    # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
+    """Return the worker process that keeps its connections open, and knows its health."""
+    # Slots are the hash's remainder; so the destinations of one slot still spread over all workers.
     return zlib.crc32(destination.encode()) // SLOT_COUNT % worker_count
 
 
@@ -52,21 +52,21 @@ class Span:
     """Offsets that go to one destination."""
 
     begin: int
-    # None: whatever comes, for as long as the job follows the log.
+    # With None the span has no end: it takes all events while the job follows the log.
     end: int | None
     # Offsets below may have been sent.
     maybe_sent: int = 0
-    # What has become of the first event, if it is that for which all others wait.
+    # The first event's history, if all others wait for that event.
     held: History | None = None
-    # Which of its strand's spans it is: no other one has the same, whoever planned it. 0: none.
+    # The span's number, unique among the spans of its strand, also across processes. 0: no number.
     number: int = field(default=0, compare=False)
-    # In which topic they are, by Kafka's id.
+    # Kafka's id of the topic that they are in.
     life: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is read once of a Kafka partition, for destinations that are near each other in it."""
+    """A range of a Kafka partition that is read once, for destinations near each other in it."""
 
     where: KafkaPartition
     spans: Mapping[str, Span]
@@ -91,9 +91,9 @@ class Job:
 
     kind: JobKind
     tasks: Sequence[Sequence[Unit]]
-    # Which of the worker processes of its kind is to run it; None: any.
+    # The number of the worker process of its kind that is to run it; any worker if this is None.
     worker: int | None = None
-    # No answer is waited for longer than PATIENCE_S.
+    # It waits for no answer for longer than PATIENCE_S.
     is_hurried: bool = False
     # How long units without an end follow the log.
     follow_s: float = 0.0
@@ -103,7 +103,7 @@ class Job:
         return [unit for task in self.tasks for unit in task]
 
     def place(self, worker_count: int) -> int:
-        """The number of a worker that is near those who are to run it."""
+        """Return the number of a worker that is near those who are to run it."""
         if self.worker is not None:
             return self.worker
         return worker_of(next(iter(self.units[0].spans)), worker_count)
@@ -111,16 +111,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What all tasks of a job need to know; it travels to the workers with the job."""
+    """The instructions for all tasks of a job; they travel to the workers with the job."""
 
     bootstrap_servers: str
     destinations: Mapping[str, Destination]
-    # Whose they are.
+    # The tenants of the destinations.
     tenants: Mapping[str, str]
-    # What the state topic knows of them.
+    # Their flows as the state topic has them.
     flows: Mapping[str, FlowRecord]
-    # Those that may be sent single events without a look at their flow: in each of their Kafka
-    # partitions one at once is not more than they allow.
+    # Destinations that may get single events without a look at their flow: one request at once in
+    # each of their Kafka partitions is not more than they allow.
     unasked: frozenset[str]
     # Destinations that only park just now.
     resting: frozenset[str]
@@ -129,21 +129,21 @@ class Orders:
     time_box_s: float
     # How long units without an end follow the log.
     follow_s: float
-    # Until then nobody else sends to them, by the clock; what leaves later says that it may be a
-    # repeat.
+    # Until then, by the clock, nobody else sends to them; requests that leave later say that they
+    # may be repeats.
     ours_until_ms: int
     allows_private: bool
-    # How often others hear of one that fares as before.
+    # How often the unchanged state of a destination is published.
     publish_every_ms: int
-    # Which broker leads each Kafka partition.
+    # The broker that leads each Kafka partition.
     leaders: Mapping[KafkaPartition, int]
-    # From which offset on a job is told that it may follow for longer; None: it is not.
+    # The offset from which a job reads the terms that let it follow for longer, if there are any.
     terms_at: int | None = None
-    # How long an answer is waited for; None: as long as the destination's owner has set.
+    # How long to wait for an answer; by default as long as the destination's owner has set.
     patience_s: float | None = None
 
     def of(self, units: Sequence[Unit]) -> "Orders":
-        """What a task of these units needs of them."""
+        """Return the part of them that a task of these units needs."""
         names = {name for unit in units for name in unit.spans}
         return replace(
             self,
@@ -163,29 +163,29 @@ class Lane:
     kind: JobKind
     # The most events of all Kafka partitions together that it can take in a unit's time.
     events_max: int
-    # It only parks: once in such a while is enough.
+    # It only parks: one job in this time is enough.
     rest_s: float = 0.0
-    # The tenant of its stream, who may have so many slots and no more.
+    # The tenant of its stream, whose number of slots is limited.
     tenant: str = ""
-    # The most Kafka partitions that have a part of that: each has a request of its own at least.
+    # The most Kafka partitions that share `events_max`: each has at least one request of its own.
     strands_max: int = 1_000_000
 
 
 class TaskEnd(NamedTuple):
-    """How a task ended: each of its strands, and what its worker has had of a processor."""
+    """How a task ended: the reports of its strands, and its worker's processor time."""
 
     reports: Sequence["StrandEnd"]
     times: ProcessorTime
 
 
 class StrandEnd(NamedTuple):
-    """How a strand ended in a task: how far it is, how many events it had, what went wrong."""
+    """How a strand ended in a task: its offset, its number of events, its error."""
 
     strand: Strand
     at: int
     event_count: int = 0
     error: str = ""
-    # What it was to read next is gone from Kafka.
+    # The events that it was to read next are gone from Kafka.
     is_data_lost: bool = False
-    # What has kept its place, and all behind it.
+    # The event that keeps its place and blocks all behind it.
     block: Block | None = None

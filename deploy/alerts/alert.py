@@ -1,4 +1,4 @@
-"""What an alert is, and how one is made of a verdict."""
+"""Defines an alert, and makes alerts from verdicts."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from shared.proof.overview import StreamVerdict
 
 Severity = Literal["page", "ticket", "note"]
 
-# What people can wait for: past every local retry, as what makes a destination SLOW.
+# The lag that people can tolerate: longer than every local retry, as for a SLOW destination.
 LAG_S_MAX = 30
 
 
@@ -18,7 +18,7 @@ class Alert:
     severity: Severity
     expr: str
     summary: str
-    # What it means and what to look at first; Prometheus fills in the labels.
+    # The meaning and the first thing to check; Prometheus fills in the labels.
     description: str
     for_: str = "0s"
 
@@ -44,7 +44,7 @@ def judged(
     """An alert of a verdict, in the words that console and command line have for it."""
     words = "|".join(verdict.value for verdict in verdicts)
     metric = f'{m.OBSERVE_VERDICT.name}{{verdict=~"{words}"{whose}}}'
-    # Of the same verdict the cause may change, and the alert is to go on.
+    # The cause may change while the verdict stays the same; the alert must continue then.
     expr = f"max by (destination, verdict) ({metric}) > 0{also}"
     matchers = "{destination=%q,verdict=%q}"
     query = f'printf "{m.OBSERVE_VERDICT.name}{matchers}" $labels.destination $labels.verdict'

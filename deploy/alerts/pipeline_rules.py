@@ -1,6 +1,6 @@
 """The alerts of pipelines: one that stands still, is refused, is late, or gives its events up.
 
-What is lost by one, or cannot be told of it, is alarmed as it is of a destination (rules.py).
+Lost and unaccounted events raise the same alerts as for a destination (rules.py).
 """
 
 from deploy.alerts.alert import LAG_S_MAX, PIPELINES, Alert, judged

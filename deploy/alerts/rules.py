@@ -1,4 +1,4 @@
-"""The alerts: what wakes a person or opens a ticket, with each one's condition, words and runbook.
+"""The alerts that page somebody or open a ticket, with condition, words and runbook.
 
 `page`: somebody must look now, as events are lost, about to be, or nobody can tell. `ticket`: look
 today. `note`: only tells, at once, and may be gone in a minute; for a channel that wakes nobody.
@@ -13,8 +13,8 @@ from shared.flow.failing import WARN_AT
 from shared.proof.overview import StreamVerdict
 from shared.retry.attempt import Failure
 
-# How often Prometheus is to ask each process, as docs/console.md sets it up, and to judge what only
-# tells: a destination in trouble is told of within 15 s, which is most of that.
+# How often Prometheus scrapes each process, as docs/console.md sets it up, and evaluates the notes.
+# An alert about a destination in trouble comes within 15 s, and these two are most of that.
 SCRAPE_S = 5
 NOTE_S = 5
 # The SRE workbook's burn rates (table 5-8) for an objective of 99 %: 2 % of a month's budget within
@@ -43,7 +43,7 @@ _END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted"
 
 
 def _are_late() -> str:
-    """Of destinations with late events only: one that answers slowly may keep up all the same."""
+    """Limit it to destinations with late events: a slow one may still keep up."""
     age = f"{m.OBSERVE_OLDEST_AGE_SECONDS.name} > {LAG_S_MAX}"
     return f" and on (destination) ({age} or {_END_TO_END} > {LAG_S_MAX})"
 
@@ -243,7 +243,7 @@ FLOW: tuple[Alert, ...] = (
         "{{ $value }} events wait for {{ $labels.destination }}, of which nobody here knows",
         "Nobody has removed it, and no configuration names it that can be read here. Its events"
         " wait until it is known, and become dead letters 72 h after they came.",
-        # Longer than an upgrade, in which the old processes do not know what the new ones make.
+        # Longer than an upgrade, during which old processes do not know the new ones' output.
         for_="15m",
     ),
     Alert(
@@ -299,7 +299,7 @@ HOUSE: tuple[Alert, ...] = (
     ),
 )
 
-# What only tells; a group of its own, as it is looked at more often.
+# Alerts that only inform, in a group of their own that Prometheus evaluates more often.
 NOTES: tuple[Alert, ...] = (
     judged(
         "HifiDestinationInTrouble",

@@ -12,7 +12,7 @@ from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE, new_operator_key
 from shared.runtime.secret_box import new_key
 from shared.scale.scale_error import ScaleError
 
-# What kafka.SECRETS hold, as the variables that they become.
+# The contents of kafka.SECRETS, as the variables that they become.
 MADE: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "seal": lambda: {VARIABLE: new_key()},
     "control": lambda: {OPERATOR_KEY: new_operator_key()},

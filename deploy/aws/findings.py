@@ -1,4 +1,4 @@
-"""Lists what cdk-nag finds and is meant to be so, each with its reason."""
+"""Lists the findings of cdk-nag that are intended, each with its reason."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _NO_RESOURCE = "these actions know no resource; what they write to is bound by a
 
 
 def reasons(site: Site) -> Mapping[str, str]:
-    """By the rule, as cdk-nag calls it."""
+    """Return the reasons, keyed by the name that cdk-nag gives the rule."""
     groups = "arn:<AWS::Partition>:autoscaling:{}:<AWS::AccountId>:autoScalingGroup:*"
     stacks = "arn:<AWS::Partition>:cloudformation:{}:<AWS::AccountId>:stack"
     group = groups.format(site.region) + ":autoScalingGroupName/"

@@ -26,7 +26,7 @@ class ObserveStack(MachinesStack):
     def __init__(self, scope: Construct, site: Site, ground: Ground) -> None:
         super().__init__(scope, site, "observe", ground)
         count, (balancer, targets) = site.observers, self._balancer()
-        # Where any of them can be asked where an event lies, whichever machines they are.
+        # The address at which any observer tells where an event is.
         self.address = f"http://{balancer.load_balancer_dns_name}:{defaults.OBSERVE_METRICS_PORT}"
         self.machines(
             MachineGroup(
@@ -68,7 +68,7 @@ class ObserveStack(MachinesStack):
 
 
 class FleetStack(MachinesStack):
-    """What traffic goes through."""
+    """The machines that traffic goes through."""
 
     def __init__(self, scope: Construct, site: Site, ground: Ground, observe: str) -> None:
         super().__init__(scope, site, "fleet", ground)

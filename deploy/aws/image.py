@@ -21,7 +21,7 @@ _BUILDER = "c7g.large"
 
 
 def steps(site: Site, bucket: str) -> Mapping[str, object]:
-    """What is done to the parent image, in AWS' own words (JSON is YAML)."""
+    """Return the steps that change the parent image, in AWS' format (JSON is YAML)."""
     tarball = "/tmp/release.tar.gz"  # noqa: S108 - the machine is made for this and ends with it
     tried = "/tmp/hifi"  # noqa: S108 - as above
     up = f"up --data {tried}"
@@ -50,7 +50,7 @@ def steps(site: Site, bucket: str) -> Mapping[str, object]:
         {"name": "Release", "action": "S3Download", "inputs": [download]},
         {"name": "Install", "action": "ExecuteBash", "inputs": {"commands": ["\n".join(commands)]}},
     ]
-    # What a boot needs, with no way out: the tests of the image are where it may fail.
+    # A boot needs these and has no way out, so the image's tests must catch a missing one.
     check = f"cd {HOME} && test -s .venv/bin/hifi && ls {JARS_CACHE}/classes/spark-*.jsa"
     test = [{"name": "Whole", "action": "ExecuteBash", "inputs": {"commands": [check]}}]
     return {
@@ -100,7 +100,7 @@ class ImageStack(Stack):
         self, site: Site, network: NetworkStack, releases: s3.Bucket
     ) -> imagebuilder.CfnInfrastructureConfiguration:
         role = iam.Role(self, "Builder", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
-        # What Image Builder wants of the machine that builds, and AWS keeps up to date.
+        # Image Builder needs these policies on the machine that builds; AWS maintains them.
         for policy in ("EC2InstanceProfileForImageBuilder", "AmazonSSMManagedInstanceCore"):
             role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(policy))
         role.add_to_policy(

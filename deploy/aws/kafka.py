@@ -1,4 +1,4 @@
-"""Makes what keeps a site's data: the Kafka of MSK, its users, the keys and the secrets."""
+"""Makes the data stores of a site: the Kafka of MSK, its users, the keys and the secrets."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,8 +15,8 @@ from deploy.aws.site import Site
 from deploy.aws.topics import COPIES, SYNCED_MIN
 from shared.event.rights import RIGHTS
 
-# What services are given besides their way into Kafka, and who makes it: `python -m deploy.aws
-# secret NAME`. A template must not hold a value.
+# The secrets that services get besides their access to Kafka. `python -m deploy.aws secret NAME`
+# makes them: a template must not hold a value.
 SECRETS: Mapping[str, str] = {
     "seal": "the keys that seal what destinations are given",
     "control": "the key that administers the gateway",
@@ -50,7 +50,7 @@ class KafkaStack(Stack):
 
     def _cluster(self, site: Site, network: NetworkStack) -> msk.CfnCluster:
         sizes = site.sizes.kafka
-        # Of Express only few may be set; the others are as we want them there, always.
+        # Express lets us set only a few; the others always have the values that we want.
         properties = ["auto.create.topics.enable=false"]
         if not site.is_express:
             properties += [
@@ -148,7 +148,7 @@ class KafkaStack(Stack):
         return secret
 
     def rights(self, users: Iterable[str], secrets: Iterable[str]) -> list[iam.PolicyStatement]:
-        """What a machine needs to come in as these users, and to read these secrets."""
+        """Return the rights to enter Kafka as these users and to read these secrets."""
         read = [*(self.users[user] for user in users), *(self.secrets[name] for name in secrets)]
         return [
             iam.PolicyStatement(

@@ -1,4 +1,4 @@
-"""Makes groups of machines: what they start from, what they may do, how many there are and when."""
+"""Makes groups of machines: their image, their rights, and their scaling."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,15 +26,15 @@ from deploy.aws.services import MachineService, config_of, services_of
 from deploy.aws.site import Site
 from deploy.aws.watch import WatchStack
 
-# A machine that is not ready after so long is given up: its boot takes a minute or two.
+# A machine that is not ready after this long is replaced: a boot takes a minute or two.
 _START_S = 600
 # Longer than a unit may take to stop (machine/units.py).
 _END_S = 150
-# From its start until a machine's figures count.
+# The time from a machine's start until its figures count.
 _WARM_UP_S = 120
 _DISK_GB = 40
 _METRIC_S = 10
-# What policies go by: machines' own processor time, or a figure of ours (machine/load.py).
+# The metric of a scaling policy: machines' processor time, or our own (machine/load.py).
 CPU = "ASGAverageCPUUtilization"
 
 
@@ -46,19 +46,19 @@ class MachineGroup:
     instance: str
     least: int
     most: int
-    # As a part of what is above the least.
+    # As a part of the machines above the least.
     spot_share: float
     subnets: str
-    # What its figure of ours is to be kept at; none: its number is fixed.
+    # The target of our own figure; empty: the number of machines is fixed.
     tracked: Mapping[str, float] = field(default_factory=dict)
     target_group: str | None = None
-    # Whether one that does not come to be ready is given up, and the deployment with it.
+    # Whether a machine that never gets ready fails the deployment.
     must_be_ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What machines stand on: stacks that are there before them."""
+    """The stacks that machines need, deployed before them."""
 
     network: NetworkStack
     kafka: KafkaStack
@@ -118,8 +118,8 @@ class MachinesStack(Stack):
             vpc_zone_identifier=self.network.subnets(group.subnets),
             capacity_rebalance=True,
             default_instance_warmup=_WARM_UP_S,
-            # Not the balancer's: while Kafka is away no gateway is ready, and another would not be.
-            # Who does not live is started again on its machine (machine/stay.py).
+            # Not the balancer's: while Kafka is away no gateway is ready, nor would a new one be.
+            # A dead service is restarted on its machine (machine/stay.py).
             health_check_type="EC2",
             target_group_arns=[group.target_group] if group.target_group else None,
             metrics_collection=[parts.MetricsCollectionProperty(granularity="1Minute")],

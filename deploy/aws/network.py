@@ -1,4 +1,4 @@
-"""Makes the network of a site: three zones, what may speak to whom, and nothing open but one port.
+"""Makes the network of a site: three zones, firewall rules, and a single open port.
 
 Gateways have no way to the internet at all, and reach AWS by endpoints. Workers have a NAT in
 their zone, as destinations want to know from which addresses they are called, or an address each,
@@ -16,9 +16,9 @@ from deploy.aws.site import ZONE_COUNT, Site
 from shared.runtime import defaults
 
 HTTPS = 443
-# Of MSK, for SCRAM over TLS.
+# The port of MSK for SCRAM over TLS.
 KAFKA_PORT = 9096
-# Who needs which way: a subnet, and whether all of the outside may be called from it.
+# Each group's subnet, and whether it may call any address outside.
 OPEN, INSIDE, SENDING = "open", "inside", "sending"
 _PEERS = {
     "balancer": False,
@@ -31,7 +31,7 @@ _PEERS = {
     "endpoints": False,
     "image": True,
 }
-# What machines without a way out ask AWS for.
+# The services of AWS that machines without a way out call.
 _ENDPOINTS = (
     "aps-workspaces",
     "autoscaling",
@@ -74,7 +74,7 @@ class NetworkStack(Stack):
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(site.cidr),
             availability_zones=list(site.zones),
-            # Without workers, who have it next door, little goes through it.
+            # Without workers, which have their own addresses, one NAT carries little traffic.
             nat_gateways=ZONE_COUNT if site.way_out == "nat" else 1,
             restrict_default_security_group=False,
             subnet_configuration=[

@@ -1,4 +1,4 @@
-"""Says what the services on a site's machines are told; no secret, as templates are kept."""
+"""Makes the settings of a site's services; no secret, because AWS keeps templates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ class MachineService:
 
     name: str
     port: int
-    # Of kafka.SECRETS.
+    # Names in kafka.SECRETS.
     secrets: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 def services_of(site: Site, group: str) -> Sequence[MachineService]:
-    """What runs on each machine of a group."""
+    """Return the services that run on each machine of a group."""
     match group:
         case "gateway":
             return (_gateway(site),)
@@ -68,7 +68,7 @@ def config_of(
     workspace: str,
     addresses: Mapping[str, str],
 ) -> Mapping[str, Any]:
-    """What a machine finds as its user data (machine/boot.py)."""
+    """Return the user data of a machine (machine/boot.py)."""
     config: dict[str, Any] = {
         "region": site.region,
         "endpoint": _ENDPOINT,
@@ -95,7 +95,7 @@ def config_of(
 
 
 def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
-    """The agent that asks all machines and sends on what they say; JSON is YAML."""
+    """The agent that scrapes all machines and forwards their metrics; JSON is YAML."""
     metrics = defaults.GATEWAY_METRICS_PORT
     ports = {
         "gateway": range(metrics, metrics + site.gateway_cores),
@@ -109,7 +109,7 @@ def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
     return {
         "global": {
             "scrape_interval": f"{SCRAPE_S}s",
-            # Of two that send the same, AWS keeps one's (its pages on high availability).
+            # AWS keeps the samples of one of two replicas (its pages on high availability).
             "external_labels": {"cluster": site.named("hifi"), "__replica__": "INSTANCE"},
         },
         "scrape_configs": [
@@ -133,14 +133,14 @@ def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
 
 
 def _pages(site: Site, service: MachineService, path: str) -> list[str]:
-    """Of each worker of a gateway, as one may stand still by itself."""
+    """Return one page for each worker of a gateway, because a single worker may hang."""
     count = site.gateway_cores if service.name == "gateway" else 1
     ports = range(service.port, service.port + count)
     return [f"http://{defaults.HOST}:{port}/{path}" for port in ports]
 
 
 def _load(site: Site, group: str) -> Mapping[str, Any]:
-    """What a machine of this group publishes besides its waits, of which group."""
+    """Return which load a machine publishes besides its waits, and for which group."""
     metrics = defaults.GATEWAY_METRICS_PORT
     ports: Sequence[int]
     what, whose, ports, sizes = {

@@ -1,4 +1,4 @@
-"""Reads what a site on AWS is: a TOML file, with sizes as `hifi plan --output toml` writes them."""
+"""Reads a site on AWS: a TOML file, with sizes as `hifi plan --output toml` writes them."""
 
 import ipaddress
 import re
@@ -13,15 +13,15 @@ from shared.scale.scale_error import ScaleError
 from shared.scale.site_file import SiteSizes, read_sizes
 
 ZONE_COUNT = 3
-# What MSK calls a release of Kafka: its page on KRaft says how Standard is asked for without
-# ZooKeeper, the CDK's own list (KafkaVersion) has the name. `aws kafka list-kafka-versions` has
-# those that there are.
+# MSK's names for a release of Kafka: its page on KRaft says how to ask for Standard without
+# ZooKeeper, and the CDK's own list (KafkaVersion) has the name. `aws kafka list-kafka-versions`
+# lists those available.
 _KAFKA_VERSIONS = {"express": "3.9.x", "standard": "3.9.x.kraft"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """All that the stacks are told. The first part is [site] of the file."""
+    """All settings of the stacks. The first part is [site] of the file."""
 
     # Everything is called after it.
     name: str
@@ -30,14 +30,14 @@ class Site:
     # Where people and programs send to, and its certificate in ACM.
     domain: str
     certificate: str
-    # What machines start from, as the image pipeline has made it.
+    # The image that machines start from, made by the image pipeline.
     image: str
     # The tarball in the bucket of releases that the next image is made of.
     release: str
-    # Who hears of alarms.
+    # The address that alarms go to.
     email: str
     cidr: str = "10.40.0.0/16"
-    # Of what is above the least, how much may be taken away with two minutes' notice.
+    # The part of the machines above the least that AWS may take away at two minutes' notice.
     spot_share: float = 0.5
     observers: int = 1
     observe_instance: str = "c7g.xlarge"
@@ -69,7 +69,7 @@ _READ = ("sizes", "gateway_cores", "broker")
 _OF_FILE = {each.name: each for each in fields(Site) if each.name not in _READ}
 _ZONE = r"[a-z]{2}(-[a-z]+)+-\d[a-z]"
 
-# What must hold of a value, and how it is said.
+# The rule for each value, and its description for people.
 _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda v: bool(re.fullmatch(r"[a-z][a-z0-9-]{0,15}", v)), "up to 16 of a-z, 0-9, -"),
     "region": (lambda v: bool(re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", v)), "such as us-east-1"),
@@ -97,7 +97,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def read_site(name: str, text: str) -> Site:
-    """The site in a file called `name`; ScaleError says in a sentence what is wrong with it."""
+    """The site in a file called `name`; ScaleError names its error in a sentence."""
     sizes = read_sizes(name, text, beside="site")
     values = tomllib.loads(text).get("site")
     if not isinstance(values, dict):

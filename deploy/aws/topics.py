@@ -5,7 +5,7 @@ from shared.event.topic_safety import IN_SYNC_MIN
 from shared.event.topics import TopicSpec, fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
 
-# What Express lets one set of a topic (MSK's page on the configuration of Express brokers); it
+# The topic settings that Express accepts (MSK's page on the configuration of Express brokers); it
 # refuses any other.
 EXPRESS_TOPIC_KEYS = frozenset(
     {
@@ -31,7 +31,7 @@ def topic_specs() -> tuple[TopicSpec, ...]:
 
 
 def topic_variables(site: Site) -> dict[str, str]:
-    """What every process is told of topics, and `hifi topics` as well."""
+    """Return the topic settings of every process and of `hifi topics`."""
     counts = site.sizes.topics
     told = {
         "HIFI_KAFKA_PROTOCOL": "SASL_SSL",

@@ -1,4 +1,4 @@
-"""Makes what watches a site: the alert rules in a Prometheus of AWS', alarms, a dashboard."""
+"""Makes the monitoring of a site: alert rules in a Prometheus of AWS, alarms, a dashboard."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from deploy.alerts.rule_file import rule_file
 from deploy.aws.machine.load import DISK_WAIT, LAG, LOAD, NAMESPACE, USE
 from deploy.aws.site import Site
 
-# Of what a broker sustains, from here on somebody should look (docs/sizing.md plans up to 75 %).
+# The alarm's share of a broker's sustained rate (docs/sizing.md plans up to 75 %).
 _BROKER_USE_MAX = 0.8
 _DISK_USE_MAX_PERCENT = 70
 # A machine that waits for its disk for a fifth of the time is slow, and its processors are idle.
 _DISK_WAIT_MAX_PERCENT = 20
-# Whoever is late while its processors have half of their time left waits for something else: a
-# lock, a disk, somebody who answers slowly. More machines are no help then.
+# A service that is late while its processors are half idle waits for something else: a lock, a
+# disk, a slow destination. More machines do not help then.
 _IDLE_BELOW_PERCENT = 50
 _SLOW_S = 1.0
 _MB = 1_000_000
@@ -33,7 +33,7 @@ _WIDTH = 24 // _METRICS_A_ROW
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class MetricAlarm:
     """One metric of CloudWatch, when it is too much, and for how long before somebody hears."""
 
     what: str
@@ -51,7 +51,7 @@ class Watched:
 
     @property
     def limit_shown(self) -> float:
-        """Of what is looked at: of two metrics together, whether both are so."""
+        """The limit of the drawn figure: 0 for two metrics, which together give 1 if both hold."""
         return self.limit if self.idle_group is None else 0
 
     def seen(self) -> cloudwatch.IMetric:
@@ -78,11 +78,11 @@ class Watched:
         )
 
 
-def of_kafka(site: Site) -> Iterator[Watched]:
+def of_kafka(site: Site) -> Iterator[MetricAlarm]:
     """The brokers', each by itself."""
     brokers = range(1, site.sizes.kafka.broker_count + 1)
     cluster = {"Cluster Name": site.named("kafka")}
-    yield Watched("no leader", "AWS/Kafka", "OfflinePartitionsCount", cluster, 0)
+    yield MetricAlarm("no leader", "AWS/Kafka", "OfflinePartitionsCount", cluster, 0)
     limits = {"UnderMinIsrPartitionCount": 0.0}
     if site.is_express:
         used = _BROKER_USE_MAX * _MB
@@ -93,13 +93,13 @@ def of_kafka(site: Site) -> Iterator[Watched]:
     for broker in brokers:
         where = cluster | {"Broker ID": str(broker)}
         for metric, limit in limits.items():
-            yield Watched(f"broker {broker}: {metric}", "AWS/Kafka", metric, where, limit)
+            yield MetricAlarm(f"broker {broker}: {metric}", "AWS/Kafka", metric, where, limit)
 
 
-def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[Watched]:
+def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[MetricAlarm]:
     """The machines', the balancer's, and whether the scaling was right."""
     front = {"LoadBalancer": balancer}
-    yield Watched(
+    yield MetricAlarm(
         "the balancer answers 5xx itself",
         "AWS/ApplicationELB",
         "HTTPCode_ELB_5XX_Count",
@@ -107,7 +107,7 @@ def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[Watched]:
         10,
         "Sum",
     )
-    yield Watched(
+    yield MetricAlarm(
         "gateways that are not ready",
         "AWS/ApplicationELB",
         "UnHealthyHostCount",
@@ -120,24 +120,26 @@ def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[Watched]:
         where = {"AutoScalingGroupName": site.named(group)}
         if sizes.count_max > sizes.count_min:
             what, most = f"{group} is as large as it may be", sizes.count_max - 1
-            yield Watched(what, "AWS/AutoScaling", "GroupDesiredCapacity", where, most)
-    yield Watched("gateways by their rating", NAMESPACE, USE, {"Group": site.named("gateway")}, 0.9)
+            yield MetricAlarm(what, "AWS/AutoScaling", "GroupDesiredCapacity", where, most)
+    yield MetricAlarm(
+        "gateways by their rating", NAMESPACE, USE, {"Group": site.named("gateway")}, 0.9
+    )
     where = {"Group": site.named("workers")}
-    yield Watched(
+    yield MetricAlarm(
         "delivery by its rating", NAMESPACE, LOAD, where, 1.0, points=10, may_be_silent=False
     )
-    yield Watched(
+    yield MetricAlarm(
         "events are late: the scaling was wrong", NAMESPACE, LAG, where, site.lag_target_s, points=5
     )
 
 
-def _of_waits(site: Site, front: Mapping[str, str]) -> Iterator[Watched]:
-    """Locks and disks: what processor time hides."""
+def _of_waits(site: Site, front: Mapping[str, str]) -> Iterator[MetricAlarm]:
+    """Draw waits for locks and disks, which processor time hides."""
     for group in ("gateway", "workers", "observe"):
         where = {"Group": site.named(group)}
         what = f"{group} waits for its disk"
-        yield Watched(what, NAMESPACE, DISK_WAIT, where, _DISK_WAIT_MAX_PERCENT, points=5)
-    yield Watched(
+        yield MetricAlarm(what, NAMESPACE, DISK_WAIT, where, _DISK_WAIT_MAX_PERCENT, points=5)
+    yield MetricAlarm(
         "requests are slow, and processors idle: locks or waits",
         "AWS/ApplicationELB",
         "TargetResponseTime",
@@ -147,7 +149,7 @@ def _of_waits(site: Site, front: Mapping[str, str]) -> Iterator[Watched]:
         points=5,
         idle_group=site.named("gateway"),
     )
-    yield Watched(
+    yield MetricAlarm(
         "events are late, and processors idle: locks or waits",
         NAMESPACE,
         LAG,
@@ -196,7 +198,7 @@ class WatchStack(Stack):
         alarms_and_dashboard(self, site.named("kafka"), self.topic, list(of_kafka(site)))
 
     def _alertmanager(self, site: Site) -> Mapping[str, object]:
-        """Of Alertmanager's settings what AWS lets one set; JSON is YAML."""
+        """Return those of Alertmanager's settings that AWS accepts; JSON is YAML."""
         receivers = [
             {
                 "name": severity,
@@ -225,7 +227,7 @@ class WatchStack(Stack):
 
 
 def alarms_and_dashboard(
-    scope: Construct, name: str, topic: sns.ITopic, watched: Sequence[Watched]
+    scope: Construct, name: str, topic: sns.ITopic, watched: Sequence[MetricAlarm]
 ) -> None:
     """An alarm of each metric that goes to `topic`, and a page with all of them."""
     board = cloudwatch.Dashboard(scope, "Dashboard", dashboard_name=name)

@@ -1,4 +1,4 @@
-"""The `hifi` command: runs a subcommand, and says in one sentence what went wrong."""
+"""The `hifi` command: runs a subcommand, and reports an error in one sentence."""
 
 import sys
 

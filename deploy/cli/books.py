@@ -1,4 +1,4 @@
-"""Gets the books for `hifi status` and `hifi up`: from observe, or counted anew from Kafka."""
+"""Gets the books for `hifi status` and `hifi up`: from observe, or by counting in Kafka."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ class NoBooksError(Exception):
 
 
 def observed_books(kafka: str, *, port: int) -> BooksPage:
-    """What observe on this machine counts anyway, at no cost."""
+    """Return the counts that observe on this machine has anyway, at no cost."""
     try:
         page = BooksPage.from_json(answer_of(f"http://{HOST}:{port}{BOOKS_PATH}"))
     except ValueError as error:

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from deploy.cli.printing import out, talk
 
-# Of each: where it is (a function, or an app with subcommands of its own), and what it does.
+# Each command's place (a function, or an app with subcommands) and its description.
 PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run Hifi": {
         "up": (
@@ -256,7 +256,7 @@ class _QuickReading:
     def _one(self, value: Any, wanted: Any) -> Any:
         if wanted is str and isinstance(value, str):
             return value
-        # Of one that is there it matters whether it can be read.
+        # An existing file must also be readable.
         if wanted is Path and (not Path(value).exists() or os.access(value, os.R_OK)):
             return Path(value)
         if wanted in {int, float}:
@@ -290,7 +290,7 @@ TyperOption.get_runtime_param = _reads_quickly  # type: ignore[assignment, metho
 
 
 class HifiGroup(TyperGroup):
-    """Says what is wrong with a variable in one sentence, as the services do."""
+    """Reports an error in a variable in one sentence, as the services do."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -330,7 +330,7 @@ def set_up_logs() -> None:
     from shared.runtime.logs import configure_logs  # noqa: PLC0415
 
     configure_logs(service="hifi", level="warning")
-    # What the client has to say of a broker that is away, we say in one sentence.
+    # We say in one sentence what the client logs at length about a broker that is away.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 

@@ -1,6 +1,6 @@
-"""`hifi doctor`: looks at the machine and at Kafka, says what is unsafe, and how to mend it.
+"""`hifi doctor`: checks the machine and Kafka, and reports unsafe settings and their remedies.
 
-What is looked at is decided here; what it means is decided in shared/event/topic_safety.py.
+This module decides what to check; shared/event/topic_safety.py decides what the results mean.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from shared.runtime.setup_error import OperatorError, SetupError
 
 _ELR = "eligible.leader.replicas.version"
 _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
-# From here on somebody should look at what a pipeline keeps.
+# From this share of its limit on somebody should look at a pipeline's state.
 _NEARLY = 0.8
 _GRADE_WIDTH = max(map(len, _STYLES)) + 2
 
@@ -136,7 +136,7 @@ def _ports_and_kafka(settings: StackSettings, topics: TopicSettings) -> Iterator
     if any(not is_free(port) for port in settings.kafka_ports):
         lock = KafkaLock(settings.folder / "kafka" / "lock")
         if lock.is_made:
-            # Who may read the data folder is the operator of what is in it.
+            # Anyone who may read the data folder is the operator of this Kafka.
             learn_access([address], lock.access(OPERATOR))
         copies = replace(settings.copies, segment_ms=topics.kafka_segment_ms)
         of_kafka = _kafka(address, copies, topics, subject=f"kafka {address}")
@@ -152,7 +152,7 @@ def _ports_and_kafka(settings: StackSettings, topics: TopicSettings) -> Iterator
 
 
 async def pipeline_states(address: str) -> PipelineStates:
-    """What has been judged of pipelines, by name."""
+    """Return the verdicts on pipelines, by name."""
     known: PipelineStates = {}
     async with open_reader(address) as reader:
         async for record in (await reader.since([PIPELINES], 0)).records():

@@ -1,4 +1,4 @@
-"""`hifi gateway`: runs a gateway with several workers until it is told to stop."""
+"""`hifi gateway`: runs a gateway with several workers until a signal stops it."""
 
 import signal
 import threading

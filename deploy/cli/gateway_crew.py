@@ -1,8 +1,8 @@
 """Runs gateway workers on one port, in the foreground, and keeps them alive.
 
-The port is bound here and inherited by every worker, so a connection that waits to be accepted is
-taken by whoever is free and outlives any single worker. Workers are forks of this process, which
-has imported everything and started no thread: a new one serves after a tenth of a second.
+The port is bound here and inherited by every worker, so any free worker accepts a waiting
+connection, which outlives any single worker. Workers are forks of this process, which has imported
+everything and started no thread: a new one serves after a tenth of a second.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
                 for worker in crew:
                     worker.look_after()
         finally:
-            # Theirs are open as long as they accept. Whoever came later would wait for nobody.
+            # Workers hold theirs while they accept. A later connection would wait in vain.
             front.close()
             _end(crew, timeout_s=2 * settings.drain_notice_s + settings.drain_s + 10)
 
@@ -105,11 +105,11 @@ class _GatewayWorker:
 
 
 def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
-    """What the forked process does with its life."""
+    """Run a worker in the forked process; never return."""
     status = _FAULT
     try:
         if sys.platform == "linux":
-            # Without a supervisor nobody would ever stop us; and it may be gone by now.
+            # Without a supervisor nothing would stop us, and it may already be gone.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != supervisor:
                 os._exit(0)
@@ -144,7 +144,7 @@ def _end(crew: list[_GatewayWorker], *, timeout_s: float) -> None:
 
 
 def _settings_of(settings: Settings, nth: int, front: socket.socket) -> Settings:
-    # 0 asks for any port, for each worker anew.
+    # 0 asks for any port, separately for each worker.
     metrics_port = settings.metrics_port + nth if settings.metrics_port else 0
     changed = {
         "listen_fd": front.fileno(),

@@ -25,7 +25,7 @@ Command = Callable[..., None]
 Maker = Callable[..., Any]
 
 _STACK = {setting.name: setting for setting in fields(StackSettings) if "help" in setting.metadata}
-# What the embedded stack listens on and where it lies; how much each part gets is for `up` alone.
+# The ports and places of the embedded stack; only `up` also sets the size of each part.
 PLACES = ("folder", "brokers", *PORTS)
 # Where the services say how they are. Kafka and the gateway have options of their own.
 HEALTH_PORTS = tuple(name for name in PORTS if name not in {"kafka_port", "gateway_port"})
@@ -47,7 +47,7 @@ Gateway = Annotated[
 Console = Annotated[
     str, typer.Option("--console", envvar="HIFI_CONSOLE", metavar="URL", help="The console.")
 ]
-# Of commands that send or write a span of a stream once more.
+# Options of commands that send or write a span of a stream again.
 StoredBefore = Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")]
 Rate = Annotated[float | None, typer.Option("--rate", help="Events per second at most.", min=0.001)]
 RunId = Annotated[
@@ -111,7 +111,7 @@ def made_of(**makers: Maker) -> Callable[[Command], Command]:
             takes[name].values() if name in takes else (own[name],) for name in own
         )
         keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in listed]
-        # What typer makes its options from.
+        # Typer makes its options from this.
         call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
         return call
 
@@ -129,9 +129,9 @@ def control_command(
 ) -> Callable[[Command], Command]:
     """Add a command that asks the gateway: its `client` is made of --gateway and --api-key.
 
-    One that takes a `form` has --output and --json. `alias`: another word for it, which no list
-    shows. `create`, `update`: of one that PUTs, what it does under these words: only if there is
-    no such object yet; and of what there is, changing only what is said.
+    One that takes a `form` has --output and --json. `alias`: another name for it, which no list
+    shows. `create`, `update`: other names for one that PUTs. The first succeeds only if there is
+    no such object yet; the second changes only the given settings of an existing one.
     """
 
     def add(command: Command) -> Command:
@@ -174,7 +174,7 @@ def form(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As --output json.")] = False,
 ) -> Form | None:
-    """What was asked for, if anything was."""
+    """Return the requested form, if any."""
     if as_json and output not in {None, "json"}:
         raise typer.BadParameter(f"it is {output}, and --json is said", param_hint="--output")
     return "json" if as_json else output
@@ -185,7 +185,7 @@ def control_client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -
 
 
 class _CreatingClient(ControlClient):
-    """What is PUT is something new, or refused."""
+    """A client whose PUT makes a new object, or fails if it exists."""
 
     def send(self, method: str, *path: str, **sent: Any) -> HttpAnswer:
         if method == "PUT":
@@ -201,7 +201,7 @@ class _CreatingClient(ControlClient):
 
 
 class _UpdatingClient(ControlClient):
-    """Of what is PUT, the settings that are not said stay as they are."""
+    """A client whose PUT keeps the settings that it does not name."""
 
     def send(self, method: str, *path: str, **sent: Any) -> HttpAnswer:
         if method == "PUT":

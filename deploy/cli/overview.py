@@ -85,7 +85,7 @@ def read_books(console: str, api_key: str | None) -> BooksPage:
 
 
 def read_view(client: ConsoleClient, stream: str, name: str) -> DestinationView | None:
-    """What the console shows of one destination; None of one that it has not heard of."""
+    """Return the console's view of one destination; None if the console does not know it."""
     wanted = destination_id(stream, name)
     for shown in client.overview()["streams"]:
         for view in shown["destinations"]:

@@ -1,6 +1,6 @@
 """Prints for commands: data to standard output, talk to standard error, nothing as markup.
 
-What comes from events is never trusted: no markup, and no control character reaches a terminal.
+Text from events is never trusted: no markup, and no control character reaches a terminal.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Cell: TypeAlias = "str | Text"
-# How a command says what it has found: for people, for programs, or names alone for the next one.
+# The form of a command's output: for people, for programs, or only names for a next command.
 Form = Literal["table", "json", "yaml", "name"]
 
 # A line stays a line; --json shows everything.
@@ -25,7 +25,7 @@ _VALUE_CHARS_MAX = 2_000
 
 
 class LazyConsole:
-    """A console that is loaded when it is to say something, and not before anything is asked."""
+    """A console that is loaded when it has something to print, not before."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         self._stderr = stderr
@@ -88,7 +88,7 @@ def print_list(
     *,
     numbers: int = 0,
 ) -> None:
-    """All there is of a kind; as a table, unless another form was asked for."""
+    """Print all objects of a kind, as a table unless another form was requested."""
     if form in {None, "table"}:
         print_table(heads, [cells(item) for item in items], numbers=numbers)
     elif form == "name":

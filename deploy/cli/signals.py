@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# What shells report of a command that Ctrl-C ended: 128 and the signal's number.
+# The shells' exit status for a command that Ctrl-C ended: 128 plus the signal's number.
 INTERRUPTED = 130
 
 

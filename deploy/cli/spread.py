@@ -1,4 +1,4 @@
-"""Looks how the last hour's events lie in the Kafka partitions of streams, for `hifi doctor`."""
+"""Examines the spread of the last hour's events over the Kafka partitions, for `hifi doctor`."""
 
 from shared.config.configuration import Configuration
 from shared.event.spread import examine_count, examine_spread, hottest
@@ -9,14 +9,14 @@ from shared.runtime.kafka.lookup.stream_spread import NewestEvents, last_hours, 
 from shared.runtime.kafka.reader import open_reader
 
 _HOUR_S = HOUR_MS / 1000
-# Of so many streams at most the newest events are read.
+# The newest events of at most this many streams are read.
 _READ_MAX = 20
-# Below so many events a second in each of its Kafka partitions no stream is too large.
+# A stream below this many events a second in each of its Kafka partitions is not too large.
 _LITTLE_PER_S = 500
 
 
 async def examine_streams(address: str, configuration: Configuration) -> list[TopicFinding]:
-    """What stands out; nothing of a stream that is well."""
+    """Return what stands out; a healthy stream yields nothing."""
     streams = sorted(configuration.streams.values(), key=lambda each: each.name)
     by_topic = {stream_topic(each.name): each for each in streams}
     found: list[TopicFinding] = []

@@ -52,7 +52,7 @@ def status(
     if options.is_said(ctx, "console") and not options.is_said(ctx, "kafka"):
         _show(form, {}, read_books(console, api_key), "")
         return
-    # All that reads Kafka; who asks a console need not wait for it.
+    # These read Kafka; a command that asks a console need not wait for the import.
     from deploy.cli import books, commands  # noqa: PLC0415
     from deploy.local.services import services_of  # noqa: PLC0415
 
@@ -116,7 +116,7 @@ def _as_json(services: Mapping[str, str | None], page: "BooksPage | None", note:
 def _print(
     services: Mapping[str, str | None], page: "BooksPage | None", note: str, *, kafka: str
 ) -> None:
-    # Why Kafka is away is said at the end.
+    # The reason why Kafka is away comes at the end.
     kafkas = {f"kafka {kafka}": None if page else ""} if kafka else {}
     problems = {**kafkas, **services}
     if problems:

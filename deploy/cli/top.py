@@ -44,7 +44,7 @@ _MINUTES_SHOWN = 15
 
 class _Column(NamedTuple):
     head: str
-    # What goes first when a terminal is narrow; 0 never goes.
+    # The order in which columns are dropped on a narrow terminal; 0 is never dropped.
     goes: int = 0
     justify: Literal["left", "right"] = "right"
 
@@ -102,7 +102,7 @@ def top(
 
 
 def screen(overview: Mapping[str, Any], *, width: int) -> Group:
-    """The overview as a person sees it, on so many columns."""
+    """Lay out the overview for people, `width` columns wide."""
     verdict = overview["verdict"]
     head = Text("  ").append_text(verdict_text(f" {verdict} "))
     head.append(f"  {harmless(overview['headline'])}", style="bold")
@@ -130,7 +130,7 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
 
 
 def _rows(overview: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is delivered to, and what pipelines read."""
+    """Return a row for each destination and for what each pipeline reads."""
     rows = [row for stream in overview["streams"] for row in stream["destinations"]]
     # An older observer tells nothing of pipelines.
     lanes = (pipeline.get("lane") for pipeline in overview.get("pipelines", ()))
@@ -161,7 +161,7 @@ def _width(shown: tuple[_Column, tuple[Text, ...]]) -> int:
 
 
 def _cells(row: dict[str, Any], *, longest_ms: float, now_ms: int) -> list[Text]:
-    """What a destination has in each column."""
+    """Return the cells of a destination, one for each column."""
     counts = {name: Text(wording.count(count)) for name, count in row["balance"].items()}
     counts["unaccounted"].style = "bold red" if row["balance"]["unaccounted"] else "green"
     p95_s = row["since_accepted"] and row["since_accepted"]["p95_ms"] / 1000

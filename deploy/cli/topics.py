@@ -42,7 +42,7 @@ async def _make(kafka: str, settings: TopicSettings, *, grant: bool) -> list[str
     specs = fixed_specs([t.name for t in RetrySchedule().tiers], settings.partition_counts)
     async with topic_admin(kafka) as admin:
         if grant:
-            # First: where anything is granted, who has no right of its own may do nothing more.
+            # First: once Kafka has any grant, users without rights of their own may do nothing.
             for user, rights in RIGHTS.items():
                 await admin.grant(user, rights)
         return await admin.create_missing(specs, settings.copies)

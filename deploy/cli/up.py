@@ -42,7 +42,7 @@ def up(settings: StackSettings) -> None:
 
 
 def run(stack: Stack, steps: "_Steps") -> None:
-    """Start, serve until a signal, stop: whatever happens, nothing is left running."""
+    """Start, serve until a signal, stop; never leave anything running."""
     started_s = time.monotonic()
     stop = _Stop(stack.stop_at_once)
     # Ctrl-C, a stop by a service manager and a closed terminal all mean: drain and stop.
@@ -85,7 +85,7 @@ class _Stop:
 
 
 class _Steps:
-    """One line that says what is being done; on something that is no terminal, a line for each.
+    """One line with the current step; without a terminal, a line for each step.
 
     The terminal may be closed at any time: then there is nobody to tell, and that stops nothing.
     """
@@ -113,7 +113,7 @@ class _Steps:
             self.tell(f"  {what} ...")
 
     def show(self, line: Text) -> None:
-        """The line of a terminal anew."""
+        """Refresh the line of a terminal."""
         assert self._live is not None, "only a terminal has a line that changes"
         with contextlib.suppress(OSError):
             self._live.update(line, refresh=True)
@@ -178,7 +178,7 @@ async def _serve(stack: Stack, stop: _Stop) -> None:
 
 
 async def _show_books(stack: Stack) -> None:
-    """Keep the status line true; nothing is asked for a terminal that is not there."""
+    """Keep the status line current; without a terminal do nothing."""
     if not out.is_terminal:
         await asyncio.Event().wait()
     with _Steps() as status:

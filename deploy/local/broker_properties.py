@@ -35,7 +35,7 @@ def server_properties(
 ) -> str:
     """The text of server.properties for one broker of a set of one or three.
 
-    `lock`: what it is told of who may come in; None: whoever reaches it may do everything.
+    `lock`: its settings for access. Without one any client that reaches it may do everything.
     """
     protocol = "PLAINTEXT" if lock is None else "SASL_SSL"
     voters = ",".join(f"{each.broker_id}@{HOST}:{each.controller_port}" for each in all_brokers)
@@ -76,7 +76,7 @@ def log4j2_properties() -> str:
             # A broker that is down on purpose would fill the others' logs with one line a second.
             "logger.net.name": "org.apache.kafka.clients.NetworkClient",
             "logger.net.level": "ERROR",
-            # Who was not allowed what: one line each, without which a missing right is a riddle.
+            # One line for each denied request: without it a missing right is hard to find.
             "logger.denied.name": "kafka.authorizer.logger",
             "logger.denied.level": "INFO",
             "logger.fetch.name": "kafka.server.ReplicaFetcherThread",
@@ -86,7 +86,7 @@ def log4j2_properties() -> str:
 
 
 def _safety(broker_count: int) -> dict[str, object]:
-    """What decides whether an acknowledged event can be lost."""
+    """The settings that decide whether an acknowledged event can be lost."""
     in_sync_min = 2 if broker_count > 1 else 1
     return {
         "default.replication.factor": broker_count,
@@ -105,7 +105,7 @@ def _safety(broker_count: int) -> dict[str, object]:
 
 
 def _laptop() -> dict[str, object]:
-    """What keeps a small machine small; Kafka's defaults are for servers."""
+    """The settings that save space on a small machine; Kafka's defaults are for servers."""
     return {
         # A segment is the smallest piece that retention can delete (default 1 GB).
         "log.segment.bytes": 64 * _MB,

@@ -33,12 +33,12 @@ from shared.runtime.setup_error import SetupError
 # Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
 HEAP_MB_SINGLE = 512
 HEAP_MB_OF_THREE = 320
-# What a broker keeps for good is about as much.
+# A broker keeps about this much of its heap for good.
 _KEPT_MB = 96
 # Up in 2 to 5 s here; a minute is a machine that is busy with something else.
 READY_TIMEOUT_S = 60.0
 # Stops in order within 1 s, and within 4 s when it writes the class archive. After that SIGKILL
-# is safe: what was acknowledged is on disk or on the other brokers.
+# is safe: acknowledged events are on disk or on the other brokers.
 STOP_TIMEOUT_S = 15.0
 _FORMAT_TIMEOUT_S = 60.0
 
@@ -90,7 +90,7 @@ class Cluster:
             raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop every broker in order; whatever does not stop in time is killed."""
+        """Stop every broker in order; kill those that do not stop in time."""
         # All at once: the last of three alone has no quorum left, and would wait for one.
         with ThreadPoolExecutor(self._count) as pool:
             ends = [pool.submit(child.stop, timeout_s) for child in self._children.values()]

@@ -33,7 +33,7 @@ async def wait_for_brokers(
 
 
 async def _brokers_known_to(port: int) -> set[int]:
-    """What the broker on this port answers when a client connects; nothing while it does not."""
+    """Return the brokers that the one on this port names to clients; none while it is down."""
     address = f"{HOST}:{port}"
     with contextlib.suppress(OSError, KafkaUnavailableError):
         # Asked first because the Kafka client logs an error for each refused connection.

@@ -1,4 +1,4 @@
-"""Makes the lock of an embedded Kafka: who signs its certificate, who may come in, as whom.
+"""Makes the lock of an embedded Kafka: its authority, its certificate, its users' passwords.
 
 All of it is made once, at the first start, and lies in the cluster's folder where only its owner
 reads. The authority signs one certificate and is forgotten: nobody can sign another.
@@ -27,15 +27,15 @@ from shared.runtime.defaults import HOST
 from shared.runtime.files.whole_file import write_whole
 from shared.runtime.kafka.settings import KafkaAccess
 
-# What the brokers call themselves to each other: by name where clients come in, and by their
-# certificate among controllers, who cannot look names up before they have elected one.
+# The user that brokers are to each other: with a password where clients come in, and by their
+# certificate among controllers, which cannot look users up before they have elected one.
 _BROKER = "broker"
 _BROKER_NAME = "hifi-broker"
 _MECHANISM: Final = "SCRAM-SHA-512"
 _PASSWORD_BYTES = 24
 # Longer than any machine that tries Hifi out lives.
 _DAYS = 3_650
-# Whoever sets the clock back by a day still finds it valid.
+# The certificate stays valid if the clock is set back by a day.
 _SLACK = dt.timedelta(days=1)
 
 
@@ -53,7 +53,7 @@ class KafkaLock:
         return self._passwords_file.exists()
 
     def make(self) -> None:
-        """Make what is not there yet."""
+        """Make the parts that do not exist yet."""
         if self.is_made:
             return
         now = dt.datetime.fromtimestamp(now_ms() / 1000, tz=dt.UTC)
@@ -94,12 +94,12 @@ class KafkaLock:
         write_whole(path, "".join(lines).encode(), mode=0o600)
 
     def format_arguments(self) -> Iterator[str]:
-        """What Kafka's format step is told, so that the first start knows its users."""
+        """Yield arguments of Kafka's format step, so that the first start knows its users."""
         for user, password in self._passwords.items():
             yield from ("--add-scram", f"{_MECHANISM}=[name={user},password={password}]")
 
     def properties(self) -> Mapping[str, object]:
-        """What a broker is told of its lock, besides its listeners."""
+        """Return the settings of a broker's lock, except its listeners."""
         jaas = KafkaAccess.model_construct(
             user=_BROKER, password=SecretStr(self._passwords[_BROKER])
         ).jaas
@@ -111,7 +111,7 @@ class KafkaLock:
             "ssl.keystore.location": self._broker_file,
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self._ca_file,
-            # Only who has the one certificate there is may speak as a controller.
+            # Only the holder of the single certificate may speak as a controller.
             "listener.name.controller.ssl.client.auth": "required",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "false",

@@ -1,7 +1,7 @@
-"""Keeps a Hifi that is hurt on purpose running: starts again what dies, holds down what is held.
+"""Keeps a deliberately damaged Hifi running: restarts dead processes, and keeps held ones down.
 
-What dies again and again waits longer and longer in `hifi up`; here that is the point. So this is
-used in place of `Stack.look_after`, by soaks and by the chaos tests.
+In `hifi up` a process that dies repeatedly waits ever longer; here deaths are intended. So soaks
+and the chaos tests use this in place of `Stack.look_after`.
 """
 
 import threading
@@ -18,14 +18,14 @@ _LOOK_S = 0.3
 
 @dataclass(kw_only=True)
 class Keeper:
-    """The stack, and what has become of its processes."""
+    """The stack, with the fates of its processes."""
 
     stack: Stack
-    # What a fault keeps down, by name.
+    # The processes that a fault keeps down, by name.
     held: set[str] = field(default_factory=set)
-    # Whose death was asked for.
+    # The processes whose death was requested.
     condemned: set[int] = field(default_factory=set)
-    # What died without being asked to: its name, how it ended, the last that it said.
+    # Unintended deaths: the process's name, how it ended, its last output.
     died: list[tuple[str, str, str]] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -61,13 +61,13 @@ class Keeper:
         self.held.discard(name)
 
     def unwell(self) -> list[str]:
-        """What does not run, or does not say that it is ready."""
+        """List the processes that do not run or do not report that they are ready."""
         dead = [name for name, child in self.children.items() if not child.alive]
         deaf = [f"Kafka, port {one}" for one in self.stack.settings.kafka_ports if not answers(one)]
         return dead + deaf + [one.name for one in self.stack.services if not one.is_ready()]
 
     def watch(self) -> None:
-        """Start again what has died, until told to stop."""
+        """Restart dead processes until `stop_watching`."""
         turn = 0
         while not self._stop.wait(_LOOK_S):
             turn += 1
@@ -76,7 +76,7 @@ class Keeper:
             self.at_turn(turn)
 
     def at_turn(self, turn: int) -> None:
-        """What else is looked at now and then."""
+        """Make further checks now and then; a subclass decides which."""
 
     def stop_watching(self) -> None:
         self._stop.set()
@@ -92,7 +92,7 @@ class Keeper:
                 continue
             if child.pid not in self.condemned:
                 self.note_death(name, child)
-                # What it started itself holds its ports and folders.
+                # Its own children still hold its ports and folders.
                 child.kill()
             if name in services:
                 self.stack.spawn(services[name])

@@ -13,16 +13,16 @@ from deploy.local.ports import answers
 
 # Spark's workers come with the first task after a start.
 _WORKER_S = 5.0
-# The kernel does what it is told within milliseconds, if there is a core.
+# The kernel obeys within milliseconds, if a core is free.
 _DONE_S = 10.0
 _LOOK_S = 0.05
 
-# What ends a fault; it may be called when the fault has ended by itself.
+# Ends a fault; it may be called when the fault has ended by itself.
 Undo = Callable[[], None]
 
 
 class NotHereError(Exception):
-    """What this machine, or this moment, does not allow."""
+    """The fault is not possible on this machine, or at this moment."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class ProcessFaults:
     keeper: Keeper
 
     def kill(self, target: str) -> tuple[str, Undo]:
-        """Gives the proof, and what lets it be started again."""
+        """Return the proof, and the function that allows a restart."""
         if target.endswith("-worker"):
             service = target.removesuffix("-worker")
             return self._kill_one_of(service), lambda: None

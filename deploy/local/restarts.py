@@ -1,12 +1,12 @@
-"""Says when what has died is started again: at once, and later each time if it dies too often."""
+"""Says when a dead service restarts: at once, and later each time if it dies too often."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.runtime.files.service_deaths import MEMORY_MS, ServiceDeath
 
-# What dies once in a while is missed for as short a time as possible. What dies more often than
-# this in ten minutes does so for a reason, and each start takes processor time from all others.
+# A process that dies once in a while is restarted at once. One that dies more often than this in
+# ten minutes does so for a reason, and each start takes processor time from all others.
 _AT_ONCE_MAX = 3
 _FIRST_MS, _MOST_MS = 5_000, 60_000
 
@@ -41,11 +41,11 @@ class Restarts:
         self._down.discard(name)
 
     def forgive(self) -> None:
-        """What has died until now was meant to."""
+        """Forget all deaths so far: they were intended."""
         self._died_ms.clear()
         self._last.clear()
 
     def again_and_again(self, *, now_ms: int) -> Sequence[ServiceDeath]:
-        """Of those that have died more often than by accident, and not lived for long since."""
+        """The last deaths of services that die too often and have not lived for long since."""
         deaths = self._last.values()
         return [it for it in deaths if it.count > _AT_ONCE_MAX and it.is_news(now_ms=now_ms)]

@@ -25,13 +25,13 @@ from deploy.local.services import SAMPLE_TITLE
 from shared.runtime import defaults
 from shared.runtime.settings import Port, read_settings
 
-# What fits on a page that somebody reads.
+# As many as fit on a page for people.
 _KEPT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """One event as it came, with what its batch's headers said."""
+class ArrivedEvent:
+    """One event as it arrived, with the headers of its batch."""
 
     at: str
     batch_id: str
@@ -45,7 +45,7 @@ class SampleDestination:
 
     def __init__(self) -> None:
         self.count = 0
-        self.last: deque[Arrived] = deque(maxlen=_KEPT)
+        self.last: deque[ArrivedEvent] = deque(maxlen=_KEPT)
 
     async def take(self, request: Request) -> Response:
         headers = request.headers
@@ -57,7 +57,7 @@ class SampleDestination:
         for _, text in events:
             self.count += 1
             self.last.appendleft(
-                Arrived(
+                ArrivedEvent(
                     at=time.strftime("%H:%M:%S"),
                     batch_id=headers.get("webhook-id", ""),
                     attempt=attempt,
@@ -109,7 +109,7 @@ _NONE = '<div class="none">Nothing has arrived yet. Send an event, and it shows 
 _HEADS = "<tr><th>Time<th>Batch<th>Attempt<th>Event"
 
 
-def _row(event: Arrived) -> str:
+def _row(event: ArrivedEvent) -> str:
     maybe = ' <span class="maybe">may be a duplicate</span>' if event.maybe_duplicate else ""
     return (
         f'<tr><td class="quiet">{event.at}<td class="quiet">'

@@ -20,7 +20,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def secret_keys(folder: Path, environ: Mapping[str, str]) -> str:
-    """What HIFI_SECRET_KEYS should be; SetupError when it cannot be that."""
+    """The value for HIFI_SECRET_KEYS; SetupError when it cannot be that."""
     keys = environ.get(VARIABLE) or _kept(folder / "secret-keys", new_key)
     # A wrong key is refused here, and not by three services in their logs.
     SecretBox.of(keys)

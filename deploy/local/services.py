@@ -1,4 +1,4 @@
-"""Lists the services of the embedded stack: what each is told, and how to see that it is ready."""
+"""Lists the services of the embedded stack, their settings, and how to check that each is ready."""
 
 import signal
 import urllib.request
@@ -13,7 +13,7 @@ from shared.runtime.defaults import HOST
 
 # Loopback answers in a few ms; a driver whose processors are all busy was seen to take 1 s.
 _ANSWER_TIMEOUT_S = 2.0
-# As much of a sentence as anybody reads.
+# The longest sentence that people read.
 _WORDS_MAX = 300
 # How the sample destination's page begins; other programs like port 8090 too.
 SAMPLE_TITLE = "Hifi sample destination"
@@ -45,14 +45,14 @@ class Service:
 
     @property
     def keys(self) -> set[str]:
-        """Which keys it is given: to seal and open secrets, and to know the operator."""
+        """The keys that it gets: to seal and open secrets, and to recognise the operator."""
         if self.name == "gateway":
             return {VARIABLE, OPERATOR_KEY}
         return {VARIABLE} if self.name in _OPENS_SECRETS else set()
 
     @property
     def user(self) -> str | None:
-        """As whom it enters a Kafka that asks; None: it enters none."""
+        """The user with which it enters a locked Kafka; None if it does not use Kafka."""
         return None if self.name == "sample" else self.module
 
     def is_ready(self) -> bool:
@@ -74,7 +74,7 @@ class Service:
 
 
 def services_of(settings: StackSettings) -> Iterator[Service]:
-    """In the order in which they stop: first what takes events in, last what takes them out."""
+    """In the order of stops: first services that take events in, last those that deliver."""
     yield Service(
         name="gateway",
         module="gateway",
@@ -161,7 +161,7 @@ def _url(port: int, path: str) -> str:
 
 
 def answer_of(url: str) -> bytes:
-    """What a process of ours on this machine answers; nothing while it does not, or with an error.
+    """Return the answer of our process on this machine; empty on an error or without an answer.
 
     Something else may listen there, and speak no HTTP.
     """

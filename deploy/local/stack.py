@@ -1,4 +1,4 @@
-"""Runs all of Hifi on one machine: what starts after what, what stops before what.
+"""Runs all of Hifi on one machine, with the order of starts and stops.
 
 Kafka first, then its topics, then the services, and through the gateway a first stream and
 destination. They stop the other way round, so that what was accepted can still be delivered while
@@ -50,8 +50,8 @@ _ANY_HOST = "0.0.0.0"  # noqa: S104 - compared with, never bound
 # more on the same two cores it took 94 s.
 _READY_TIMEOUT_S = 180.0
 _READY_LOOK_S = 0.1
-# What a service may take: 20 s to drain, 20 s for its JVM to end (once, it writes its archive),
-# and a little.
+# The longest stop of a service: 20 s to drain, 20 s for its JVM to end (once, it writes its
+# archive), and a little.
 _STOP_TIMEOUT_S = 60.0
 
 
@@ -68,7 +68,7 @@ class Stack:
         self._environ = environ
         self._say = say
         self._held = ExitStack()
-        # What those who archive are told of stores.
+        # The variables that name the stores to services that archive.
         self._stores: dict[str, str] = {}
         self._keys: dict[str, str] = {}
         self._topics: TopicSettings
@@ -88,7 +88,7 @@ class Stack:
 
     @property
     def deaths_file(self) -> Path:
-        """By which the console knows of services that die again and again."""
+        """The file that tells the console of services that die repeatedly."""
         return self.settings.folder / "deaths.json"
 
     @property
@@ -99,7 +99,7 @@ class Stack:
         return f"{scheme}://{HOST if host == _ANY_HOST else host}:{self.settings.gateway_port}"
 
     def start(self, on_progress: OnProgress) -> None:
-        """Bring everything up; a SetupError says what stands in the way."""
+        """Bring everything up; a SetupError names the obstacle."""
         try:
             self._require_all(on_progress)
             self.deaths_file.unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class Stack:
             raise
 
     def look_after(self) -> None:
-        """Start again what has died; what dies again and again waits longer, and stops nothing."""
+        """Restart dead services; one that dies repeatedly waits longer, and stops nothing."""
         for service in self.services:
             child = self.children[service.name]
             self._revive(service.name, child, partial(self.spawn, service))
@@ -131,7 +131,7 @@ class Stack:
             self._revive(f"Kafka broker {broker_id}", child, start)
 
     def ailing(self) -> list[str]:
-        """A sentence for each of those that die again and again."""
+        """Return a sentence for each service that dies repeatedly."""
         at_ms = now_ms()
         deaths = self.restarts.again_and_again(now_ms=at_ms)
         return [death.sentence(now_ms=at_ms) for death in deaths]
@@ -168,7 +168,7 @@ class Stack:
 
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
-        # Those that work behind the gateway's back may drain at the same time.
+        # Services behind the gateway may drain at the same time.
         for names in (("gateway",), ("pipelines",), ("delivery", "retrier"), ("observe", "sample")):
             children = [self.children[name] for name in names if name in self.children]
             for child in children:
@@ -183,7 +183,7 @@ class Stack:
         self._held.close()
 
     def stop_at_once(self) -> None:
-        """End a stop that somebody will not wait for; what was acknowledged is safe on disk."""
+        """End a stop that the user will not wait for; acknowledged events are safe on disk."""
         for child in (*self.children.values(), *map(self.cluster.child, self.cluster.running)):
             child.send(signal.SIGKILL)
 
@@ -233,7 +233,7 @@ class Stack:
         """Start it again if it has died, once it is time."""
         restarts = self.restarts
         if not child.alive and not restarts.is_down(name):
-            # What it started itself may have outlived it, and holds its ports and folders.
+            # Its own children may have outlived it, and hold its ports and folders.
             child.kill()
             self._note_death(name, how_it_ended(child.exit_code), _last_words(child))
         if restarts.is_due(name, now_ms=now_ms()):
@@ -282,7 +282,7 @@ def _last_words(child: Child) -> str:
 
 
 def _but_of_kafka(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what is said there of another Kafka than ours."""
+    """Return the environment without settings of another Kafka than ours."""
     of_kafka = {f"HIFI_KAFKA_{name}".upper() for name in KafkaAccess.model_fields}
     return {name: value for name, value in environ.items() if name not in of_kafka}
 

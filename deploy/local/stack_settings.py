@@ -29,11 +29,11 @@ def _port(default: int, words: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """What a person may choose about the embedded stack."""
+    """The choices that a person has for the embedded stack."""
 
     folder: Path = _option(DATA, "Where everything is kept.")  # noqa: RUF009 - makes a field
     cache: Path = field(default_factory=default_cache)
-    # Whether what nobody waits for leaves processors to others (services.py).
+    # Whether background services leave processors to others (services.py).
     is_nice: bool = True
     brokers: Literal[1, 3] = _option(1, "1, or 3: replicated, survives a broker.")
     secure: bool = _option(False, "Lock Kafka: TLS, a user and rights for each service.")
@@ -59,12 +59,12 @@ class StackSettings:
 
     @property
     def operator_file(self) -> Path:
-        """What a shell reads to enter a Kafka with a lock as its operator."""
+        """The file that a shell reads to enter a locked Kafka as its operator."""
         return self.folder / "kafka-operator.env"
 
     @property
     def copies(self) -> "Copies":
-        """Of one broker's disk there is one copy, and it is said so."""
+        """The copies of each event: one broker has one copy, and says so openly."""
         from shared.event.topic_safety import Copies  # noqa: PLC0415 - most need it not
 
         return Copies(1, 1) if self.brokers == 1 else Copies()

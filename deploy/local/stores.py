@@ -12,12 +12,12 @@ from shared.runtime.archive.stores import FOLDERS_VARIABLE, STORES_VARIABLE, rea
 from shared.runtime.files.whole_file import write_whole
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
-# What pipelines call it.
+# The store's name in pipelines.
 STORE = "archive"
 
 
 def write_stores(settings: StackSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What pipelines are told; nothing if somebody has a file of stores of his own."""
+    """Return the variables for pipelines; none if the user has a file of stores of their own."""
     if STORES_VARIABLE in environ:
         return {}
     where = settings.archive or str(settings.folder / "archive")
@@ -36,8 +36,8 @@ def write_stores(settings: StackSettings, environ: Mapping[str, str]) -> dict[st
     return {STORES_VARIABLE: str(path), FOLDERS_VARIABLE: str(folder or settings.folder)}
 
 
-class Resealed(NamedTuple):
-    """What has become of the secrets of a file."""
+class ResealReport(NamedTuple):
+    """The result of resealing the secrets of a file."""
 
     sealed_anew: int
     already_newest: int
@@ -45,8 +45,8 @@ class Resealed(NamedTuple):
     not_opened: list[str]
 
 
-def reseal(path: Path, box: SecretBox) -> Resealed:
-    """Seal each store's secret anew with the newest key; all else in the file stays as it is."""
+def reseal(path: Path, box: SecretBox) -> ResealReport:
+    """Reseal each store's secret with the newest key; all else in the file stays as it is."""
     text, anew, newest = path.read_text(), 0, 0
     not_opened = []
     for store in read_stores(path).values():
@@ -63,4 +63,4 @@ def reseal(path: Path, box: SecretBox) -> Resealed:
         text, anew = text.replace(sealed, box.seal(secret, owner=store.owner)), anew + 1
     if anew:
         write_whole(path, text.encode(), mode=path.stat().st_mode & 0o777)
-    return Resealed(anew, newest, not_opened)
+    return ResealReport(anew, newest, not_opened)

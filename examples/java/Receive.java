@@ -54,7 +54,7 @@ public class Receive {
         if (!isSigned(exchange, body)) return 401;
         var ids = ID.matcher(new String(body, StandardCharsets.UTF_8));
         synchronized (SEEN) {
-            // Whatever is to be done with an event; answer 200 only when it is safe with you.
+            // Process an event here; answer 200 only when it is safe with you.
             while (ids.find()) if (SEEN.add(ids.group(1))) System.out.println(ids.group(1));
         }
         return 200;

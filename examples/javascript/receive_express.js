@@ -6,6 +6,6 @@ import { Receiver } from "hifi-streams-client";
 const receiver = new Receiver(process.env.HIFI_SIGNING_SECRET);
 const app = express();
 
-// Whatever is to be done with an event; what it throws has the event sent again.
+// Process an event here; if this throws, Hifi sends the event again.
 app.post("/hifi", receiver.handler(async (event) => console.log(event.id)));
 app.listen(Number(process.env.PORT ?? 9003), "127.0.0.1");

@@ -8,7 +8,7 @@ from hifi_client import Receiver, Reply
 
 
 def take(event: dict[str, object]) -> None:
-    """Whatever is to be done with an event; what it raises has the event sent again."""
+    """Process an event here; if this raises, Hifi sends the event again."""
     print(event["id"], flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Sends events and says what became of each: `python send.py http://127.0.0.1:8080 orders`."""
+"""Sends events and reports each one's outcome: `python send.py http://127.0.0.1:8080 orders`."""
 
 import sys
 

@@ -5,9 +5,9 @@
     python verify_statements.py --key statement.pub --minute 1764350100000 --ids mine.txt page.json
 
 A file is an answer of the API (the newest comes first), or has a statement a line, oldest first.
-Several are read as one chain, in the order in which they are named. It prints what was signed of
-each minute and ends with 0, or with one sentence that says what is wrong, and 1.
-What each field means: docs/statements.md.
+Several are read as one chain, in the order in which they are named. It prints the signed facts of
+each minute and exits with 0, or prints one sentence about the error and exits with 1.
+The fields are described in docs/statements.md.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-# Before the 32 bytes of an ed25519 key, for whoever reads DER (RFC 8410).
+# The DER prefix of the 32 bytes of an ed25519 key (RFC 8410).
 _DER = bytes.fromhex("302a300506032b6570032100")
 _HASH, _STREAM = re.compile(r"[0-9a-f]{64}"), re.compile(r"[a-z0-9][a-z0-9._-]*")
 _NO_PREVIOUS = "0" * 64
@@ -38,7 +38,7 @@ Json = Mapping[str, Any]
 
 
 class Untrue(Exception):  # noqa: N818 - it is no error of ours
-    """What is wrong, as a sentence."""
+    """The fault, as a sentence."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +76,7 @@ def read(path: Path) -> list[Json]:
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a name that stands twice others might read the other value."""
+    """Refuse a name that stands twice: other readers might use the other value."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -139,7 +139,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _follows(at: str, said: Json, before: str | None, last: Json | None, *, is_first: bool) -> None:
-    """Whether it stands where it says that it does, after what was said of its minute before."""
+    """Check its place in the chain, after the last statement on its minute."""
     if before is not None and said["previous"] != before:
         raise Untrue(f"{at} does not name the one before it: one was left out, or exchanged.")
     if said["previous"] == _NO_PREVIOUS and not is_first:

@@ -1,1 +1,1 @@
-"""Changes of the configuration: which version they are of, and the trail of who has made them."""
+"""Changes of the configuration: their versions, and the trail of their authors."""

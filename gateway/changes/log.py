@@ -1,4 +1,4 @@
-"""Finds changes in the log: what lies where is read when somebody asks, and then kept."""
+"""Finds changes in the log: reads where they lie on the first question, and then keeps that."""
 
 import asyncio
 import time
@@ -19,29 +19,29 @@ from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
 
 _WHERE = KafkaPartition(CHANGES, 0)
-# One question reads so long at most; who is told to ask again has it go on from there.
+# One question reads at most this long; the next one continues from there.
 _CATCH_UP_S = 5.0
-# Offsets that lie so near are read in one go, with those of others between them.
+# Offsets this near to each other are read in one go, with those of others between them.
 _NEAR = 100
 
 
 @dataclass(frozen=True, slots=True)
 class AskedChanges:
-    """Which changes, the newest first."""
+    """The changes to list, newest first."""
 
     count: int
-    # None: of all tenants.
+    # The tenant whose changes are listed, or None for all tenants.
     tenant: str | None = None
     # Its kind and name.
     object: tuple[str, str] | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    # Older than the one at this offset.
+    # Only changes before this offset.
     before: int | None = None
     wanted: Callable[[ChangeRecord], bool] = lambda _: True
 
     def takes(self, at_ms: int, change: ChangeRecord) -> bool:
-        """Whether it is one of these."""
+        """Say whether a change is one of these."""
         return (
             self.tenant in {None, change.tenant}
             and self.object in {None, (change.kind, change.name)}
@@ -53,7 +53,7 @@ class AskedChanges:
 
 @dataclass(frozen=True, slots=True)
 class StoredChange:
-    """A change, and when Kafka has stored it."""
+    """A change, and when Kafka stored it."""
 
     at_ms: int
     change: ChangeRecord
@@ -61,7 +61,7 @@ class StoredChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Some changes, and where what is older begins; None if there is nothing."""
+    """Some changes, and where older ones begin; None if there are none."""
 
     changes: tuple[StoredChange, ...]
     older: int | None
@@ -76,7 +76,7 @@ class ChangeLog(Protocol):
 
 
 class _Whose(Struct, frozen=True):
-    """What the index has to know of a record."""
+    """The part of a record that the index needs."""
 
     tenant: str
     kind: str
@@ -84,8 +84,8 @@ class _Whose(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Kept:
-    """Of one tenant: offset, time and object of each change, in their order."""
+class _TenantLog:
+    """Offset, time and object of each change of one tenant, in order."""
 
     offsets: "array[int]" = field(default_factory=lambda: array("q"))
     times_ms: "array[int]" = field(default_factory=lambda: array("q"))
@@ -99,7 +99,7 @@ class _Kept:
                 del column[:KEPT_MAX]
 
     def span(self, asked: AskedChanges) -> range:
-        """Which of them lie in the time that is asked for."""
+        """Return the positions of the changes in the wanted time."""
         since, until = asked.since_ms, asked.until_ms
         first = 0 if since is None else bisect_left(self.times_ms, since)
         end = len(self.times_ms) if until is None else bisect_left(self.times_ms, until)
@@ -111,24 +111,24 @@ class ChangeIndex:
 
     def __init__(self) -> None:
         self.read_to = 0
-        self._of: dict[str, _Kept] = {}
+        self._of: dict[str, _TenantLog] = {}
 
     def clear(self) -> None:
         self.read_to = 0
         self._of.clear()
 
     def take(self, record: RecordIn) -> None:
-        """Learn of one more; what is none of ours is passed over."""
+        """Learn of one more record; pass over foreign ones."""
         self.read_to = record.origin.offset + 1
         try:
             whose = msgspec.json.decode(record.value, type=_Whose)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
-        kept = self._of.setdefault(whose.tenant, _Kept())
+        kept = self._of.setdefault(whose.tenant, _TenantLog())
         kept.add(record.origin.offset, record.timestamp_ms, hash((whose.kind, whose.name)))
 
     def stretches(self, asked: AskedChanges) -> list[tuple[int, int]]:
-        """Where to look, [first, end), in the order of the log."""
+        """Return the ranges to look at, [first, end), in the order of the log."""
         if asked.tenant is not None:
             return list(_stretches(self._offsets(asked, asked.tenant)))
         if asked.object is not None:
@@ -163,7 +163,7 @@ class KafkaChanges:
         self._turn = asyncio.Lock()
 
     async def page(self, asked: AskedChanges) -> ChangePage:
-        """The newest of those that are asked for, of all that was stored up to now."""
+        """Return the newest of the wanted changes, among all that were stored up to now."""
         async with self._turn:
             await self._catch_up()
         stretches = self._index.stretches(asked)
@@ -187,18 +187,18 @@ class KafkaChanges:
                 )
             first, end = spans[_WHERE]
             if end < self._index.read_to:
-                # It was deleted and made anew.
+                # The topic was deleted and created again.
                 self._index.clear()
             unread = {_WHERE: (max(first, self._index.read_to), end)}
             until_s = time.monotonic() + _CATCH_UP_S
             if await log.range(unread).each(self._index.take, until_s=until_s):
                 raise KafkaUnavailableError("The changes are still being read: ask again.")
-            # Also past the marks of transactions, which are no records.
+            # Skip the markers of transactions too, which are no records.
             self._index.read_to = end
 
 
 def _opened(record: RecordIn, asked: AskedChanges) -> list[StoredChange]:
-    """The change, if it is one of those that are asked for."""
+    """Return the change, if it is a wanted one."""
     try:
         change = msgspec.json.decode(record.value, type=ChangeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError):

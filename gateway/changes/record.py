@@ -1,6 +1,6 @@
-"""What is kept of each change: whose, by whom, of what, and what differs. Never a secret.
+"""The record of each change: whose, by whom, of which object, and the differences. No secrets.
 
-Pure: who stores a change asks here for the records that go with it, in the same transaction.
+Pure: a writer of changes asks here for the records that go with them, in the same transaction.
 """
 
 import json
@@ -22,15 +22,15 @@ from shared.config.model import ConfigObject
 
 AuthorKind: TypeAlias = Literal["key", "token", "certificate", "anybody", "operator", "hifi"]
 Value: TypeAlias = bool | int | float | str | list[str] | None
-# Keys, with what is stored under them; None removes it.
+# Keys and the values to store under them; None removes a key.
 Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
-# Of each tenant so many are kept; the next takes the place of the oldest.
+# Changes kept for each tenant; the next takes the place of the oldest.
 KEPT_MAX = 10_000
-# A record stays below 4 KB: so many settings, and so much of the value of one.
+# Settings in a record, and characters of one value: a record stays below 4 KB.
 _SETTINGS_MAX = 12
 _CHARS_MAX = 100
-# Whose and which it is, which the record says already.
+# The identity of an object, which the record names anyway.
 _IDENTITY = frozenset({"id", "name", "stream", "tenant", "generation"})
 # Lists of names, which are no secrets.
 _LISTS = frozenset({"about", "functions", "origins", "scopes", "streams"})
@@ -39,7 +39,7 @@ _HALTS = frozenset({"is_paused", "is_disabled", "resumed_at_ms"})
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change: a key by its name, a token by its subject, or Hifi itself."""
+    """The author of a change: a key by its name, a token by its subject, or Hifi itself."""
 
     tenant: str
     kind: AuthorKind = "anybody"
@@ -47,7 +47,7 @@ class Author:
 
 
 class ChangedSetting(Struct, frozen=True):
-    """A setting that differs. Values are left out where they could be secret, or are long."""
+    """A setting that differs. Values that are long, or could be secret, are left out."""
 
     name: str
     before: Value | UnsetType = UNSET
@@ -57,9 +57,9 @@ class ChangedSetting(Struct, frozen=True):
 class ChangeRecord(Struct, frozen=True, kw_only=True):
     """One change, as it is kept."""
 
-    # Of the tenant's changes, from 1 without a gap.
+    # Counts the tenant's changes from 1, and skips none.
     number: int
-    # Whose object it is.
+    # The owner of the object.
     tenant: str
     by: Author
     kind: str
@@ -69,13 +69,13 @@ class ChangeRecord(Struct, frozen=True, kw_only=True):
     before: str | None = None
     after: str | None = None
     settings: tuple[ChangedSetting, ...] = ()
-    # So many settings more that differ.
+    # Number of further settings that differ.
     left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something that was done to what an object is about, and changes no object."""
+    """Something done to the subject of an object, which changes no object."""
 
     tenant: str
     kind: str
@@ -85,7 +85,7 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedChanges:
     """Changes of the configuration, and the records that go with them."""
 
     changes: Changes
@@ -94,8 +94,8 @@ class Recorded:
 
 def with_records(
     configuration: Configuration, changes: Changes, *, by: Author, did: str = ""
-) -> Recorded:
-    """What was changed and how, if it was changed at all. `did`: a better word for it."""
+) -> RecordedChanges:
+    """Return the changes with their records; `did` names them better."""
     made = [
         record
         for key, value in changes
@@ -104,8 +104,8 @@ def with_records(
     return _numbered(configuration, changes, made)
 
 
-def with_deed(configuration: Configuration, deed: Deed, *, by: Author) -> Recorded:
-    """The record of a deed alone."""
+def with_deed(configuration: Configuration, deed: Deed, *, by: Author) -> RecordedChanges:
+    """Return the record of a deed alone."""
     facts = [ChangedSetting(name, after=_told(value)) for name, value in deed.facts.items()]
     record = ChangeRecord(
         number=0,
@@ -121,7 +121,7 @@ def with_deed(configuration: Configuration, deed: Deed, *, by: Author) -> Record
 
 def _numbered(
     configuration: Configuration, changes: Changes, made: Iterable[ChangeRecord]
-) -> Recorded:
+) -> RecordedChanges:
     last = Counter({each: it.count for each, it in configuration.change_counts.items()})
     counts: dict[str, ChangeCount] = {}
     records = []
@@ -133,7 +133,7 @@ def _numbered(
         place = f"{each.tenant}:{number % KEPT_MAX}".encode()
         records.append((place, msgspec.json.encode(record)))
     counted = [(each.config_key, each.to_json()) for each in counts.values()]
-    return Recorded([*changes, *counted], records)
+    return RecordedChanges([*changes, *counted], records)
 
 
 def _record_of(
@@ -174,7 +174,7 @@ def _owner_of(item: ConfigObject, configuration: Configuration, by: Author) -> s
 
 
 def _deed(before: ConfigObject | None, after: ConfigObject | None, names: set[str]) -> str:
-    """One word for what was done."""
+    """Return one word for the change."""
     did = "changed"
     match before, after:
         case Replacement(), Replacement(document=None):
@@ -194,7 +194,7 @@ def _deed(before: ConfigObject | None, after: ConfigObject | None, names: set[st
 
 
 def _differing(before: ConfigObject | None, after: ConfigObject | None) -> Iterator[ChangedSetting]:
-    """The settings that differ, by name; of a new object those that are not as by default."""
+    """Yield the settings that differ, by name; for a new object those that are not at default."""
     if after is None:
         return
     old = {} if before is None else before.to_fields()
@@ -211,16 +211,16 @@ def _differing(before: ConfigObject | None, after: ConfigObject | None) -> Itera
         else:
             was = now = UNSET
         if was == now:
-            # What differs is in what is not told.
+            # The difference is in parts that are not shown.
             was = now = UNSET
         yield ChangedSetting(SHOWN_AS.get(name, name), was, now)
 
 
 def _told(value: Any) -> Value | UnsetType:
-    """A value as it may stand here; UNSET for all that is long, has parts, or may be secret."""
+    """Return a value fit for a record; UNSET if it is long, has parts, or may be secret."""
     match value:
         case float() if value.is_integer():
-            # As people write it.
+            # Without a decimal point, as people write it.
             return int(value)
         case None | bool() | int() | float():
             return value
@@ -234,7 +234,7 @@ def _told(value: Any) -> Value | UnsetType:
 
 
 def _origin(url: str) -> Value | UnsetType:
-    """Where it goes, without user, path and query, in which some write secrets."""
+    """Return the target without user, path and query, where some people write secrets."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""

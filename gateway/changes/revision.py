@@ -1,7 +1,7 @@
-"""Tags what is shown of an object, and finds out from a tag what has changed since.
+"""Tags the shown form of an object, and finds out from a tag what has changed since.
 
 A tag holds a short hash of each setting's name and value, so that any gateway can tell which ones
-differ without having kept what it showed. Settings at their defaults are not in it: a gateway of
+differ without having kept what it showed. It omits settings at their defaults: a gateway of
 another release, which has more of them, makes the same tag.
 """
 
@@ -15,12 +15,12 @@ from gateway.problems import Problem
 from shared.config.model import ConfigObject
 
 _NAME_BYTES, _VALUE_BYTES = 3, 6
-# How settings are called in the API, where it is not as they are stored.
+# Names of settings in the API, where they differ from the stored ones.
 SHOWN_AS = {"json_schema": "schema", "secrets": "live_texts"}
 
 
 def etag_of(item: ConfigObject) -> str:
-    """The strong validator of an object, in its quotes (RFC 9110, 8.8.3)."""
+    """Return the strong validator of an object, in its quotes (RFC 9110, 8.8.3)."""
     fields = item.to_fields(with_defaults=False)
     hashes = b"".join(
         _hash(name, _NAME_BYTES) + _hash(json.dumps(fields[name], sort_keys=True), _VALUE_BYTES)
@@ -30,7 +30,7 @@ def etag_of(item: ConfigObject) -> str:
 
 
 def changed_settings(since: str, item: ConfigObject) -> list[str]:
-    """The settings that differ from those of a tag, by name."""
+    """Return the names of the settings that differ from those of a tag."""
     before, now = _hashes(since), _hashes(etag_of(item))
     names = {_hash(name, _NAME_BYTES): name for name in item.to_fields()}
     changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
@@ -38,7 +38,7 @@ def changed_settings(since: str, item: ConfigObject) -> list[str]:
 
 
 class Preconditions(BaseModel):
-    """What a caller says that an object must be like before it is changed."""
+    """The caller's conditions on an object before it is changed."""
 
     if_match: str | None = Field(
         default=None,
@@ -52,7 +52,7 @@ class Preconditions(BaseModel):
     )
 
     def check(self, item: ConfigObject | None) -> None:
-        """Refuse when the object is not as it must be."""
+        """Refuse when the object does not meet the conditions."""
         wanted = None if self.if_match is None else _listed(self.if_match)
         if item is None:
             if wanted is not None:
@@ -80,7 +80,7 @@ def _hash(text: str, size: int) -> bytes:
 
 
 def _hashes(etag: str) -> dict[bytes, bytes]:
-    """Hash of the name -> hash of the value; nothing for what is no tag of ours."""
+    """Return hash of the name -> hash of the value; empty if the tag is none of ours."""
     try:
         raw = base64.b64decode(etag.strip('"'), altchars=b"-_", validate=True)
     except ValueError:

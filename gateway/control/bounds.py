@@ -29,7 +29,7 @@ _REMOVED_COUNT = frozenset({"streams", "partitions", "destinations", "pipelines"
 def check_bounds(
     tenant: str, configuration: Configuration, settings: Settings, more: Mapping[Bounded, int]
 ) -> None:
-    """Refuse what would take a tenant beyond a bound; what is there already may always stay."""
+    """Refuse additions that take a tenant beyond a bound; existing objects may always stay."""
     shown = bounds_of(tenant, configuration, settings)
     for name, count in more.items():
         used, bound = shown[name]["used"], shown[name]["max"]

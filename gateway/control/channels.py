@@ -1,4 +1,4 @@
-"""Routes to set up channels, through which a tenant is told of trouble, and to test them."""
+"""Routes to set up and test the channels that notify a tenant of trouble."""
 
 from urllib.parse import urlsplit
 
@@ -41,7 +41,7 @@ class ChannelList(BaseModel):
 
 
 class ChannelTest(BaseModel):
-    """What came back when a message was sent for a try."""
+    """The answer to a test message."""
 
     is_taken: bool
     says: str
@@ -76,7 +76,7 @@ async def put_channel(
     async def edit(before: Channel | None) -> Channel:
         fields = named(given, name=channel, tenant=caller.tenant)
         if fields.get("url") is not None:
-            # In place of one that was kept.
+            # It replaces a kept one.
             fields.setdefault("secret_url", None)
         is_same_way = before is not None and before.via == fields.get("via")
         kept = before if is_same_way else None
@@ -94,7 +94,7 @@ async def put_channel(
 
 @router.delete(_PATH, status_code=204, response_class=Response)
 async def delete_channel(channel: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Tell nobody there any more."""
+    """Delete the channel: nobody is notified there any more."""
     item = caller.channel(channel, plane.configuration)
     await plane.change(
         item.config_key,
@@ -112,7 +112,7 @@ async def delete_channel(channel: PathName, caller: Admin, plane: Plane, when: W
     openapi_extra=also("channel_test_rate", "not_tried"),
 )
 async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Response:
-    """Have a message sent for a try, from where all are sent, and answer what came back."""
+    """Send a test message from the process that sends all others, and return the answer to it."""
     item = caller.channel(channel, plane.configuration)
     plane.charge_channel_test(caller.tenant)
     told = await plane.try_channel(ChannelAsked(msgspec.Raw(item.to_json())))
@@ -126,7 +126,7 @@ async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Respon
 
 
 async def _check_address(plane: ControlPlane, given: JsonObject, tenant: str) -> None:
-    """Refuse an address that Hifi may not send to; that of a mark was judged before."""
+    """Refuse an address that Hifi may not send to; a mark's address was judged before."""
     for setting in ("url", "secret_url"):
         if isinstance(url := given.get(setting), str) and is_web_address(url):
             if urlsplit(url).username is not None:

@@ -1,7 +1,7 @@
 """Routes to list dead letters, and to send those of one stream again.
 
-A request looks at so many records and works for so long, then says where to go on; a re-drive that
-is called again does nothing twice.
+A request looks at a bounded number of records for a bounded time, then says where to go on; a
+repeated re-drive does nothing twice.
 """
 
 import uuid
@@ -45,13 +45,13 @@ router = APIRouter()
 
 # A page of a list; its payloads have a bound of their own, in bytes.
 _COUNT_DEFAULT, COUNT_MAX = 100, 1_000
-# So slow that a destination that has just come back is not overrun.
+# Slow enough not to overrun a destination that has just come back.
 _RATE_DEFAULT, _RATE_MAX = 100.0, 10_000.0
 _NDJSON = "application/x-ndjson"
 
 
 class _Filter(BaseModel):
-    """What is picked: for a list, and to be sent again."""
+    """The filter that picks dead letters, for a list or a re-drive."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -91,7 +91,7 @@ class RedriveOrder(_Filter):
     limit: Annotated[int, Field(ge=1, le=10**9)] | None = None
     rate_per_s: Annotated[float, Field(gt=0, le=_RATE_MAX)] = _RATE_DEFAULT
     dry_run: bool = False
-    # Whoever goes on with a re-drive that was not complete names it.
+    # Names an incomplete re-drive to go on with.
     redrive_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
 
 
@@ -99,7 +99,7 @@ _ORDER_SCHEMA = RedriveOrder.model_json_schema()
 
 
 class ShownLetter(BaseModel):
-    """Much more is said of a letter that could be opened; see docs/dead-letters.md."""
+    """A letter that could be opened has many more members; see docs/dead-letters.md."""
 
     place: str
     dead_at_ms: int
@@ -146,7 +146,7 @@ async def list_dead_letters(
     plane: Plane,
     query: Annotated[LetterQuery, Query()],
 ) -> Response:
-    """List what was given up, also of a stream that was removed."""
+    """List a stream's dead letters, also those of a removed stream."""
     caller.past_stream(stream, plane.configuration)
     return await _page(request, caller, plane, query, query.wanted(stream))
 
@@ -161,8 +161,8 @@ async def list_dead_letters(
 async def list_all_dead_letters(
     request: Request, caller: Reader, plane: Plane, query: Annotated[AnyLetterQuery, Query()]
 ) -> Response:
-    """List what was given up in any stream, or in some."""
-    # What names no stream that there is concerns whoever runs Hifi.
+    """List the dead letters of all streams, or of some."""
+    # A letter of an unknown stream concerns the operator of Hifi.
     is_operator = caller.tenant == DEFAULT_TENANT and "admin" in caller.scopes
     sees = _sees(caller, plane, query.stream, orphans=is_operator and not caller.streams)
     return await _page(request, caller, plane, query, query.wanted(sees=sees))
@@ -178,15 +178,15 @@ async def list_all_dead_letters(
 async def show_newest_dead_letters(
     caller: Reader, plane: Plane, query: Annotated[NewestQuery, Query()]
 ) -> Response:
-    """The newest first, with how many match in all: what to look at before a re-drive."""
+    """List the newest dead letters first, and count all that match: look here before a re-drive."""
     sees = _sees(caller, plane, query.stream, orphans=False)
     live = plane.configuration.streams
     async with plane.letters_turns.of(caller.tenant):
-        # One more than is shown tells whether there is a next page.
+        # One letter more than is shown tells whether there is a next page.
         surveyed = await plane.dead_letters.survey(
             query.wanted(sees=sees), newest_max=query.limit + 1, before=query.before
         )
-    # Of a stream that was removed nothing is sent again.
+    # Letters of a removed stream are not sent again.
     redrivable = {stream: n for stream, n in surveyed.streams.items() if stream in live}
     counts, shown = surveyed.counts, surveyed.newest[: query.limit]
     return as_json(
@@ -212,7 +212,7 @@ async def show_newest_dead_letters(
 async def redrive_dead_letters(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane
 ) -> Response:
-    """Send again what was given up, each once."""
+    """Send dead letters again, each once."""
     caller.stream(stream, plane.configuration)
     order = RedriveOrder.model_validate(given)
     redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
@@ -220,7 +220,7 @@ async def redrive_dead_letters(
     turns = plane.letters_turns if order.dry_run else plane.redrive_turns
     async with turns.of(caller.tenant):
         if redrive_id is not None:
-            # Before anything is sent: none that has sent something is not told of.
+            # Before anything is sent, so that no re-drive with an effect goes unrecorded.
             facts = {**given, "redrive_id": redrive_id}
             deed = Deed(caller.tenant, "stream", stream, "redriven", facts)
             await plane.store.tell(deed, by=caller.author)
@@ -266,11 +266,11 @@ async def _page(
     query: LetterQuery,
     wanted: DeadLetterFilter,
 ) -> Response:
-    """Some of them, the oldest of each Kafka partition first: as JSON, or as an export."""
+    """Return a page, the oldest of each Kafka partition first: as JSON, or as an export."""
     is_export = _NDJSON in request.headers.get("accept", "")
     with_payload = is_export or query.payload == "true"
     if with_payload:
-        # Who may only send may see that something died, but not what others have sent.
+        # A key that may only send sees that something died, but not what others have sent.
         caller.check("read")
     async with plane.letters_turns.of(caller.tenant):
         page, marked = await plane.dead_letters.page(
@@ -293,7 +293,7 @@ async def _page(
 def _sees(
     caller: Caller, plane: ControlPlane, streams: list[str], *, orphans: bool
 ) -> Callable[[str], bool]:
-    """Whether letters of a stream are asked for, and may be seen. `orphans`: of no stream, too."""
+    """Judge streams: asked for, and visible to the caller? `orphans`: also letters of no stream."""
     configuration = plane.configuration
 
     def sees(stream: str) -> bool:
@@ -302,7 +302,7 @@ def _sees(
 
     for stream in streams:
         if not sees(stream):
-            # Says whether there is none, or none for this caller.
+            # The refusal says whether there is none, or none for this caller.
             caller.past_stream(stream, configuration)
     return frozenset(streams).__contains__ if streams else sees
 

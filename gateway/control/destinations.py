@@ -1,7 +1,7 @@
 """Routes to set up destinations: where a stream's events go, and how.
 
 An address is judged here, so that its owner hears of it at once, and again at each connection,
-because names change their addresses. A name that nobody knows yet is taken, with a warning.
+because names change their addresses. An unknown name is accepted, with a warning.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from gateway.control.requests import (
     strictly,
 )
 from gateway.control.sealing import Sealing, anew, sealed_fields, secrets_in, shown
-from gateway.control.streams import Removed, listed
+from gateway.control.streams import RemovalNotice, listed
 from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
 from shared.config.configuration import Configuration, RemovedDestination
@@ -45,7 +45,7 @@ from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 log = structlog.get_logger()
 
-# A resolver that is up answers within this; the address is judged again at each connection.
+# A healthy resolver answers within this; the address is judged again at each connection.
 _RESOLVE_S = 2.0
 
 
@@ -56,12 +56,12 @@ _PATH = "/v1/streams/{stream}/destinations/{destination}"
 
 class DestinationList(BaseModel):
     destinations: list[Destination]
-    removed: list[Removed]
+    removed: list[RemovalNotice]
 
 
 @router.get("/v1/streams/{stream}/destinations", response_model=DestinationList)
 async def list_destinations(stream: PathName, caller: Reader, plane: Plane) -> Response:
-    """A stream's destinations; of a stream that was removed, those that it had."""
+    """List a stream's destinations; for a removed stream, those that it had."""
     known = caller.past_stream(stream, plane.configuration)
     items = sorted(plane.configuration.destinations_of(stream), key=lambda each: each.name)
     gone = listed(plane.configuration.removed_from(known))
@@ -92,14 +92,14 @@ async def put_destination(
     when: When,
 ) -> Response:
     caller.stream(stream, plane.configuration)
-    # A PUT of what another one answered; the warning was for its reader.
+    # Clients PUT the answer to another request; its warning was for its reader.
     given.pop("warning", None)
 
     async def edit(before: Destination | None) -> Destination:
         caller.stream(stream, plane.configuration)
         removed = plane.configuration.removed_destinations
         if before is None and destination_id(stream, destination) in removed:
-            # It goes on where it was, but for what had stopped it: a person has looked at it.
+            # It goes on where it was, without its old stop: a person has looked at it.
             given["resumed_at_ms"] = now_ms()
         elif before is None:
             plane.check_bounds(caller.tenant, {"destinations": 1})
@@ -109,7 +109,7 @@ async def put_destination(
         _check_order(wanted, plane.configuration)
         return wanted
 
-    # Judged beforehand as well, so that no other change waits for a slow resolver.
+    # Judge it beforehand as well, so that no other change waits for a slow resolver.
     before = plane.configuration.destinations.get(destination_id(stream, destination))
     when.check(before)
     warnings = await _check_targets(plane, await edit(before), caller.tenant)
@@ -124,7 +124,7 @@ async def put_destination(
 async def resume_destination(
     stream: PathName, destination: PathName, caller: Admin, plane: Plane, when: When
 ) -> Response:
-    """Try it now: a person has looked at it. A pause, a hold, a disabling and a breaker end."""
+    """Try it now, as a person has looked at it: end a pause, a hold, a disabling or a breaker."""
     item = _known(stream, destination, caller, plane.configuration)
 
     async def edit(_: Destination | None) -> Destination:
@@ -140,7 +140,7 @@ async def resume_destination(
 async def delete_destination(
     stream: PathName, destination: PathName, caller: Admin, plane: Plane, when: When
 ) -> None:
-    """Take it off the list: what waits to be tried again becomes dead letters."""
+    """Remove the destination: events that wait for a retry become dead letters."""
     item = _known(stream, destination, caller, plane.configuration)
 
     async def edit(_: Destination | None) -> RemovedDestination:
@@ -165,7 +165,7 @@ class RotationResult(BaseModel):
     openapi_extra=also("secrets_off", "kafka_unavailable"),
 )
 async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
-    """Seal every secret anew with the newest key, so that the older keys can go."""
+    """Seal every secret again with the newest key, so that the older keys can go."""
     caller.check_operator()
     if not plane.box.has_keys:
         raise Problem("secrets_off", "HIFI_SECRET_KEYS is not set for this gateway.")
@@ -201,7 +201,7 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
 
 
 def destination_of(stream: str, name: str, configuration: Configuration) -> Destination:
-    """The one of that name; Problem if the stream has none."""
+    """Return the destination of that name; Problem if the stream has none."""
     item = configuration.destinations.get(destination_id(stream, name))
     if item is None:
         raise Problem(
@@ -218,7 +218,7 @@ def _known(stream: str, name: str, caller: Caller, configuration: Configuration)
 
 
 def _keep_shards(given: dict[str, Any], before: Destination) -> None:
-    """With other shards two processes would send the same for a while."""
+    """Refuse other shards: with them two processes would send the same for a while."""
     if given.setdefault("shards", before.shards) != before.shards:
         raise ConfigError(
             "shards", f"it is {before.shards} for good: make another destination, and remove this"
@@ -236,7 +236,7 @@ def _check_order(wanted: Destination, configuration: Configuration) -> None:
 
 
 def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) -> Destination:
-    """The destination that a PUT describes; what it does not say is as on the first day."""
+    """Return the destination that a PUT describes; omitted settings are at their defaults."""
     resumed_at_ms = before.resumed_at_ms if before is not None else 0
     owner = destination_id(given["stream"], given["name"])
     sealed = sealed_fields(given, before=before, owner=owner, box=box)
@@ -249,7 +249,7 @@ def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) 
 
 
 async def _check_targets(plane: ControlPlane, wanted: Destination, tenant: str) -> list[str]:
-    """Refuse addresses that Hifi may not send to; say what could not be found out."""
+    """Refuse addresses that Hifi may not send to; return warnings about unknown ones."""
     targets = {"url": wanted.url}
     if isinstance(wanted.auth, OAuth2):
         targets["auth.token_url"] = wanted.auth.token_url
@@ -258,7 +258,7 @@ async def _check_targets(plane: ControlPlane, wanted: Destination, tenant: str) 
 
 
 async def check_target(plane: ControlPlane, tenant: str, setting: str, url: str) -> str | None:
-    """Refuse an address that Hifi may not go to; a sentence if it is not known now."""
+    """Refuse an address that Hifi may not send to; return a warning if it is not known now."""
     allows_private = plane.settings.allow_private
     try:
         host = read_host(ascii_host(urlsplit(url).hostname or ""))

@@ -1,6 +1,6 @@
 """Routes to make and show API keys and links, and to set what a tenant may use.
 
-A key's hashes stay inside: what is shown of its texts is how many are good.
+A key's hashes stay inside: answers only show how many of its texts are good.
 """
 
 import json
@@ -70,7 +70,7 @@ _LIMITS = (
 
 @router.get("/v1/limits", response_model=dict[str, Any])
 async def show_limits(caller: Reader, plane: Plane) -> Response:
-    """Everything that a sender has to keep to."""
+    """Show all limits that a sender must keep to."""
     quotas = plane.configuration.tenants.get(caller.tenant)
     return as_json(
         {
@@ -111,7 +111,7 @@ async def put_key(
     tenant = given.setdefault("tenant", caller.tenant)
     if not isinstance(tenant, str) or not _is_in_charge(caller, tenant):
         raise Problem("scope_missing", "Keys are made for one's own tenant.")
-    # Whatever else it may be is refused below, where the key is built.
+    # Other values are refused below, where the key is built.
     is_browser = given.get("kind") == "browser"
     text = _new_text("browser" if is_browser else "secret", key)
 
@@ -139,7 +139,7 @@ async def put_key(
 
 @router.post("/v1/keys/{key}/rotate", response_model=ApiKey)
 async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
-    """A second text for a key: both are good, until `retire` or the next rotation."""
+    """Give a key a second secret: both are good, until `retire` or the next rotation."""
 
     def check(known: ApiKey | None) -> ApiKey:
         _check_new_text(found := _checked(known, caller), caller, plane)
@@ -155,7 +155,7 @@ async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
 
 @router.post("/v1/keys/{key}/retire", response_model=ApiKey)
 async def retire_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
-    """From now on only the newest text of the key is good."""
+    """Make the newest text of the key the only good one."""
 
     async def edit(before: ApiKey) -> ApiKey:
         return before.with_newest_only()
@@ -225,7 +225,7 @@ async def make_link(request: Request, caller: Admin, given: JsonObject, plane: P
 
 
 def _link_of(given: Mapping[str, Any], key: ApiKey, *, at_ms: int) -> ViewLink:
-    """What is asked for; ConfigError names the member that is wrong."""
+    """Return the wanted link; ConfigError names the member that is wrong."""
     asked: dict[str, Any] = {"tenant": key.tenant, "streams": sorted(key.streams)}
     asked["lasts_s"] = HOUR_MS // 1000
     known = {*asked, "origins"}
@@ -243,7 +243,7 @@ def _link_of(given: Mapping[str, Any], key: ApiKey, *, at_ms: int) -> ViewLink:
 
 @router.get("/v1/tenants", response_model=dict[str, list[Tenant]])
 async def list_tenants(caller: Reader, plane: Plane) -> Response:
-    """Tenants that have quotas; of a tenant's own key, those of this tenant."""
+    """List the tenants with quotas; a tenant's own key sees only its tenant."""
     tenants = sorted(plane.configuration.tenants.values(), key=lambda each: each.name)
     ours = [each.known_fields() for each in tenants if _is_in_charge(caller, each.name)]
     return as_json({"tenants": ours})
@@ -286,14 +286,14 @@ async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: Whe
 def shown(key: ApiKey, uses: Uses) -> dict[str, Any]:
     fields = key.known_fields()
     del fields["secrets"]
-    # The oldest text first: who ends a rotation wants to know whether it is still in use.
+    # The oldest text first: whoever ends a rotation asks whether it is still in use.
     used = [uses.last_ms(secret) for secret in key.secrets]
     last = max((at_ms for at_ms in used if at_ms), default=None)
     return {**fields, "live_texts": len(used), "last_used_at_ms": last, "texts_used_at_ms": used}
 
 
 def _secret_of(key: ApiKey, text: str) -> Secret:
-    """What is kept of a text of the key."""
+    """Return the stored form of a text of the key."""
     secret = secret_from(text, signs=key.must_sign)
     return replace(secret, link_key=link_key_of(text)) if "admin" in key.scopes else secret
 
@@ -315,13 +315,13 @@ async def _store(
     key = config_key("key", key_id)
     before, after = await plane.change(key, edit, by=by, when=when, check=check)
     log.info("key.written", key=after.id, tenant=after.tenant)
-    # A key's text is shown once, to whoever has it made.
+    # The text of a key is shown only once, in the answer that makes it.
     told = shown(after, plane.callers.uses) | ({"key": text} if text else {})
     return as_json(told, item=after, is_new=before is None)
 
 
 def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
-    """A key that the caller may change or end: one that they could have made."""
+    """Return a key that the caller may change or end: one that they could have made."""
     if key is None or not _is_in_charge(caller, key.tenant):
         raise _unknown_key()
     caller.check_grant(key)
@@ -329,7 +329,7 @@ def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
 
 
 def _until_ms(caller: Caller, plane: ControlPlane) -> int | None:
-    """The latest end of a key that this caller makes or rotates; None: there is none."""
+    """Return the latest end of a key that this caller makes or rotates, None for no limit."""
     days = plane.settings.keys_by_token_days
     return now_ms() + days * DAY_MS if caller.kind == "token" and days else None
 
@@ -361,5 +361,5 @@ def _unknown_tenant() -> Problem:
 
 
 def _is_in_charge(caller: Caller, tenant: str) -> bool:
-    """Of their own tenant, or the operator: a key for some streams is no operator's."""
+    """Say whether the tenant is their own, or they are the operator with a key for all streams."""
     return caller.tenant == tenant or (caller.tenant == DEFAULT_TENANT and not caller.streams)

@@ -1,7 +1,7 @@
-"""Says of a pipeline that is new what Kafka has deleted of that with which it is to begin.
+"""Says which of the events that a new pipeline is to begin with Kafka has deleted.
 
-What is in an archive is read from there, and else it begins with the oldest event that there is:
-whoever asked for earlier ones is told so at once, and how they may still be had.
+The pipeline reads archived events from the archive, and otherwise begins with the oldest event
+there is. A request for earlier ones learns so at once, and how to get them still.
 """
 
 from gateway.control.store import ControlStore
@@ -12,14 +12,14 @@ from shared.event.times import rfc3339
 
 
 async def late_start(store: ControlStore, configuration: Configuration, pipeline: Pipeline) -> str:
-    """For people; empty if it finds what it asks for, or if Kafka cannot be asked now."""
+    """Return a text for people; empty if nothing is missing, or if Kafka cannot be asked now."""
     source = pipeline.source
     if isinstance(source.start, str):
         return ""
     try:
         begins_ms = await store.begins_ms(source.stream)
     except Problem:
-        # It is stored, and begins where it can.
+        # The pipeline is stored all the same, and begins where it can.
         return ""
     later = [begin_ms for begin_ms in begins_ms if begin_ms > source.start]
     if not later:

@@ -1,7 +1,7 @@
-"""Routes to set up pipelines: what comes of a stream's events, and to which streams it goes.
+"""Routes to set up pipelines: what they make of a stream's events, and where they write it.
 
-The shape of a document is judged here, at once. Its expressions are judged by who runs them, with
-Spark, within seconds: GET says what has been found.
+The shape of a document is judged here, at once. The service that runs pipelines judges its
+expressions, with Spark, within seconds: GET shows its verdict.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from gateway.control.requests import (
     strictly,
 )
 from gateway.control.sealing import sealed_document, shown_document
-from gateway.control.streams import Removed, listed
+from gateway.control.streams import RemovalNotice, listed
 from gateway.problems import Problem, pointer_to
 from shared.config.configuration import Configuration, RemovedPipeline
 from shared.config.cycles import cycle_through
@@ -57,15 +57,15 @@ log = structlog.get_logger()
 router = APIRouter()
 
 _PATH = "/v1/pipelines/{pipeline}"
-# How long a GET may wait for the judgement, and how often it looks.
+# How long a GET may wait for the verdict, and how often it looks.
 _WAIT_S_MAX = 10.0
 _LOOK_S = 0.25
-# How often it has ended the executor that works on events, and when last.
+# How often a pipeline has ended its executor, and when last.
 _ENDED = ("executors_ended", "executor_ended_at_ms")
 
 
 class PipelineLine(BaseModel):
-    """One of a list: what it is, and whether it runs."""
+    """A line of a list: the pipeline, and whether it runs."""
 
     name: str
     reads: str
@@ -77,7 +77,7 @@ class PipelineLine(BaseModel):
 
 class PipelineList(BaseModel):
     pipelines: list[PipelineLine]
-    removed: list[Removed]
+    removed: list[RemovalNotice]
 
 
 @router.get("/v1/pipelines", response_model=PipelineList, openapi_extra=also("kafka_unavailable"))
@@ -99,7 +99,7 @@ async def show_pipeline(
         float, Query(ge=0, le=_WAIT_S_MAX, description="Seconds to wait for its judgement.")
     ] = 0.0,
 ) -> Response:
-    """A pipeline, and whether it runs: `checking`, `running` or `refused`, and why."""
+    """Show a pipeline, and whether it runs: `checking`, `running` or `refused`, and why."""
     until_s = asyncio.get_running_loop().time() + wait
     while True:
         item = known_pipeline(pipeline, caller, plane.configuration)
@@ -128,7 +128,7 @@ async def put_pipeline(
         if owned is not None:
             _check_streams(owned, caller)
 
-    # A PUT of what a GET answered; how it stands is for its reader.
+    # Clients PUT the answer of a GET; its state was for its reader.
     given.pop("state", None)
 
     async def edit(before: Pipeline | None) -> Pipeline:
@@ -144,7 +144,7 @@ async def put_pipeline(
 
     key = config_key("pipeline", pipeline)
     if any(isinstance(output, dict) and DATABASE in output for output in _outputs(given)):
-        # Before any other change has to wait for a slow resolver.
+        # Check it first, so that no other change has to wait for a slow resolver.
         known = plane.configuration.pipelines.get(pipeline)
         check_owner(known)
         when.check(known)
@@ -152,7 +152,7 @@ async def put_pipeline(
     gone = plane.configuration.removed_pipelines.get(pipeline)
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
     plane.note("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
-    # Whoever runs it has not heard of it yet.
+    # The pipelines service has not heard of it yet.
     told = shown(after, PipelineState(after.fingerprint, "checking"))
     begins = before is None and (gone is None or gone.generation < after.generation)
     if begins and (note := await late_start(plane.store, plane.configuration, after)):
@@ -162,7 +162,7 @@ async def put_pipeline(
 
 @router.delete(_PATH, status_code=204, response_class=Response)
 async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Stop it. What it has written stays; its name, and how far it has read, stay its owner's."""
+    """Stop it. Its output stays; its name and reading position stay its owner's."""
     item = known_pipeline(pipeline, caller, plane.configuration)
 
     async def edit(_: Pipeline | None) -> RemovedPipeline:
@@ -172,7 +172,7 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
             newest.name,
             newest.tenant,
             newest.source.stream,
-            # What was being built in its place goes with it.
+            # Its replacement, if one is being built, goes too.
             max(newest.generation, built.generation if built else 0),
             now_ms(),
             starts_late=newest.starts_late,
@@ -186,7 +186,7 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
 def wanted_of(
     name: str, given: JsonObject, before: Pipeline | None, caller: Caller, plane: Plane
 ) -> Pipeline:
-    """What a PUT of this stores; Problem says what is wrong with it, and where."""
+    """Return the pipeline that a PUT stores; Problem says what is wrong with it, and where."""
     known = before or plane.configuration.removed_pipelines.get(name)
     with told_of_the_document():
         document = named(given, name=name, tenant=caller.tenant)
@@ -225,7 +225,7 @@ async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
 
 
 def shown(pipeline: Pipeline, state: PipelineState) -> dict[str, Any]:
-    """The pipeline as the API shows it: with how it stands."""
+    """Return the pipeline as the API shows it: with its state."""
     told = ("standing", "why", "pointer", "lost", "lost_last", *_ENDED)
     said = {each: getattr(state, each) for each in told}
     said |= {"note": state.note} if state.note else {}
@@ -263,7 +263,7 @@ def known_pipeline(name: str, caller: Caller, configuration: Configuration) -> P
 
 
 def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
-    """Refuse a key that is not for all of its streams, and tables."""
+    """Refuse a key that is not for all of the pipeline's streams, or not for tables."""
     if pipeline.tables:
         caller.check_tables()
     for stream in sorted(pipeline.streams):
@@ -272,7 +272,7 @@ def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
 
 @contextmanager
 def told_of_the_document() -> Iterator[None]:
-    """What is wrong with a document is told with where in it that is."""
+    """Turn an error in a document into a Problem that points at its place."""
     try:
         yield
     except ConfigError as error:
@@ -281,7 +281,7 @@ def told_of_the_document() -> Iterator[None]:
 
 
 def keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:
-    """It goes on where it is in its stream, and so neither the stream nor its ids can change."""
+    """Keep what cannot change: it goes on where it is in its stream, with its ids."""
     generation, stream = 1, None
     if known is not None:
         generation = known.generation
@@ -296,14 +296,14 @@ def keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> 
 
 
 def _goes_on(wanted: Pipeline, known: Pipeline | RemovedPipeline | None) -> Pipeline:
-    """What is kept of events is always of those that were read: it cannot begin in their midst."""
+    """Kept state covers all events that were read: a pipeline cannot begin to keep it midway."""
     if isinstance(known, Pipeline) and known.kept_shape and not wanted.kept_shape:
         wrong = (
             "it has a window or dedupe for good: make another pipeline, or remove this one first"
         )
         raise ConfigError("steps", wrong)
     if isinstance(known, RemovedPipeline) and (known.keeps or wanted.kept_shape):
-        # What it kept is gone.
+        # Its state is gone.
         return replace(wanted, generation=known.generation + 1)
     return wanted
 
@@ -343,7 +343,7 @@ def _check_shards(wanted: Pipeline, configuration: Configuration) -> None:
 
 
 def _check_laid_by_key(pipeline: Pipeline, configuration: Configuration) -> None:
-    """What is written with what is kept is laid by its key."""
+    """Refuse shards for a pipeline that keeps state: its output is laid by its key."""
     for nth, output in enumerate(pipeline.to if pipeline.kept_shape else ()):
         stream = getattr(output, "stream", "")
         known = configuration.streams.get(stream)
@@ -355,7 +355,7 @@ def _check_laid_by_key(pipeline: Pipeline, configuration: Configuration) -> None
 def _named(
     pipeline: Pipeline, caller: Caller, configuration: Configuration
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Where a document names a stream or a table, and what checks whether it may."""
+    """Yield the places where a document names a stream or a table, each with its check."""
 
     def stream(name: str) -> Callable[[], object]:
         return partial(caller.stream, name, configuration)
@@ -374,7 +374,7 @@ def _named(
             case ToTable():
                 check = partial(_check_written, output.table, pipeline, caller, configuration)
                 yield f"to.{nth}.table", check
-            # Which stores there are, who runs pipelines knows, and says.
+            # Only the pipelines service knows which stores there are, and reports on them.
             case ToDead() | ToArchive() | ToDatabase():
                 pass
 
@@ -382,7 +382,7 @@ def _named(
 def _check_written(
     table: str, pipeline: Pipeline, caller: Caller, configuration: Configuration
 ) -> None:
-    """Refuse to write a table that is written otherwise."""
+    """Refuse to write a table that something else writes."""
     writer = caller.table(table, configuration).written_by
     if writer != pipeline.name:
         by = "over HTTP" if writer is None else f"by the pipeline {writer!r}"

@@ -1,4 +1,4 @@
-"""Where receipts are and events lie, and whose turn it is to search for them."""
+"""Finds receipts and events, and gives each search its turn."""
 
 import asyncio
 from collections.abc import Collection
@@ -24,20 +24,20 @@ from shared.runtime.kafka.lookup.made_events import MadeEvents, find_made
 from shared.runtime.kafka.lookup.restores import find_restores
 from shared.runtime.tenant_turns import TenantTurns
 
-# Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so
-# that nobody holds them all.
+# Each search takes a connection of its own to Kafka, and reads as fast as it can. A tenant has one
+# turn, so that nobody holds them all.
 _AT_ONCE = 2
-# Longer than one takes, so that a third caller has a chance.
+# Longer than one search takes, so that a third caller has a chance.
 _TURN_S_MAX = 10.0
 # An index answers in milliseconds; without it the log is read, which takes seconds.
 _PLACES_WITHIN_S = 1.0
 
 
 class ReceiptStore(Protocol):
-    """Where the ledger is, and all that is said of events."""
+    """The ledger, and all receipts and records of events."""
 
     async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
-        """What the ledger has of a request, waiting for it a little."""
+        """Return the ledger's rows of a request; wait for them a little."""
 
     async def trail(
         self,
@@ -47,7 +47,7 @@ class ReceiptStore(Protocol):
         destination_ids: Collection[str],
         search_s: float = SEARCH_S_MAX,
     ) -> Trail:
-        """What is said of events since a time."""
+        """Return all receipts and records of events since a time."""
 
     async def made(
         self,
@@ -59,10 +59,10 @@ class ReceiptStore(Protocol):
         count_max: int,
         search_s: float = SEARCH_S_MAX,
     ) -> MadeEvents:
-        """What a pipeline has made of events, in a stream that it writes to."""
+        """Return what a pipeline has made of events, in a stream that it writes to."""
 
     async def restores(self, *, search_s: float = SEARCH_S_MAX) -> Restores | None:
-        """What restores have told of themselves; None if time did not allow to read that."""
+        """Return the reports of restores; None if there was no time to read them."""
 
 
 class KafkaReceipts:
@@ -76,7 +76,7 @@ class KafkaReceipts:
 
 
 class EventPlaces:
-    """Asks the index of one observer where events lie, if there is one to be asked."""
+    """Asks an observer's index where events lie, if an observer is set."""
 
     def __init__(self, observe: str) -> None:
         self._at = urlsplit(observe)
@@ -86,7 +86,7 @@ class EventPlaces:
         return bool(self._at.hostname)
 
     async def of(self, topic: str, *, event_id: str | None, key: str | None) -> Places | None:
-        """By id, or else by ordering key; None if there is no answer."""
+        """Return places by id, or else by ordering key; None if there is no answer."""
         name = {"key": key or ""} if event_id is None else {"id": event_id}
         return await asyncio.to_thread(self._ask, {"topic": topic, **name})
 
@@ -103,7 +103,7 @@ class EventPlaces:
 
 
 def search_turns(at_once: int = _AT_ONCE, *, wait_s: float = _TURN_S_MAX) -> TenantTurns:
-    """Few work at a time, and no tenant holds more than one of the turns."""
+    """Return turns for few searches at a time, of which a tenant holds at most one."""
     return TenantTurns(at_once, within_s=wait_s, refusal=_too_much)
 
 

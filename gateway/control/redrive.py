@@ -1,8 +1,8 @@
 """Reads dead letters from Kafka, counts them, and sends them again.
 
 A chunk of a re-drive is one transaction: the waiting records, their receipts and their marks.
-Whoever begins a re-drive of a stream puts an end to an earlier one that still runs, so that two
-can never send the same dead letter.
+A new re-drive of a stream ends an earlier one that still runs, so that two can never send the same
+dead letter.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 
 _PAGE_LETTERS_MAX = 500
-# Some 50,000 records are read in a second (measured with 300 bytes each).
+# Kafka lets us read some 50,000 records in a second (measured with 300 bytes each).
 SCAN_MAX = 50_000
-# Events of a page together, if it has more than one: few turns of such pages, each decoded and
-# written again, are what they may take of a gateway's memory.
+# Bytes of a page's events together, if it has more than one. A page is decoded and written again,
+# and few pages have a turn at once: this bounds the gateway's memory for them.
 PAGE_BYTES_MAX = 4_000_000
-# What a person waits for a page; it says then where to go on, and counts are called incomplete.
+# A person waits this long for a page; it then names the next place, and counts are incomplete.
 _SURVEY_S_MAX = 8.0
 # A re-drive answers before the 30 s after which clients commonly give up.
 REDRIVE_S_MAX = 20.0
-# Of marks: 4 KiB, so that few of them lie far from others.
+# Bits in a piece of marks (4 KiB), so that few marks lie far from others.
 _PIECE_BITS = 32_768
 _AGE = attrgetter("age")
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
@@ -63,26 +63,26 @@ class DeadLetterPage:
 
 @dataclass(slots=True)
 class Redriven:
-    """What a re-drive came to, or would come to."""
+    """The result of a re-drive, or of a dry run."""
 
-    # Sent again; in a dry run, would be.
+    # Letters sent again; in a dry run, those that would be.
     count: int = 0
-    # Sent again by an earlier re-drive: left alone.
+    # Letters left alone, as an earlier re-drive has sent them again.
     already: int = 0
-    # Nobody could open them.
+    # Letters that could not be opened.
     malformed: int = 0
-    # Where more of them may be that were not come to.
+    # Where to go on if there may be more.
     next: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a re-drive would come to, the newest letters, and which have been sent again."""
+    """The result that a re-drive would have, the newest letters, and those already sent again."""
 
     counts: Redriven
     newest: tuple[Letter, ...]
     marked: AbstractSet[Place]
-    # How many would be sent of each stream.
+    # Letters that would be sent, by stream.
     streams: Mapping[str, int]
 
 
@@ -107,7 +107,7 @@ class DeadLetters:
         keeps_values: bool = False,
         until_s: float = math.inf,
     ) -> AsyncIterator[DeadLetterPage]:
-        """All that are wanted, page by page; what dies meanwhile is not among them."""
+        """Yield all wanted letters, page by page, without those that die meanwhile."""
         after: Place | None = None
         while True:
             page = await self.page(
@@ -131,7 +131,7 @@ class DeadLetters:
         keeps_values: bool = False,
         until_s: float = math.inf,
     ) -> DeadLetterPage:
-        """At most `count_max` that are wanted, of at most `SCAN_MAX`, within bytes and time."""
+        """Return at most `count_max` wanted of at most `SCAN_MAX` read, within bytes and time."""
         letters: list[Letter] = []
         looked = kept_bytes = 0
         for partition, span in await self._ranges(wanted, after):
@@ -157,14 +157,14 @@ class DeadLetters:
         return DeadLetterPage(tuple(letters), None)
 
     async def catch_up(self, marks: "RedrivenMarks", *, until_s: float) -> None:
-        """Learn what was sent again until now; KafkaUnavailableError if that takes too long."""
+        """Learn all re-drives until now; KafkaUnavailableError if that takes too long."""
         starts = {partition.partition: start for partition, (start, _) in self._spans.items()}
         await marks.read(self._reader, starts, until_s=until_s)
 
     async def _ranges(
         self, wanted: DeadLetterFilter, after: Place | None
     ) -> list[tuple[KafkaPartition, tuple[int, int]]]:
-        """What is to be read, in order: Kafka finds from when and until when letters are wanted."""
+        """Return the ranges to read, in order; Kafka finds the offsets of the wanted times."""
         ends = {partition: end for partition, (_, end) in self._spans.items()}
         since, until = {partition: start for partition, (start, _) in self._spans.items()}, ends
         if wanted.from_ms is not None:
@@ -184,10 +184,10 @@ class DeadLetters:
 
 
 class RedrivenMarks:
-    """Which dead letters were sent again, as far as the marks were read: a bit for each letter.
+    """Marks the dead letters that were sent again, as far as it has read: a bit for each letter.
 
-    It is kept from request to request, so that a process reads each mark once, whoever asks. A
-    hundred million letters are 12 MB, and what Kafka has deleted is forgotten.
+    It is kept from request to request, so that a process reads each mark only once. A hundred
+    million letters are 12 MB, and marks of letters that Kafka has deleted are forgotten.
     """
 
     def __init__(self) -> None:
@@ -211,11 +211,11 @@ class RedrivenMarks:
     async def read(
         self, reader: KafkaReader, letters_from: Mapping[int, int], *, until_s: float
     ) -> None:
-        """Go on to the end as it is now; who was cut short by time goes on where this ended."""
+        """Read on to the present end; after a timeout, the next call continues from there."""
         async with self._turn:
             spans = await reader.spans([REDRIVEN])
             if any(end < self._read_to.get(partition, 0) for partition, (_, end) in spans.items()):
-                # It was deleted and made anew.
+                # The topic was deleted and created again.
                 self._pieces.clear()
                 self._read_to.clear()
             unread = {
@@ -244,7 +244,7 @@ class RedrivenMarks:
 async def open_dead_letters(
     bootstrap_servers: str, blocks: LetterBlocks | None = None
 ) -> AsyncIterator[DeadLetters]:
-    """The dead letters as of now; `blocks`: what is known of where they lie."""
+    """Open the dead letters as of now; `blocks` are the known ranges where they lie."""
     async with topic_admin(bootstrap_servers) as admin:
         if missing := {DEAD, REDRIVEN} - await admin.names():
             raise KafkaUnavailableError(
@@ -300,7 +300,7 @@ class KafkaDeadLetters:
         count_max: int,
         keeps_values: bool = False,
     ) -> tuple[DeadLetterPage, AbstractSet[Place]]:
-        """Some of them, and which have been sent again."""
+        """Return a page of letters, and which of them have been sent again."""
         until_s = time.monotonic() + _SURVEY_S_MAX
         async with open_dead_letters(self._bootstrap_servers, self._blocks) as letters:
             page = await letters.page(
@@ -319,7 +319,7 @@ class KafkaDeadLetters:
     ) -> Survey:
         """Count what a re-drive would send, and keep the newest letters; this changes nothing.
 
-        `before`: of all that are counted, those that are older than this are kept.
+        All are counted, but with `before` only letters older than it are kept.
         """
         until_s = time.monotonic() + _SURVEY_S_MAX
         counts, newest, streams = Redriven(), list[Letter](), Counter[str]()
@@ -353,8 +353,8 @@ class KafkaDeadLetters:
     ) -> Redriven:
         """Send letters of one stream again, each at most once ever; safe to stop at any moment."""
         assert wanted.stream is not None, "a re-drive needs a stream"
-        # From its start on, an earlier re-drive of this stream can write no more: what that has
-        # marked by now is all that it ever will.
+        # From its start on, an earlier re-drive of this stream can write no more: all its marks
+        # are already there.
         async with (
             only_writer(
                 self._bootstrap_servers,
@@ -368,12 +368,12 @@ class KafkaDeadLetters:
             await letters.catch_up(self._marks, until_s=until_s)
             done = Redriven()
             begun_s = time.monotonic()
-            # A chunk is written at once, so it must be small where the rate is.
+            # A chunk is written at once, so a low rate needs a small one.
             chunk_max = max(1, min(_CHUNK, int(rate_per_s)))
             async for page in letters.pages(
                 wanted, count_max=chunk_max, keeps_values=True, until_s=until_s
             ):
-                # One letter of them may have been sent again by itself meanwhile.
+                # A resend may have taken one of these letters meanwhile.
                 await letters.catch_up(self._marks, until_s=until_s + _SURVEY_S_MAX)
                 chunk: list[Letter] = []
                 for letter in page.letters:

@@ -1,4 +1,4 @@
-"""What all routes of the control plane share: who asks, what they send, how a change is made.
+"""Shared parts of all control plane routes: callers, their bodies, and how a change is made.
 
 A change is judged on the newest object there is and stored in one step for all gateways, so that
 nobody's change is lost to somebody else's (see ControlStore).
@@ -56,15 +56,15 @@ log = structlog.get_logger()
 _BODY_BYTES_MAX = 1_048_576
 _TRIALS_AT_ONCE = 16
 _BODIES_AT_ONCE = 4
-# Re-drives wait most of their 20 s for their rate, so more of them go beside each other than lists;
-# who comes as the next waits for as long as one takes, and a little.
+# Re-drives wait most of their 20 s for their rate, so more of them run at once than lists; the next
+# one waits for as long as one takes, and a little.
 _REDRIVES_AT_ONCE, _REDRIVE_WAIT_S = 4, 25.0
-# Each has a connection of its own to Kafka.
+# Each waiting request has a connection of its own to Kafka.
 _WAITING_OF_A_TENANT, _WAITING_MAX = 8, 64
 
 
 Configured = TypeVar("Configured", bound=ConfigObject)
-# The name of an object, in its path. One that cannot be is not there, as any other unknown one.
+# The name of an object, in its path. An impossible name is answered as an unknown one.
 PathName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME_PATTERN.pattern}$"})]
 
 
@@ -82,7 +82,7 @@ def _time_ms(text: object) -> int:
 TimeMs: TypeAlias = Annotated[
     int, BeforeValidator(_time_ms), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
-# Where a record lies: its Kafka partition and its offset.
+# Kafka partition and offset of a record.
 PlaceText: TypeAlias = Annotated[
     Place,
     PlainValidator(lambda text: Place.of(str(text))),
@@ -93,13 +93,13 @@ AgeText: TypeAlias = Annotated[
     PlainValidator(lambda text: Age.of(str(text))),
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}:[0-9]{1,18}$"}),
 ]
-# Under which a route names the problems that only it can answer with.
+# The member under which a route names the problems that only it can answer with.
 PROBLEMS_MEMBER = "x-problems"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
-    """What the routes work with; one for each application."""
+    """The things that the routes work with; one for each application."""
 
     settings: Settings
     config: ConfigSource
@@ -113,7 +113,7 @@ class ControlPlane:
     resends: Resends
     changes: ChangeLog
     replays: ReplayStore
-    # Of a tenant; Problem when it is too often.
+    # Takes a tenant; Problem when it resends too often.
     charge_resend: Callable[[str], None]
     charge_channel_test: Callable[[str], None]
     places: EventPlaces
@@ -121,14 +121,14 @@ class ControlPlane:
     try_channel: Callable[[ChannelAsked], Awaitable[ChannelAnswer | None]]
     is_rehearsal: bool = False
     resolver: Resolver = field(default_factory=Resolver)
-    # Each takes connections of its own to Kafka, and memory for a page.
+    # Each of these takes connections of its own to Kafka, and memory for a page.
     receipts_turns: TenantTurns = field(default_factory=search_turns)
     letters_turns: TenantTurns = field(default_factory=search_turns)
     event_turns: TenantTurns = field(default_factory=search_turns)
     changes_turns: TenantTurns = field(default_factory=search_turns)
-    # Who waits for what Spark says holds nothing here.
+    # A request that waits for Spark holds nothing here.
     trial_turns: TenantTurns = field(default_factory=partial(search_turns, _TRIALS_AT_ONCE))
-    # Who waits for events that are still to come.
+    # Requests that wait for future events.
     waiting: Watchers = field(default_factory=partial(Watchers, _WAITING_OF_A_TENANT, _WAITING_MAX))
     redrive_turns: TenantTurns = field(
         default_factory=partial(search_turns, _REDRIVES_AT_ONCE, wait_s=_REDRIVE_WAIT_S)
@@ -138,23 +138,23 @@ class ControlPlane:
     )
 
     def rehearsal(self) -> "ControlPlane":
-        """One that judges as this one does, and changes nothing."""
+        """Return a control plane that judges as this one does, and changes nothing."""
         store = RehearsalStore(self.store, lambda: self.configuration)
-        # Or one secret after the other could be tried, and nobody would notice.
+        # The box must not open secrets: somebody could try one after the other unnoticed.
         return replace(self, store=store, box=self.box.sealing_only(), is_rehearsal=True)
 
     def note(self, event: str, **facts: str) -> None:
-        """Log a change, if it is one."""
+        """Log a change, unless this is a rehearsal."""
         if not self.is_rehearsal:
             log.info(event, **facts)
 
     @property
     def configuration(self) -> Configuration:
-        """As of now."""
+        """The configuration as of now."""
         return self.config.configuration
 
     def check_bounds(self, tenant: str, more: Mapping[Bounded, int]) -> None:
-        """Within a change: refuse what a tenant may not have more of."""
+        """Refuse, within a change, more than a tenant may have."""
         check_bounds(tenant, self.configuration, self.settings, more)
 
     async def change(
@@ -167,13 +167,13 @@ class ControlPlane:
         check: Callable[[Any], object] = lambda _: None,
         did: str = "",
     ) -> tuple[Any, Any]:
-        """Make one object anew, or None of it; the object before, and after.
+        """Write one object, or remove it; return the object before, and after.
 
-        Who has done it is stored with it, and what they did, if there is a better word for that.
+        The author is stored with it, and `did`, if that is a better word for the change.
 
         `edit` gets the newest object, None when there is none, and may be asked more than once.
-        First of all `check` refuses what is not for the caller to change: of what is somebody
-        else's, a condition must not tell anything.
+        `check` comes first and refuses objects that are not for the caller to change: a condition
+        must tell nothing about somebody else's object.
         """
         check(self.configuration.object(config_key))
         before: ConfigObject | None = None
@@ -194,7 +194,7 @@ class ControlPlane:
 # Dependencies are coroutines, also where they wait for nothing: others are sent to threads.
 async def control_plane(request: Request) -> ControlPlane:
     plane: ControlPlane = request.app.state.control_plane
-    # What one gateway has made, another one must not call unknown.
+    # A gateway must know the objects that another one has just made.
     await plane.store.catch_up()
     return plane
 
@@ -204,7 +204,7 @@ When = Annotated[Preconditions, Header()]
 
 
 async def _asking(request: Request, plane: Plane) -> Caller:
-    """Whoever asks, whatever they may do."""
+    """The caller, with whatever permissions they have."""
     headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
     state = request.scope.get("state", {})
     return plane.callers.of_request(headers, state=state, now_ms=now_ms())
@@ -215,7 +215,7 @@ Asking = Annotated[Caller, Depends(_asking)]
 
 def _caller(scope: Scope) -> Callable[[Request, Caller], Awaitable[Caller]]:
     async def caller(request: Request, asking: Asking) -> Caller:
-        # Who may send, or set up, may also see what there is.
+        # Callers with the scope write or admin may also read.
         if scope != "read" or not asking.scopes & {"write", "admin"} or asking.origins is not None:
             asking.check(scope, origin=request.headers.get("origin"))
         return asking
@@ -250,7 +250,7 @@ async def _json_object(request: Request, plane: Plane, asking: Asking) -> dict[s
     return given
 
 
-# Read by us and not by the framework: within bounds, and whatever the content type says.
+# Our own reader, not the framework's: it has bounds, and takes any content type.
 JsonObject = Annotated[dict[str, Any], Depends(_json_object)]
 
 
@@ -261,12 +261,12 @@ async def _rehearsed(given: JsonObject, plane: Plane) -> ControlPlane:
     return plane.rehearsal() if is_rehearsal else plane
 
 
-# Of what may be tried first: a body that says `"dry_run": true` is judged, and nothing is stored.
+# For changes that can be rehearsed: a body with `"dry_run": true` is judged, and nothing stored.
 ChangingPlane = Annotated[ControlPlane, Depends(_rehearsed)]
 
 
 def named(given: Mapping[str, Any], **path: str) -> dict[str, Any]:
-    """The members that were sent, with those that the path says, and refused if they differ."""
+    """Return the sent members and those of the path; refuse them if they differ."""
     for name, value in path.items():
         if given.get(name, value) != value:
             raise ConfigError(name, f"it cannot be other than {value!r}, as the path says")
@@ -286,7 +286,7 @@ def strictly(item: Configured, before: Configured | None) -> Configured:
 def check_kept_name(
     gone: RemovedPipeline | RemovedTable | None, caller: Caller, *, code: str
 ) -> None:
-    """Refuse a name that was somebody else's, and is kept for them still."""
+    """Refuse a name that is still kept for its former owner."""
     if gone is not None and gone.tenant != caller.tenant:
         free_at = rfc3339(gone.removed_at_ms + REMOVED_KEPT_MS)
         raise Problem(
@@ -300,18 +300,18 @@ def check_kept_name(
 def as_json(
     shown: Mapping[str, Any], *, item: ConfigObject | None = None, is_new: bool = False
 ) -> Response:
-    """An answer; with the object that it shows, it carries its ETag."""
+    """Return an answer; if it shows an object, it carries the object's ETag."""
     headers = {"etag": etag_of(item)} if item is not None else None
     body, status = msgspec.json.encode(shown), HTTPStatus.CREATED if is_new else HTTPStatus.OK
     return Response(body, status_code=status, headers=headers, media_type="application/json")
 
 
 def also(*codes: str) -> dict[str, Any]:
-    """For a route's `openapi_extra`: problems that only it can answer with."""
+    """Return a route's `openapi_extra` with problems that only it can answer with."""
     return {PROBLEMS_MEMBER: codes}
 
 
 def takes(members: Mapping[str, Any], *codes: str) -> dict[str, Any]:
-    """The same, for one that takes an object with these members, all of which may be left out."""
+    """Return the same for a route that takes an object with these members, all optional."""
     schema = {"type": "object", "properties": members, "additionalProperties": False}
     return {**also(*codes), "requestBody": {"content": {"application/json": {"schema": schema}}}}

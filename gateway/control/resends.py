@@ -17,13 +17,13 @@ from shared.runtime.kafka.only_writer import OvertakenError, only_writer, rows_o
 
 @dataclass(frozen=True, slots=True)
 class Resend:
-    """An event that goes again, and to whom."""
+    """An event to send again, and its destinations."""
 
     resend_id: str
     event: Envelope
     # Destinations that have taken it.
     taken: tuple[str, ...] = ()
-    # Where it rests in dead letters, by the destination for which it was given up.
+    # Places of its dead letters, by the destination that each was given up for.
     dead: tuple[tuple[str, Place], ...] = ()
     # The restore that has put it back, if one has.
     restore_id: str = ""
@@ -40,11 +40,11 @@ class Resends:
         self._schedule = schedule
 
     async def send(self, wanted: Resend) -> list[str]:
-        """To which destinations it goes; Problem if another of the stream has begun.
+        """Send it, and return its destinations; Problem if another of the stream has begun.
 
         One transaction for each destination, so that no more than one copy of the event is in
         memory. The name of the transactions is the stream's own, and not that of its re-drives,
-        which go on. Whoever begins later sees what whoever began before has marked.
+        which go on. A later resend sees the marks of all earlier ones.
         """
         try:
             return await self._send(wanted)
@@ -67,7 +67,7 @@ class Resends:
         return sent
 
     async def _records(self, wanted: Resend) -> AsyncIterator[tuple[str, list[RecordOut]]]:
-        """What is to be written for each destination, once the one before has all of its own."""
+        """Yield the records for each destination, once the one before has all of its own."""
         for destination_id in wanted.taken:
             yield (
                 destination_id,
@@ -86,7 +86,7 @@ class Resends:
     async def _out_of_dead_letters(
         self, wanted: Resend, destination_id: str, place: Place
     ) -> list[RecordOut]:
-        """As a re-drive of that one letter; nothing if it was sent again already, or is gone."""
+        """Return rows as a re-drive of that letter does; none if it was sent again, or is gone."""
         asked = DeadLetterFilter(
             stream=wanted.event.stream,
             destination=destination_id,

@@ -1,7 +1,7 @@
 """Seals the secrets in settings, keeps them, and shows a mark in their place.
 
-A secret goes in once and never comes out. What is shown instead is a mark of the sealed text; sent
-back, it keeps the secret it was shown for, so that what GET answers can be changed and PUT.
+A secret goes in once and never comes out. Answers show a mark of the sealed text instead. A mark
+that is sent back keeps its secret, so that the answer of a GET can be changed and PUT.
 """
 
 import hashlib
@@ -23,28 +23,28 @@ from shared.config.values import Sealed, is_web_address
 from shared.runtime.certificates import CertificateError, check_pair
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
-# A chain of certificates with a large RSA key; everything else is shorter by far.
+# Room for a chain of certificates with a large RSA key; other secrets are far shorter.
 _SECRET_CHARS_MAX = 32_768
 _MARK_HEX = 12
-# Settings that hold secrets: who leaves one out means "as it is", who sends null wants it gone.
+# Settings with secrets: an omitted one stays as it is, null removes it.
 _KEPT_WHEN_LEFT_OUT = (
     *("auth", "client_certificate", "secret_headers", "secret_url", "signing_secrets"),
 )
-# What whoever is at the address gets to see, or may act with.
+# Settings that the server at the address sees, or could act with.
 _SENT = ("auth", "client_certificate", "secret_headers")
-# What becomes part of a header as it is.
+# Settings that become part of a header unchanged.
 _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
 
 
 def shown(item: Destination | Channel) -> dict[str, Any]:
-    """The settings as anybody may see them who may read."""
+    """Return the settings as every reader may see them."""
     return change_secrets(item.known_fields(), lambda _, sealed: _shown(sealed))
 
 
 def sealed_fields(
     given: Mapping[str, Any], *, before: Destination | Channel | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
-    """The settings to keep; ConfigError and Problem say what is wrong with a secret."""
+    """Return the settings to keep; ConfigError and Problem say what is wrong with a secret."""
     stored = dict(secrets_of(before.known_fields())) if before is not None else {}
     fields = _with_left_out(given, shown(before) if before is not None else {})
     _check_pair(fields, stored, box=box, owner=owner)
@@ -77,16 +77,16 @@ def sealed_fields(
 
 
 def shown_document(pipeline: Pipeline) -> dict[str, Any]:
-    """A pipeline's document as anybody may see it who may read."""
+    """Return a pipeline's document as every reader may see it."""
     return change_passwords(pipeline.known_fields(), lambda _, __, sealed: _shown(sealed))
 
 
 def sealed_document(
     given: Mapping[str, Any], *, before: Pipeline | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
-    """A pipeline's document to keep: a mark stands for the password that was kept for its address.
+    """Return the document to keep: a mark stands for the password kept for its address.
 
-    ConfigError and Problem say what is wrong with one.
+    ConfigError and Problem say what is wrong with a secret.
     """
     kept: dict[tuple[str, str], Sealed] = {}
 
@@ -117,14 +117,14 @@ Sealing: TypeAlias = Destination | Channel | Pipeline
 
 
 def secrets_in(item: Sealing) -> list[Sealed]:
-    """All that is sealed in it."""
+    """Return all sealed secrets in it."""
     if isinstance(item, Pipeline):
         return [*passwords_of(item.to_fields()).values()]
     return [sealed for _, sealed in secrets_of(item.to_fields())]
 
 
 def anew(item: Sealing, box: SecretBox) -> Sealing:
-    """With every secret sealed by the newest key; SecretUnavailableError if one does not open."""
+    """Seal all secrets by the newest key; SecretUnavailableError if one does not open."""
     owner = item.id if isinstance(item, Destination) else item.config_key.decode()
 
     def seal(secret: Sealed) -> Sealed:
@@ -139,13 +139,13 @@ def anew(item: Sealing, box: SecretBox) -> Sealing:
 
 
 def _same(kept: Iterable[Sealed], secret: str, *, owner: str, box: SecretBox) -> Sealed | None:
-    """What is kept of the same secret: who sends it again has changed nothing."""
+    """Return the kept seal of an equal secret: sending it again changes nothing."""
     for sealed in kept:
         try:
             if compare_digest(box.unseal(sealed, owner=owner).encode(), secret.encode()):
                 return sealed
         except SecretUnavailableError:
-            # It is sealed anew with a key that there is.
+            # It is sealed again with a present key.
             continue
     return None
 
@@ -163,7 +163,7 @@ def _sealed(secret: str, path: str, *, owner: str, box: SecretBox) -> Sealed:
 
 
 def _goes_to(fields: Mapping[str, Any]) -> tuple[object, ...]:
-    """Scheme, host and port of the addresses that secrets are sent to."""
+    """Return scheme, host and port of the addresses that get the secrets."""
     auth = fields.get("auth")
     token_url = auth.get("token_url") if isinstance(auth, dict) else None
     return _origin(fields.get("url")), _origin(token_url) if token_url else None
@@ -174,18 +174,18 @@ def _origin(url: object) -> object:
         parts = urlsplit(str(url))
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
-        # It is told apart from every other, and refused where the settings are read.
+        # It equals no other address, and is refused where the settings are read.
         return url
     return parts.scheme, parts.hostname, port
 
 
 def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with what was left out as it was seen, and with nothing for null."""
+    """Return the settings, with secrets that were left out as they were, and none for null."""
     fields = {name: seen[name] for name in _KEPT_WHEN_LEFT_OUT if name in seen} | dict(given)
     for name in ("secret_headers", "signing_secrets"):
         if fields.get(name, ...) is None:
             del fields[name]
-    # Of these, a secret that is left out stays when the rest is of the same kind.
+    # An omitted secret in these stays when their kind is unchanged.
     for name in ("auth", "client_certificate"):
         new, old = fields.get(name), seen.get(name)
         if isinstance(new, dict) and isinstance(old, dict) and new.get("kind") == old.get("kind"):
@@ -195,8 +195,8 @@ def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[st
 
 
 def _check_secret(path: str, value: Any) -> None:
-    """In plain text for the last time: whatever could not work at send is refused now."""
-    # An empty password is one; an empty token is a mistake.
+    """Refuse a secret that cannot work: this is the last time that it is in plain text."""
+    # An empty password is a password; an empty token is a mistake.
     chars_min = 0 if path == "auth.password" else 1
     if not isinstance(value, str) or not chars_min <= len(value) <= _SECRET_CHARS_MAX:
         lengths = f"{chars_min} to {_SECRET_CHARS_MAX}"
@@ -215,7 +215,7 @@ def _check_secret(path: str, value: Any) -> None:
 def _check_pair(
     fields: Mapping[str, Any], stored: Mapping[str, Any], *, box: SecretBox, owner: str
 ) -> None:
-    """Whether a client certificate and its key belong together, when either of them is new."""
+    """Check that a new client certificate and its key belong together."""
     given = fields.get("client_certificate")
     if not isinstance(given, dict):
         return

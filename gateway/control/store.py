@@ -1,4 +1,4 @@
-"""Makes changes of the configuration last, one after the other over all gateways (ADR 0037)."""
+"""Stores changes of the configuration, one after the other over all gateways (ADR 0037)."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import reduce
 from typing import Protocol
 
-from gateway.changes.record import Author, Changes, Deed, Recorded, with_deed, with_records
+from gateway.changes.record import Author, Changes, Deed, RecordedChanges, with_deed, with_records
 from gateway.control.receipt_store import search_turns
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
@@ -36,42 +36,42 @@ from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
-# Of the newest configuration: what to store under the key, None to remove it.
+# Takes the newest configuration; returns the value to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
 JudgeAll = Callable[[Configuration], Awaitable[Changes]]
-# The same, with who has done it.
-Record = Callable[[Configuration], Awaitable[Recorded]]
+# The same, with the author of the change.
+Record = Callable[[Configuration], Awaitable[RecordedChanges]]
 
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
 # Kafka answers an administrator within a second; after this somebody should look at it.
 _DEADLINE_S = 10.0
-# A change takes some 0.1 s; who is outrun waits up to so long, and each time longer.
+# A change takes some 0.1 s; one that was outrun waits up to this long, and longer each time.
 _PAUSE_S = 0.2
-# Below what clients commonly wait for; more than a hundred changes of others.
+# Clients commonly wait longer; more than a hundred changes of others fit into it.
 _TURN_S_MAX = 25.0
-# Kafka says in milliseconds how far its log goes; what is known is better than no answer.
+# Kafka says within milliseconds how far its log goes; the known state is better than no answer.
 _CATCH_UP_S = 1.0
 
 
 class ControlStore(Protocol):
-    """Where streams, destinations, keys and tenants are kept."""
+    """The store of streams, destinations, keys and tenants."""
 
     async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:
         """Store what `judge` makes of the newest configuration, with no other change in between.
 
-        With it is stored who has done what (ADR 0102); `did` is a better word for that than can
-        be found out. Problem when it is not stored. Returns when our own configuration has it.
+        Its author and deed are stored with it (ADR 0102); `did` names the deed better than we can
+        find out. Problem when it is not stored. Returns when our own configuration has it.
         """
 
     async def change_all(self, judge_all: JudgeAll, *, by: Author, did: str = "") -> None:
-        """The same of several objects, all or none; of none, if there is nothing to be done."""
+        """Do the same with several objects, all or none; with none, if nothing is to be done."""
 
     async def tell(self, deed: Deed, *, by: Author) -> None:
-        """Store that something is going to be done that changes no object."""
+        """Store that something is about to be done that changes no object."""
 
     async def catch_up(self) -> None:
-        """Learn what any gateway has answered for; not if Kafka is away."""
+        """Learn all changes that any gateway has acknowledged, unless Kafka is away."""
 
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
@@ -83,16 +83,16 @@ class ControlStore(Protocol):
         """Have Kafka delete such a topic, if it is there."""
 
     async def is_empty(self, stream: str) -> bool:
-        """Whether no event lies in the stream, as of now."""
+        """Say whether the stream holds no event, as of now."""
 
     async def begins_ms(self, stream: str) -> list[int]:
-        """When the oldest event came of each Kafka partition of which Kafka has deleted some."""
+        """Return when the oldest event came, for each Kafka partition that has lost some."""
 
     async def held_ms(self, stream: str) -> int | None:
-        """How long after its removal something of a stream may be read; None: for ever."""
+        """How long events of a stream may be read after its removal, None if they never expire."""
 
     async def pipeline_states(self) -> PipelineStates:
-        """What has been judged of pipelines, by their names."""
+        """The newest verdicts on pipelines, by name."""
 
 
 class KafkaControlStore:
@@ -102,9 +102,9 @@ class KafkaControlStore:
         self._bootstrap_servers = bootstrap_servers
         self._copies = copies
         self._feed = feed
-        # One change at a time; who has many to make lets others in between.
+        # One change at a time; a tenant with many changes lets others in between.
         self._turns = search_turns(1, wait_s=_TURN_S_MAX)
-        # Followed from when somebody first asks for it: who has no pipelines pays nothing.
+        # Followed from the first request on: without pipelines it costs nothing.
         self._states: TopicFeed[PipelineStates] | None = None
         self._states_turn = asyncio.Lock()
 
@@ -119,14 +119,14 @@ class KafkaControlStore:
         await self.change_all(judge_all, by=by, did=did)
 
     async def change_all(self, judge_all: JudgeAll, *, by: Author, did: str = "") -> None:
-        async def record(configuration: Configuration) -> Recorded:
+        async def record(configuration: Configuration) -> RecordedChanges:
             changes = await judge_all(configuration)
             return with_records(configuration, changes, by=by, did=did)
 
         await self._store(record, by.tenant)
 
     async def tell(self, deed: Deed, *, by: Author) -> None:
-        async def record(configuration: Configuration) -> Recorded:
+        async def record(configuration: Configuration) -> RecordedChanges:
             return with_deed(configuration, deed, by=by)
 
         await self._store(record, by.tenant)
@@ -135,13 +135,13 @@ class KafkaControlStore:
         async with self._turns.of(tenant), _in_time():
             pause_s_max = _PAUSE_S
             while not await self._changed(record):
-                # Of two that are as quick as each other, chance lets one end first.
+                # Two writers of equal speed would collide again; a random pause separates them.
                 await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
                 pause_s_max *= 2
 
     async def _changed(self, record: Record) -> bool:
-        """Try to; False when another gateway came in between, and nothing was stored."""
-        # What is refused here disturbs nobody.
+        """Try to change it; False if another gateway came in between, and nothing was stored."""
+        # A change that is refused here disturbs nobody.
         configuration = await self._feed.newest()
         wanted = await record(configuration)
         if not wanted.changes:
@@ -149,7 +149,7 @@ class KafkaControlStore:
         written: tuple[Configuration, Changes] | None = None
         try:
             async with only_writer(self._bootstrap_servers, _WRITER) as write:
-                # What others have written up to here is all that they can write before we do.
+                # Others can write nothing more before we do: this reads all their changes.
                 newest = await self._feed.newest()
                 if newest is not configuration:
                     wanted = await record(newest)
@@ -167,14 +167,14 @@ class KafkaControlStore:
             if written is None or (was_stored := await self._was_stored(*written)) is None:
                 raise
             return was_stored
-        # Not its end as Kafka tells it: a transaction is shown a moment after it was committed.
+        # Not the end that Kafka names: a transaction shows a moment after its commit.
         await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         return True
 
     async def _was_stored(self, before: Configuration, changes: Changes) -> bool | None:
-        """Whether Kafka has stored what it lost track of; None if others have come since."""
+        """Say whether Kafka stored a write without an answer; None if others wrote since."""
         async with only_writer(self._bootstrap_servers, _WRITER):
-            # From here on it is not stored any more.
+            # We are the only writer now: if it is not stored yet, it never will be.
             newest = await self._feed.newest()
         after = reduce(lambda known, each: known.apply(*each), changes, before)
         return newest == after if newest in (before, after) else None
@@ -221,11 +221,11 @@ class KafkaControlStore:
         topic = stream_topic(stream)
         async with _in_time(), open_reader(self._bootstrap_servers) as reader:
             spans, oldest_ms = await reader.spans([topic]), await reader.oldest_ms([topic])
-        # Of what is empty all is gone, whenever that was.
+        # An empty Kafka partition has lost all its events, at an unknown time.
         return [oldest_ms.get(where, now_ms()) for where, (first, _) in spans.items() if first]
 
     async def held_ms(self, stream: str) -> int | None:
-        # As they are, not as they were planned: longer retention is nobody's fault.
+        # The real topics, not the planned ones: longer retention is nobody's fault.
         names = [stream_topic(stream), DEAD, RECEIPTS, ACKED, *retry_topics(_TIERS)]
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             states = await admin.states(names)
@@ -245,7 +245,7 @@ class KafkaControlStore:
 
 
 class RehearsalStore:
-    """Judges as another store does, of what is configured now, and changes nothing."""
+    """Judges the present configuration as another store does, and changes nothing."""
 
     def __init__(self, store: ControlStore, configuration: Callable[[], Configuration]) -> None:
         self._configuration = configuration
@@ -288,7 +288,7 @@ def _check_not_fewer(stream: Stream, partition_count: int) -> None:
 
 @asynccontextmanager
 async def _in_time() -> AsyncIterator[None]:
-    """Until the deadline; Problem if Kafka has not answered by then."""
+    """Run until the deadline; Problem if Kafka has not answered by then."""
     try:
         async with asyncio.timeout(_DEADLINE_S):
             yield

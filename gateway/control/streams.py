@@ -42,8 +42,8 @@ log = structlog.get_logger()
 router = APIRouter()
 
 
-class Removed(BaseModel):
-    """What was removed, and whose dead letters, receipts and books can still be read."""
+class RemovalNotice(BaseModel):
+    """A removed object, whose dead letters, receipts and books can still be read."""
 
     name: str
     removed_at_ms: int
@@ -51,7 +51,7 @@ class Removed(BaseModel):
 
 class StreamList(BaseModel):
     streams: list[str]
-    removed: list[Removed]
+    removed: list[RemovalNotice]
 
 
 @router.get("/v1/streams", response_model=StreamList)
@@ -102,7 +102,7 @@ async def put_stream(
         await plane.store.make_topic(wanted)
         return wanted
 
-    # Judged beforehand as well: Kafka is asked about it, and no other change waits for that.
+    # Judge it beforehand as well: Kafka is asked, and no other change waits for that.
     await _check_free(plane.configuration.removed_streams.get(stream), caller, plane)
     key = config_key("stream", stream)
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
@@ -117,7 +117,7 @@ async def put_stream(
     openapi_extra=also("stream_in_use"),
 )
 async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Take the stream off the list. Its name and all that it left stay its owner's."""
+    """Remove the stream. Its name and all its remains stay its owner's."""
     caller.stream(stream, plane.configuration)
 
     async def edit(_: Stream | None) -> RemovedStream:
@@ -145,13 +145,13 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
 def listed(
     gone: Iterable[RemovedStream | RemovedDestination | RemovedPipeline],
 ) -> list[dict[str, Any]]:
-    """What was removed, the newest first."""
+    """Return the removed objects, newest first."""
     newest_first = sorted(gone, key=lambda each: (-each.removed_at_ms, each.name))
     return [{"name": each.name, "removed_at_ms": each.removed_at_ms} for each in newest_first]
 
 
 def shown(stream: Stream) -> dict[str, Any]:
-    """The stream as the API shows it: with its schema as JSON, not as text."""
+    """Return the stream as the API shows it: with its schema as JSON, not as text."""
     fields = stream.known_fields()
     text = fields.pop("json_schema")
     return {**fields, "schema": json.loads(text) if text else None}
@@ -160,7 +160,7 @@ def shown(stream: Stream) -> dict[str, Any]:
 async def _check_free(
     known: Stream | RemovedStream | None, caller: Caller, plane: ControlPlane
 ) -> None:
-    """Refuse somebody else's former name while there is anything left to read under it."""
+    """Refuse somebody else's former name while anything can still be read under it."""
     if not isinstance(known, RemovedStream) or known.tenant == caller.tenant:
         return
     name, held_ms = known.name, await plane.store.held_ms(known.name)
@@ -196,7 +196,7 @@ def _check_order(wanted: Stream, plane: ControlPlane) -> None:
 async def _check_shards(
     known: Stream | RemovedStream | None, wanted: Stream, plane: ControlPlane
 ) -> None:
-    """Refuse shards by which events that are there would lie elsewhere."""
+    """Refuse shards that would place existing events elsewhere."""
     before, after = known.partitioning if known else None, wanted.partitioning
     if before == after or (before and after and after.keeps(before)):
         return
@@ -214,7 +214,7 @@ async def _check_shards(
 
 
 def _read(given: dict[str, Any], before: Stream | RemovedStream | None) -> Stream:
-    """The stream that a PUT describes; what it does not say is as on the first day.
+    """Return the stream that a PUT describes; omitted settings are at their defaults.
 
     Only the partitions stay as many as they are: they cannot become fewer. Each shard has its own.
     """

@@ -33,12 +33,12 @@ log = structlog.get_logger()
 router = APIRouter()
 
 _PATH = "/v1/tables/{table}"
-# What stays as it was on the first day.
+# Settings that keep their first value.
 _FOR_GOOD = ("retention_ms", "generation")
 
 
 class TableLine(BaseModel):
-    """One of a list: who writes it, and how much it may take."""
+    """A line of a list: the table's writer, and how much it may take."""
 
     name: str
     written_by: str | None
@@ -111,12 +111,12 @@ async def delete_table(table: PathName, caller: Admin, plane: Plane, when: When)
     if isinstance(item, Table):
         await plane.change(item.config_key, edit, by=caller.author, when=when)
         log.info("table.removed", table=table, tenant=caller.tenant)
-    # If Kafka does not answer any more, whoever repeats the request deletes what is left.
+    # If Kafka does not answer any more, a repeated request deletes what is left.
     await plane.store.drop_own(table_topic(item.name, item.generation))
 
 
 def pipelines_with(table: str, configuration: Configuration) -> list[str]:
-    """The pipelines that write a table, or join with it."""
+    """Return the pipelines that write a table, or join with it."""
     return sorted(each.name for each in configuration.documents if table in each.tables)
 
 
@@ -125,13 +125,13 @@ def _line(table: Table) -> dict[str, Any]:
 
 
 def _gone(name: str, caller: Caller, plane: ControlPlane) -> RemovedTable | None:
-    """What is left of a table of the caller's that was removed."""
+    """Return the remains of a removed table of the caller's."""
     gone = plane.configuration.removed_tables.get(name)
     return gone if gone is not None and gone.tenant == caller.tenant else None
 
 
 def _read(given: dict[str, Any], known: Table | RemovedTable | None) -> Table:
-    """The table that a PUT describes; how long rows stay, and its generation, stay as they are."""
+    """Return the table that a PUT describes; the retention of rows and its generation stay."""
     kept: dict[str, Any] = {"generation": 1}
     if isinstance(known, RemovedTable):
         kept = {"generation": known.generation + 1}

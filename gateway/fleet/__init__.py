@@ -1,1 +1,1 @@
-"""What gateway processes tell each other: Idempotency-Keys, and shares of quotas."""
+"""The news between gateway processes: Idempotency-Keys, and shares of quotas."""

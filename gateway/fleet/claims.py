@@ -1,7 +1,7 @@
 """Claims Idempotency-Keys for requests, over all gateways (ADR 0060).
 
-A claim is a record; who has the key is known once it was read back. What Kafka does not store, or
-does not show in time, is answered with 503 before any event is sent.
+A claim is a record; it is decided once it was read back. If Kafka does not store it, or does not
+show it in time, the answer is 503 before any event is sent.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# A claim holds for so many times the deadline of a report: while it is made, while the request is
-# judged and while its events are sent.
+# A claim holds for this many report deadlines: while it is made, while the request is judged and
+# while its events are sent.
 _HOLDS_DEADLINES = 3
-# An answer does not wait longer for its record. Without it a repetition is told "in use" until the
+# An answer does not wait longer for its record. Without it a repetition gets "in use" until the
 # claim holds no more, and then the log is searched for the events.
 _ENDED_S = 1.5
-# So many may be spent on looking whether the events are there, and on waiting for a turn to look.
+# Share of a deadline for the search for the events, and for waiting for a turn to search.
 _SEARCH_DEADLINES = 0.5
 # Between attempts to store how a request ended.
 _AGAIN_S = 0.5
 # Brokers' clocks differ by less.
 _CLOCK_SLACK_MS = 5_000
 
-# Kafka partition and offset of some events, by their place among others.
+# Kafka partition and offset of some events, by their position among others.
 Places = Mapping[int, tuple[int, int]]
 
 
 class Search(Protocol):
-    """Finds events of these ids and values in a topic: event_search.find_stored."""
+    """Finds events with these ids and values in a topic: event_search.find_stored."""
 
     async def __call__(
         self, topic: str, wanted: Sequence[tuple[str, bytes]], /, *, since_ms: int
@@ -59,11 +59,11 @@ class KeyClaim:
 
     key: bytes
     row: RequestRow
-    # From when on sending its events might take longer than it holds.
+    # From this time on, sending its events might take longer than the claim holds.
     until_s: float
-    # Since when its events may be in the log.
+    # The time since when its events may be in the log.
     since_ms: int | None = None
-    # Whether some of its events may be stored by now.
+    # Whether some of its events may already be stored.
     is_sent: bool = False
 
     def begin_sending(self) -> None:
@@ -83,7 +83,7 @@ class Claims:
         self._deadline_s = deadline_s
         self._search = search
         self._book = KeyBook(bytes_max)
-        # By the number of the claim: who waits for its verdict.
+        # The number of a claim -> the future of its verdict.
         self._waiting: dict[bytes, asyncio.Future[Verdict]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._search_s = _SEARCH_DEADLINES * deadline_s
@@ -92,7 +92,7 @@ class Claims:
     async def begin(
         self, scope: str, content: Sequence[bytes], *, tenant: str
     ) -> KeyClaim | Answer:
-        """The key for a request, or the answer to repeat; Problem when it can have neither."""
+        """Return the key for a request, or the answer to repeat; Problem if it can have neither."""
         key = hashlib.sha256(scope.encode()).digest()[:16]
         holds_s = _HOLDS_DEADLINES * self._deadline_s
         row = RequestRow(os.urandom(8), tenant, digest_of(content), holds_ms=round(holds_s * 1000))
@@ -108,7 +108,7 @@ class Claims:
         return claim
 
     async def end(self, claim: KeyClaim, answer: Answer | None) -> None:
-        """Say how the request ended; None: it broke off."""
+        """Record how the request ended, with None if it broke off."""
         row = claim.row.end(answer, is_sent=claim.is_sent)
         task = self._spawn(self._settle(claim, row))
         await asyncio.wait({task}, timeout=_ENDED_S)
@@ -121,7 +121,7 @@ class Claims:
     async def publish(
         self, claim: KeyClaim, topic: str, events: Sequence[Event]
     ) -> Sequence[Report]:
-        """Store what no earlier request with the key has stored."""
+        """Store the events that no earlier request with the key has stored."""
         earlier = await self._stored(claim, topic, events) if claim.since_ms is not None else {}
         claim.begin_sending()
         if not earlier:
@@ -138,7 +138,7 @@ class Claims:
         return reports
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """The next records of the topic."""
+        """Take in the next records of the topic."""
         for record in records:
             try:
                 row, verdict = self._book.take(record.key or b"", record.value, record.timestamp_ms)
@@ -150,7 +150,7 @@ class Claims:
                 waiting.set_result(verdict)
 
     async def _stored(self, claim: KeyClaim, topic: str, events: Sequence[Event]) -> Places:
-        """What an earlier claim has stored of the events, if the log can be read in time."""
+        """Return where an earlier claim stored the events, if the log can be read in time."""
         assert claim.since_ms is not None, "there was an earlier claim"
         wanted = [(event.id, event.value) for event in events]
         since_ms = claim.since_ms - _CLOCK_SLACK_MS
@@ -159,7 +159,7 @@ class Claims:
                 async with asyncio.timeout(self._search_s):
                     return await self._search(topic, wanted, since_ms=since_ms)
             except (TimeoutError, KafkaUnavailableError) as error:
-                # They are sent again, under the ids that they have there.
+                # All events are sent again, under the ids that they have there.
                 log.warning("requests.not_searched", topic=topic, error=repr(error))
                 return {}
 
@@ -178,13 +178,13 @@ class Claims:
         finally:
             del self._waiting[number]
             if verdict is None:
-                # It may be stored all the same, and would hold the key.
+                # The claim may be stored all the same, and would hold the key.
                 free = msgspec.structs.replace(claim.row, ended="free")
                 self._spawn(self._write(claim.key, free))
         return verdict
 
     async def _settle(self, claim: KeyClaim, row: RequestRow) -> None:
-        """Store how it ended; twice says no more than once. Later the claim holds no more."""
+        """Store how it ended; twice is harmless. Give up once the claim holds no more."""
         while True:
             is_stored = await self._write(claim.key, row) is None
             if is_stored or monotonic() > claim.until_s:
@@ -192,7 +192,7 @@ class Claims:
             await asyncio.sleep(_AGAIN_S)
 
     async def _write(self, key: bytes, row: RequestRow) -> str | None:
-        """Store a row; or why not."""
+        """Store a row; return the reason if that failed."""
         event = Event.of(id="", key=key, value=row.to_bytes(), headers=())
         report = (await self._publisher.publish(REQUESTS, [event]))[0]
         return None if report.fate is Fate.STORED else report.reason

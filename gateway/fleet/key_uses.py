@@ -1,7 +1,7 @@
 """Knows when each text of a key was used last, here and at the other gateways, to the minute.
 
-A request only leaves its time in memory. Once a minute a process tells of what nobody has told of
-in that minute, so that over all processes there is about one record a minute for each (ADR 0101).
+A request only leaves its time in memory. Once a minute a process publishes the uses that nobody
+has published in that minute: over all processes, about one record a minute for each (ADR 0101).
 """
 
 import asyncio
@@ -26,12 +26,12 @@ class KeyUses:
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        # By mark of the text, in milliseconds; each request writes here.
+        # Mark of the text -> milliseconds; each request writes here.
         self.here: dict[str, int] = {}
         self._told: dict[str, int] = {}
 
     def last_ms(self, secret: Secret) -> int | None:
-        """When a text was used last; None: not within a year, as far as we have heard."""
+        """Return when a text was used last, None if not within a year, as far as we have heard."""
         return max(uses.get(secret.mark, 0) for uses in (self.here, self._told)) or None
 
     async def run(self) -> None:
@@ -40,7 +40,7 @@ class KeyUses:
             await self.tell()
 
     async def tell(self) -> None:
-        """What is lost of it is told again, as we hear our own news like the others'."""
+        """Publish new uses; lost ones go out again, as we hear our own like the others'."""
         news = [
             Event.of(id="", key=mark.encode(), value=b"%d" % at_ms, headers=())
             for mark, at_ms in self.here.items()
@@ -50,13 +50,13 @@ class KeyUses:
             await self._publisher.publish(USES, news)
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """The next records of the topic."""
+        """Take in the next records of the topic."""
         for record in records:
             try:
                 mark, at_ms = (record.key or b"").decode(), int(record.value)
             except ValueError as error:
                 log.warning("uses.record_refused", origin=record.origin, error=str(error))
                 continue
-            # By Kafka's clock: one that is fast must not hide what comes after it.
+            # Cap it at Kafka's clock: a fast clock must not hide later uses.
             at_ms = min(at_ms, record.timestamp_ms)
             self._told[mark] = max(at_ms, self._told.get(mark, 0))

@@ -1,4 +1,4 @@
-"""Keeps a gateway process in touch with all others, and with who runs pipelines, through Kafka."""
+"""Keeps a gateway process in touch with all others, and with the pipelines, through Kafka."""
 
 import asyncio
 from functools import partial
@@ -24,16 +24,16 @@ from shared.runtime.health import kept_up
 from shared.runtime.kafka.lookup.event_search import find_stored
 from shared.runtime.kafka.tail import Tail
 
-# Of each key there is a claim and how it ended.
+# A key has two records: its claim, and how it ended.
 _RECORDS_OF_KEY = 2
-# Of so many gateway processes the newest is read by one that starts.
+# A starting process reads the newest shares of this many gateway processes.
 _SHARES_READ_MAX = 10_000
-# All there is: the topic is compacted.
+# Read all records: the topic is compacted.
 _USES_READ_MAX = 2**62
 
 
 class Peers:
-    """What all gateways know together: Idempotency-Keys, shares of quotas, uses of API keys."""
+    """The shared knowledge of all gateways: Idempotency-Keys, quota shares, uses of API keys."""
 
     def __init__(self, settings: Settings, publisher: Publisher, config: ConfigSource) -> None:
         servers = settings.bootstrap_servers
@@ -63,7 +63,7 @@ class Peers:
         self._told_trials = Tail(servers, TRIALS, back_ms=0, records_max=1)
 
     async def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Begin to listen and to tell; returns when we know of the others."""
+        """Begin to listen and to publish; return when we know of the others."""
         tasks = [
             group.create_task(self._requests.run(self.claims.take)),
             group.create_task(self._shares.run(self._news.take)),
@@ -75,6 +75,6 @@ class Peers:
         return [*tasks, group.create_task(kept_up(self._news.run, name="shares"))]
 
     async def leave(self) -> None:
-        """Leave our shares to the others, and tell what they have not heard yet."""
+        """Leave our shares to the others, and publish the news that they have not heard yet."""
         await self._news.leave()
         await self.uses.tell()

@@ -1,6 +1,6 @@
-"""Charges a tenant's quota, and says in RateLimit headers what is left of it.
+"""Charges a tenant's quota, and says in RateLimit headers how much of it is left.
 
-Token buckets: a second's worth may come at once. What a request costs in events is known only
+Token buckets: a second's worth may come at once. A request's cost in events is known only
 after it was read, so a bucket may go below zero and lets nothing in until it is above it again.
 The quota is that of all gateway processes together: each fills its buckets with its share of it
 (ADR 0061).
@@ -15,17 +15,17 @@ from gateway.problems import Problem
 from shared.config.access import Tenant
 from shared.shares import share
 
-# How many seconds' worth a bucket holds: the shortest window that RateLimit-Policy can name.
+# Seconds of its rate that a bucket holds: the shortest window that RateLimit-Policy can name.
 _WINDOW_S = 1
-# What a bucket holds in any case, of an even share of its window: a first request is let in.
+# A bucket always holds this part of an even share of its window: it lets a first request in.
 _IDLE_PART = 0.05
-# How old a share may be. Finding one anew takes 10 to 50 µs for each process there is.
+# Maximum age of a share. Finding a new one takes 10 to 50 µs for each process there is.
 _SHARE_AGE_S = 0.25
 
 
 @dataclass(slots=True)
 class Bucket:
-    """One rate. `level` is what may be used at once."""
+    """One rate. `level` is the amount that may be used at once."""
 
     # The tenant's rate.
     whole: float
@@ -41,14 +41,14 @@ class Bucket:
         self.filled_at_s = now_s
 
     def wait_s(self) -> float:
-        """How long until something may be used again."""
+        """Seconds until something may be used again."""
         return max(0.0, -self.level / self.rate) + 1 / self.rate if self.level <= 0 else 0.0
 
     def divide(self, mine: float, others: Sequence[float]) -> None:
-        """Fill it with our share, which is as large as what we and others want makes it.
+        """Fill it with our share, which depends on our wants and those of others.
 
-        An even share can be had at once, before the others hear that it is wanted; it was somebody
-        else's until now, so nothing of it was saved.
+        An even share is ours at once, before the others hear that we want it. It was not ours until
+        now, so nothing of it was saved.
         """
         even = self.whole / (len(others) + 1)
         ours = share(self.whole, mine=mine, others=others)
@@ -58,10 +58,10 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class _Account:
+class _TenantUse:
     """A tenant's buckets, and what it asks for here."""
 
-    # As the buckets were made for it.
+    # The tenant for whom the buckets were made.
     tenant: Tenant
     buckets: dict[str, Bucket]
     demand: Demand = field(default_factory=Demand)
@@ -73,10 +73,10 @@ class Quotas:
     """The buckets of every tenant that has a quota."""
 
     members: Members = field(default_factory=lambda: Members(b""))
-    # Called when the others should hear at once what is wanted here.
+    # Called when the others should learn our wants at once.
     tell: Callable[[], None] = lambda: None
-    # By the tenant's name.
-    _accounts: dict[str, _Account] = field(default_factory=dict)
+    # Keys: names of tenants.
+    _accounts: dict[str, _TenantUse] = field(default_factory=dict)
     _rolled_at_s: float = 0.0
 
     def admit(self, tenant: Tenant | None, *, now_s: float) -> None:
@@ -101,7 +101,7 @@ class Quotas:
             account.buckets["requests"].level -= 1
 
     def use(self, tenant: Tenant | None, *, events: int, byte_count: int, now_s: float) -> None:
-        """Charge what was read of a request, whatever became of it."""
+        """Charge what was read of a request, whatever its answer."""
         if tenant is None or (account := self._account(tenant, now_s)) is None:
             return
         for name, amount in (("events", events), ("bytes", byte_count)):
@@ -111,7 +111,7 @@ class Quotas:
                 account.demand.use(name, amount)
 
     def headers(self, tenant: Tenant | None, *, now_s: float) -> tuple[tuple[bytes, bytes], ...]:
-        """RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10)."""
+        """Return RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10)."""
         if tenant is None or (account := self._account(tenant, now_s)) is None:
             return ()
         policies, limits = [], []
@@ -127,7 +127,7 @@ class Quotas:
         )
 
     def news(self, *, now_s: float) -> ShareNews:
-        """What is wanted here, for the others."""
+        """Return the wants of this process, for the others."""
         if now_s - self._rolled_at_s >= TELL_S:
             self._rolled_at_s = now_s
             for account in self._accounts.values():
@@ -135,8 +135,8 @@ class Quotas:
         wants = {name: account.demand.wants(now_s) for name, account in self._accounts.items()}
         return ShareNews({name: wanted for name, wanted in wants.items() if wanted})
 
-    def _account(self, tenant: Tenant, now_s: float) -> _Account | None:
-        """The tenant's account with its share of now; None for a tenant without a quota."""
+    def _account(self, tenant: Tenant, now_s: float) -> _TenantUse | None:
+        """Return the tenant's account with its present share; None for a tenant without a quota."""
         account = self._accounts.get(tenant.name)
         if account is None or account.tenant != tenant:
             rates = tenant.rates
@@ -146,7 +146,7 @@ class Quotas:
                 name: Bucket(rate, rate, rate * _WINDOW_S, rate * _WINDOW_S, now_s)
                 for name, rate in rates.items()
             }
-            account = self._accounts[tenant.name] = _Account(tenant, buckets)
+            account = self._accounts[tenant.name] = _TenantUse(tenant, buckets)
         if now_s - account.shared_at_s >= _SHARE_AGE_S:
             account.shared_at_s = now_s
             mine = account.demand.wants(now_s)

@@ -1,7 +1,7 @@
-"""Tells the other gateway processes what each tenant with a quota wants here, and hears of them.
+"""Tells the other gateway processes the wants of each tenant with a quota, and hears theirs.
 
-Two small records a second, and one at once when a tenant begins to want something or is refused. As
-long as no tenant has a quota, nothing is told.
+Two small records a second, and one at once when a tenant begins to want something or is refused.
+While no tenant has a quota, there is no news.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from shared.event.topics import SHARES
 
 log = structlog.get_logger()
 
-# No more often, however much there is to tell.
+# The shortest pause between two records, however much news there is.
 _PAUSE_S = 0.1
 # Kafka shows us our own record within milliseconds. Without it we begin as if we were alone.
 _JOIN_S = 2.0
@@ -58,7 +58,7 @@ class QuotaNews:
         await self._tell(ShareNews(is_leaving=True))
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """The next records of the topic."""
+        """Take in the next records of the topic."""
         for record in records:
             who = record.key or b""
             try:
@@ -69,6 +69,6 @@ class QuotaNews:
                 self._has_joined.set()
 
     async def _tell(self, news: ShareNews) -> None:
-        """What is lost of it is told again soon."""
+        """Publish the news; lost news goes out again soon."""
         event = Event.of(id="", key=self._members.me, value=news.to_bytes(), headers=())
         await self._publisher.publish(SHARES, [event])

@@ -1,6 +1,6 @@
-"""Says what each gateway process wants of a tenant's quota, for all to divide it (ADR 0061).
+"""Knows how much each gateway process wants of a tenant's quota, for all to divide it (ADR 0061).
 
-Pure. How it is divided: shared/shares.py.
+Pure. shared/shares.py divides it.
 """
 
 from collections.abc import Mapping
@@ -9,26 +9,26 @@ from math import sqrt
 
 import msgspec
 
-# What comes by chance differs by less than two standard deviations; more is a rise.
+# Chance makes less than two standard deviations; more is a rise.
 _RISE = 2.0
 # How often each process tells its wants.
 TELL_S = 0.5
-# Who has told nothing for so long, as the log's own clock goes, is forgotten.
+# A process without news for this long, by the log's own clock, is forgotten.
 FORGET_MS = 3_000
-# What came in less time than this says nothing of a second.
+# Less time than this is too short to measure a rate.
 _RISE_S = 0.25
-# What one request cost says so much of the next.
+# Weight of the cost of one request in the estimate for the next.
 _COST_WEIGHT = 0.1
 
-# By name of the tenant, by what is rationed: how much a second.
+# By name of the tenant and of the resource: amount a second.
 Wants = Mapping[str, Mapping[str, float]]
 
 
 class ShareNews(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one process tells the others."""
+    """The news of one process for the others."""
 
     wants: dict[str, dict[str, float]] = {}
-    # It stops, and leaves its shares to the others.
+    # The process stops, and leaves its shares to the others.
     is_leaving: bool = False
 
     def to_bytes(self) -> bytes:
@@ -43,14 +43,14 @@ class _Member:
 
 @dataclass(slots=True)
 class Members:
-    """The other processes, and what each of them wants, as the topic of shares tells it."""
+    """The other processes and their wants, from the topic of shares."""
 
     me: bytes
     _members: dict[bytes, _Member] = field(default_factory=dict)
     _newest_ms: int = 0
 
     def take(self, who: bytes, raw: bytes, at_ms: int) -> None:
-        """The next record; ValueError when it makes no sense.
+        """Take in the next record; ValueError when it makes no sense.
 
         Only records tell that time passes: without news everything stays as it is.
         """
@@ -66,7 +66,7 @@ class Members:
             del self._members[each]
 
     def wants(self, tenant: str, resource: str) -> list[float]:
-        """What each of the others wants of it."""
+        """Return the wants of each other process."""
         return [each.wants.get(tenant, {}).get(resource, 0.0) for each in self._members.values()]
 
 
@@ -74,17 +74,17 @@ class Members:
 class Demand:
     """How much of a tenant's quota is asked for here, also in vain.
 
-    What a refused request would have cost is not known: as much as others did.
+    A refused request is assumed to cost as much as others did.
     """
 
-    # Requests since then, and how many a second before.
+    # Requests since `since_s`, and how many a second before.
     asked: int = 0
     before: float = 0.0
     since_s: float = 0.0
     costs: dict[str, float] = field(default_factory=dict)
 
     def ask(self, now_s: float) -> bool:
-        """One more request; whether it is the first for a while."""
+        """Count one more request; return whether it is the first for a while."""
         is_first = not self.asked and not self.before
         if is_first:
             self.since_s = now_s
@@ -92,16 +92,16 @@ class Demand:
         return is_first
 
     def use(self, resource: str, amount: float) -> None:
-        """What a request has cost."""
+        """Learn the cost of a request."""
         known = self.costs.get(resource)
         self.costs[resource] = amount if known is None else known + _COST_WEIGHT * (amount - known)
 
     def wants(self, now_s: float) -> dict[str, float]:
-        """How much a second of each resource."""
+        """Return the wanted amount a second of each resource."""
         asked, since_s = self.before, max(now_s - self.since_s, _RISE_S)
         usual = asked * since_s
         if self.asked > usual + _RISE * sqrt(usual):
-            # It rises, and should not wait for the time to be over.
+            # Demand rises, and should not wait for the end of the period.
             asked = self.asked / since_s
         if not asked:
             return {}
@@ -110,6 +110,6 @@ class Demand:
         }
 
     def roll(self, now_s: float) -> None:
-        """Half a second, more or less, is over."""
+        """Begin a new period: half a second, more or less, is over."""
         self.before = self.asked / max(now_s - self.since_s, _RISE_S)
         self.asked, self.since_s = 0, now_s

@@ -1,4 +1,4 @@
-"""Bounds how often a tenant has something done that goes out to others."""
+"""Bounds how often a tenant may trigger something that goes out to others."""
 
 import time
 from collections.abc import Callable
@@ -8,25 +8,25 @@ from math import ceil
 from gateway.fleet.quota import Bucket
 from gateway.problems import Problem
 
-# Of tenants who have had it done lately; a full allowance is no news.
+# Beyond this many tenants, those with a full allowance are forgotten: it is no news.
 _ALLOWANCES_MAX = 1_000
 
 
 @dataclass(slots=True)
 class TenantRate:
-    """How often each tenant may have something done by this gateway."""
+    """Limits how often each tenant may have something done by this gateway."""
 
-    # What a refusal is called, and says.
+    # Code and text of a refusal.
     code: str
     detail: str
     per_s: float
-    # What may be done at once by who has done nothing for a while.
+    # Size of a full allowance, which a tenant has after a pause.
     at_once: float
     clock_s: Callable[[], float] = time.monotonic
     _allowances: dict[str, Bucket] = field(default_factory=dict)
 
     def charge(self, tenant: str) -> None:
-        """Take one; Problem when there is none left."""
+        """Take one from the allowance; Problem when none is left."""
         now_s = self.clock_s()
         if len(self._allowances) >= _ALLOWANCES_MAX and tenant not in self._allowances:
             self._forget(now_s)
@@ -47,7 +47,7 @@ class TenantRate:
 
 
 def resend_rate(clock_s: Callable[[], float] = time.monotonic) -> TenantRate:
-    """One a second, and as many at once as somebody clicks: more is a re-drive or a replay."""
+    """Allow one a second, and as many at once as somebody clicks; re-drives and replays do more."""
     detail = (
         "A tenant may have one event sent again in a second; many go with"
         " dead-letters:redrive, or a replay."
@@ -56,6 +56,6 @@ def resend_rate(clock_s: Callable[[], float] = time.monotonic) -> TenantRate:
 
 
 def channel_test_rate() -> TenantRate:
-    """As somebody tries while setting one up: it goes to whom nobody has asked."""
+    """Allow tries during a set-up, but few: the message may reach people who did not ask for it."""
     detail = "A tenant may test its channels ten times in an hour."
     return TenantRate("channel_test_rate", detail, per_s=10 / 3_600, at_once=10.0)

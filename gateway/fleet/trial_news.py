@@ -1,4 +1,4 @@
-"""Has pipelines and channels tried by those who run and tell them, and hears what came of it."""
+"""Sends trials of pipelines and channels to the services that run them, and hears the answers."""
 
 import asyncio
 import uuid
@@ -31,11 +31,11 @@ class TrialNews:
         self._waiting: dict[bytes, asyncio.Future[Any]] = {}
 
     async def of_pipeline(self, asked: TrialAsked) -> TrialAnswer | None:
-        """What came of it; None if nobody has said so in time."""
+        """Return the outcome; None if no answer came in time."""
         return await self._ask(asked, TrialAnswer)
 
     async def of_channel(self, asked: ChannelAsked) -> ChannelAnswer | None:
-        """What it says; None if nobody has told in time."""
+        """Return the channel's answer; None if none came in time."""
         return await self._ask(asked, ChannelAnswer)
 
     async def _ask(self, asked: Asked, kind: type[A]) -> A | None:
@@ -44,7 +44,7 @@ class TrialNews:
         self._waiting[key] = waiting
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                # What is not stored, nobody answers.
+                # A question that is not stored gets no answer.
                 event = Event.of(id="", key=key, value=asked.to_bytes(), headers=())
                 await self._publisher.publish(TRIALS, [event])
                 answer = await waiting
@@ -55,8 +55,8 @@ class TrialNews:
             del self._waiting[key]
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """The next records of the topic, with those of others."""
-        # What nobody waits for is not read.
+        """Take in the next records of the topic, also those of other gateways."""
+        # Answers that nobody waits for are not read.
         ours = (record for record in records if self._is_waited_for(record))
         for record, told in readable_trials(ours):
             if isinstance(told, Answered):

@@ -1,7 +1,7 @@
-"""Logs requests, few enough to read: those of the control plane, and the failures of all others.
+"""Logs few enough requests to read: those of the control plane, and failures of all others.
 
 Requests with events come by the thousand each second. Metrics count them, and the ledger names each
-one that stored something; a line each would cost more than taking them in.
+one that stored something. A line for each would cost more than taking it in.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 log = structlog.get_logger()
 
-# Of each kind and status: a flood of refusals must not fill a disk.
+# A limit for each kind and status: a flood of refusals must not fill a disk.
 LINES_PER_MINUTE_MAX = 60
 _MINUTE_S = 60
 # The server's own errors begin here (RFC 9110).
@@ -20,7 +20,7 @@ _SERVER_ERROR = 500
 
 
 class AccessLog:
-    """What one gateway process has logged in this minute."""
+    """The log lines of one gateway process in this minute."""
 
     def __init__(self) -> None:
         self._minute = 0

@@ -9,14 +9,14 @@ from shared.runtime.garbage import collect_seldom
 
 # From malloc.h of glibc.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# Freed memory up to this size stays with us: bodies and batches of the next requests need it again.
+# We keep freed memory up to this size: bodies and batches of the next requests need it again.
 _KEPT_BYTES = 64 * 1_048_576
 
 
 def tune() -> None:
-    """Called once, when everything is imported."""
+    """Set the options; call it once, after all imports."""
     collect_seldom()
-    # Another libc than glibc has other habits, and no such function.
+    # Other C libraries than glibc work differently, and have no such function.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -19,7 +19,7 @@ h2{margin-top:2.5rem;border-top:1px solid #8886;padding-top:1rem;overflow-wrap:a
 ol{columns:20rem}
 """
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-# Were anything in the document ever a tenant's, no browser would run or load it.
+# Even if something in the document were a tenant's, no browser would run or load it.
 HEADERS = {
     "content-security-policy": f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -36,7 +36,7 @@ class Section(NamedTuple):
 
 
 def api_page(document: Json) -> str:
-    """The whole page."""
+    """Return the whole page."""
     found = list(sections(document))
     links = "".join(f'<li><a href="#{each.id}">{_text(each.title)}</a>' for each in found)
     parts = "".join(f'<h2 id="{each.id}">{_text(each.title)}</h2>{each.markup}' for each in found)
@@ -52,13 +52,13 @@ def api_page(document: Json) -> str:
 
 
 def sections(document: Json) -> Iterator[Section]:
-    """Each path with each method, then each object that they speak of."""
+    """Yield each path with each method, then each object that these use."""
     for path, operations in sorted(document["paths"].items()):
         for method, operation in operations.items():
             title = f"{method.upper()} {path}"
             yield Section(title, operation["operationId"], "".join(_operation(operation)))
     for name, schema in sorted(document["components"]["schemas"].items()):
-        # FastAPI's own, which nothing answers with.
+        # This is FastAPI's own; nothing answers with it.
         if not name.endswith("ValidationError"):
             told = _paragraph(schema.get("description"))
             yield Section(name, _anchor(name), told + _members(schema))
@@ -101,7 +101,7 @@ def _members(schema: Json) -> str:
 
 
 def _kind(schema: Json) -> str:
-    """What a value may be, in a few words, with links to objects."""
+    """Describe the values of a schema in a few words, with links to objects."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f'<a href="#{_anchor(name)}">{_text(name)}</a>'

@@ -1,9 +1,9 @@
 """Lets requests with events that came in one piece past uvicorn.
 
 For uvicorn each request is a scope, a task, an event and several messages: half of what one event
-costs. Here it is a call, and its answer another one. Whatever else comes, in pieces, behind another
-request, over TLS, with anything unusual in its head, goes the way of all others; so what a head or
-a body may be is decided in one place.
+costs. Here it is a call, and its answer another one. All other requests (in pieces, behind another
+request, over TLS, with anything unusual in the head) take the usual way; so one place decides what
+a head or a body may be.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ Respond: TypeAlias = Callable[[bytes, list[tuple[bytes, bytes]], bytes], None]
 
 
 class Door(Protocol):
-    """Who takes such requests."""
+    """The handler that takes requests in one piece."""
 
     def post(self, head: WholeHead, body: bytes, respond: Respond) -> bool:
-        """Take a request, and call `respond` once; False if it is to go the way of others."""
+        """Take a request, and call `respond` once; False if it must take the usual way."""
 
 
 class Outbox:
     """Answers that are sent one right after the other.
 
     Kafka reports on the events of many requests at once. A write with work before and after it
-    wakes whoever reads it anew each time, and to wake somebody takes longer than to write.
+    wakes its reader each time, and to wake a reader takes longer than to write.
     """
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ class Outbox:
 
 
 class DoorProtocol(DeadlineProtocol):
-    """The protocol of a connection that has a door. `bounded` sets whose it is."""
+    """The protocol of a connection that has a door. `bounded` sets the owner of the connection."""
 
     door: Door
     outbox: Outbox
 
     def told(self, bad: BadHead) -> tuple[bytes, bytes]:
-        """As every other problem."""
+        """Answer in the same form as every other problem."""
         return CONTENT_TYPE, Problem(bad.code, bad.detail).to_json("none")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -70,9 +70,9 @@ class DoorProtocol(DeadlineProtocol):
         self._is_under_way = False
         # We end, or the client has nothing more to say.
         self._is_last = self._has_said_all = False
-        # What came while a request was under way.
+        # Bytes that came while a request was under way.
         self._behind: list[bytes] = []
-        # Since when nothing is asked, if the last request came through the door.
+        # When the last request ended, if it came through the door.
         self._idle_since_s: float | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         super().connection_made(transport)
@@ -109,7 +109,7 @@ class DoorProtocol(DeadlineProtocol):
             super().data_received(data)
 
     def _enters(self, data: bytes) -> bool:
-        """Whether data is a request that goes through the door; then it is under way."""
+        """Say whether data is a request that goes through the door; if so, it is under way."""
         if not self._is_between_requests() or self.scheme == "https" or self.flow.write_paused:
             return False
         head = self._head
@@ -137,14 +137,14 @@ class DoorProtocol(DeadlineProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _respond(self, status_line: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Answer, together with all that is answered in this turn of the loop."""
+        """Answer, together with all other answers of this turn of the loop."""
         headers = [*self.server_state.default_headers, *headers]
         lines = [b"%b: %b\r\n" % header for header in headers]
         self._is_last |= _CLOSE in headers
         self.outbox.put(self, b"".join((status_line, *lines, b"\r\n", body)))
 
     def send_answer(self, answer: bytes) -> None:
-        """Send what was answered; what came meanwhile is read then."""
+        """Send the answer, then read the bytes that came meanwhile."""
         self._is_under_way = False
         if self.transport.is_closing():
             return
@@ -167,7 +167,7 @@ class DoorProtocol(DeadlineProtocol):
         self._idle_timer = self.loop.call_later(within_s, self._may_be_idle)
 
     def _may_be_idle(self) -> None:
-        """Close a connection on which nothing is asked; one timer looks after many requests."""
+        """Close a connection without requests; one timer serves many requests."""
         self._idle_timer = None
         if self._is_under_way:
             self._watch_idle(self.timeout_keep_alive)

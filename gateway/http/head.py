@@ -9,8 +9,8 @@ from starlette.types import Scope
 from gateway.problems import Problem
 from shared.runtime.hosts import HOSTS_REMEMBERED
 
-# Of others a list may be sent in several lines (RFC 9110, 5.3); of these each reader would take
-# another one for the right one.
+# These must be sent once: of two, each reader might take another one for the right one. Other
+# headers are lists that may be sent in several lines (RFC 9110, 5.3).
 _ONCE = frozenset(
     {
         *(b"authorization", b"content-encoding", b"content-type", b"hifi-signature", b"host"),
@@ -25,7 +25,7 @@ _CLOSE = ((b"connection", b"close"),)
 
 
 def read_headers(scope: Scope) -> dict[bytes, str]:
-    """The headers by name; Problem when the head is not to be believed."""
+    """Return the headers by name; Problem when the head cannot be trusted."""
     given: Sequence[tuple[bytes, bytes]] = scope["headers"]
     headers = {name: value.decode("latin-1") for name, value in given}
     if len(headers) != len(given):
@@ -41,7 +41,7 @@ def read_headers(scope: Scope) -> dict[bytes, str]:
         raise Problem("unknown_transfer_coding", detail, headers=_CLOSE)
     raw_path: bytes = scope["raw_path"]
     if b"%" in raw_path and b"%2f" in raw_path.lower():
-        # Read as a slash it would lead to another path than the one that was asked for.
+        # Read as a slash it would lead to another path than the requested one.
         raise Problem("not_found", f"{raw_path[:200].decode('ascii')!r} is not a path of this API.")
     return headers
 

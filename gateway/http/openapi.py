@@ -1,7 +1,7 @@
-"""Describes the API: FastAPI knows the routes and models, this adds what it cannot know.
+"""Describes the API: FastAPI knows the routes and models, this module adds the rest.
 
-That is the routes of events and rows (which no framework serves), the problems of each route, the
-objects that our own reader takes from a body, and an example for every answer.
+The rest are the routes of events and rows (which no framework serves), the problems of each route,
+the objects that our own reader takes from a body, and an example for every answer.
 """
 
 import re
@@ -20,14 +20,14 @@ from gateway.problems import CATALOGUE, Problem
 
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
 _PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}
-# What can happen on every path: a head that is no HTTP, too slow or too large, and bugs.
+# Problems of every path: a head that is no HTTP, too slow or too large, and bugs.
 _EVERYWHERE = (
     *("invalid_http", "bad_header", "head_timeout", "head_too_large", "unknown_transfer_coding"),
     "internal_error",
 )
-# Whose PUT judges and stores nothing, if it is asked to.
+# Objects whose PUT can be a rehearsal that stores nothing.
 _REHEARSED = ("{stream}", "{destination}", "{table}", "{channel}", "{pipeline}", "{tenant}")
-# By a word of the path: under which heading an operation stands.
+# The heading of an operation, by a word of its path.
 _TAGS = {
     "events": "events",
     "beacon": "events",
@@ -92,7 +92,7 @@ _STATE_SCHEMA: Json = {
 
 
 def document(routes: Iterable[BaseRoute], *, asks_for_keys: bool) -> Json:
-    """The whole document."""
+    """Return the whole document."""
     whole = get_openapi(
         title="Hifi gateway",
         version="1",
@@ -123,13 +123,13 @@ def document(routes: Iterable[BaseRoute], *, asks_for_keys: bool) -> Json:
 
 
 def _tag_of(path: str) -> str:
-    """By the last part of the path that says what it is about."""
+    """Return the heading for the last part of the path that has one."""
     words = re.findall(r"/([a-z.-]+)", path)
     return next((_TAGS[word] for word in reversed(words) if word in _TAGS), "streams")
 
 
 def _leave_out_defaults(operation: Json) -> None:
-    """Those that only our own code has: what nobody says is no text that could be sent."""
+    """Remove defaults that only our own code has: no client could send them as text."""
     for parameter in operation.get("parameters", ()):
         schema = parameter["schema"]
         if schema.get("type") == "string" and not isinstance(schema.get("default", ""), str):
@@ -137,7 +137,7 @@ def _leave_out_defaults(operation: Json) -> None:
 
 
 def _show_as_views_do(schemas: Json) -> None:
-    """Where objects are shown otherwise than they are stored."""
+    """Describe objects as they are shown, where they are stored differently."""
     del schemas["Stream"]["properties"]["json_schema"]
     schemas["Stream"]["properties"]["schema"] = {
         "type": ["object", "boolean", "null"],
@@ -169,7 +169,7 @@ def _show_as_views_do(schemas: Json) -> None:
 
 
 def _add_body(path: str, method: str, operation: Json, schemas: Json) -> None:
-    """What a PUT takes: the object that it answers with, but for what the path says."""
+    """Describe a PUT's body: the object that it answers with, except what the path says."""
     if method != "put" or "requestBody" in operation:
         return
     answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
@@ -196,13 +196,13 @@ def _add_problems(path: str, operation: Json) -> None:
     for name in ("stream", "destination", "pipeline", "table", "channel", "key", "tenant"):
         codes += [f"unknown_{name}"] if f"{{{name}}}" in path else []
     codes += ["stream_forbidden"] if "{stream}" in path else []
-    # The routes that take events name all of theirs.
+    # The routes that take events name all of their problems.
     is_object = "requestBody" in operation and not path.endswith(("/events", "/beacon"))
     codes += _OF_BODIES if is_object else ()
     names = {parameter["name"] for parameter in operation.get("parameters", ())}
     codes += ["changed_meanwhile", "kafka_unavailable"] if "if-match" in names else []
     responses = operation["responses"]
-    # FastAPI's own, which we never answer with.
+    # This is FastAPI's own; we never answer with it.
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]
     for code in codes:
@@ -229,7 +229,7 @@ def _resolved(schema: Json, schemas: Json) -> Json:
 
 
 def _sample(schema: Json, schemas: Json) -> Any:  # noqa: PLR0911 - one for each kind of schema
-    """A value that fits: of each member its own example, its default, or the first allowed."""
+    """Return a fitting value: each member's own example, its default, or the first allowed."""
     schema = _resolved(schema, schemas)
     for name in ("default", "const"):
         if name in schema:

@@ -18,7 +18,7 @@ _PROBLEMS = (
     *("quota_requests", "quota_events", "quota_bytes", "tenant_in_flight", "overloaded"),
     *("not_stored", "outcome_unknown"),
 )
-# A beacon comes from a page, which can send neither a signature nor any header of its choice.
+# A beacon comes from a page, which can send neither a signature nor its own headers.
 _NOT_OF_BEACONS = (
     *("bad_header", "bad_signature", "idempotency_key_in_use", "idempotency_key_reused"),
     "strict_rejected",

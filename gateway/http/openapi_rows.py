@@ -165,7 +165,7 @@ def _answer(description: str, schema: str) -> Json:
 
 
 def _watched(answer: Json) -> Json:
-    """What it is with `watch=1`."""
+    """Add the answer to `watch=1`."""
     answer["content"]["text/event-stream"] = {
         "schema": {**_TEXT, "description": "row, deleted, restart and as_of, as they come."},
         "example": _ROW_EVENT,

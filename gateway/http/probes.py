@@ -1,4 +1,4 @@
-"""Tells a gateway's probes whether requests should be sent here."""
+"""Tells a gateway's probes whether it should get requests."""
 
 from gateway.callers import ConfigSource
 from gateway.publish.copies_watch import CopiesWatch
@@ -16,10 +16,10 @@ def tell_health(
     config: ConfigSource,
     copies: CopiesWatch | None = None,
 ) -> None:
-    """Ready is a gateway whose events Kafka stores.
+    """Report a gateway as ready while Kafka stores its events.
 
-    Old configuration, or too few copies of a stream, is no reason to stop taking events: it would
-    take every gateway out at once. The probe says it nevertheless, for people, and the metric does,
+    Old configuration, or too few copies of a stream, is no reason to refuse events: it would take
+    every gateway out at once. The probe mentions it nevertheless, for people, and the metric does,
     for alerts.
     """
     health.needs(lambda: publisher.problem)

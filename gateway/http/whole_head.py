@@ -1,7 +1,7 @@
-"""Reads the head of a request with events that has come in one piece, and knows it again.
+"""Reads the head of a request with events that came in one piece, and recognizes it again.
 
 Clients that keep their connection send the same head again and again, but for the length of their
-body. What it means is found out once: all that only the configuration can change is kept with it.
+body. Its meaning is found once: all that only the configuration can change is kept with it.
 """
 
 import re
@@ -20,10 +20,10 @@ _BEGINNING = b"POST /v1/streams/"
 _PATH = re.compile(rb"/v1/streams/([A-Za-z0-9._-]+)/events")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,8})[ \t]*\r\n", re.IGNORECASE)
 _END = b"\r\n\r\n"
-# A connection remembers no longer head, and its headers as texts: there are ten thousand of them.
+# A connection remembers no longer head: each is also kept as texts, on ten thousand connections.
 _HEAD_BYTES_MAX = 4_096
-# What needs more than one look at the request, or a wait: browsers' CORS, bodies that are asked for
-# or come in pieces, encodings, keys that are asked about.
+# Headers that need more than one look at the request, or a wait: browsers' CORS, bodies that are
+# asked for or come in pieces, encodings, keys that are asked about.
 _OTHERS = frozenset(
     {b"content-encoding", b"expect", b"idempotency-key", b"origin", b"transfer-encoding"}
 )
@@ -39,17 +39,17 @@ class WholeHead(msgspec.Struct, eq=False):
     body_format: Format
     options: RequestOptions
     traceparent: str | None
-    # The caller's own number for the request.
+    # The caller's own id for the request.
     echoed: bytes | None
-    # Who sends it, as of the last time.
+    # Its sender, as of the last time.
     writer: Writer | None = None
 
     def find_body(self, data: bytes) -> tuple[int, int]:
-        """Where the body begins behind this very head, and how long it is; 0 if it is another."""
+        """Return start and length of the body behind this very head; 0 for another head."""
         before, after = self.before_length, self.after_length
         if data.startswith(before):
             begun = len(before)
-            # The parser has taken up to eight digits.
+            # The parser accepts up to eight digits.
             end = data.find(b"\r", begun, begun + 9)
             digits = data[begun:end]
             if end > 0 and digits.isdigit() and data.startswith(after, end):
@@ -58,9 +58,9 @@ class WholeHead(msgspec.Struct, eq=False):
 
 
 def read_whole_head(data: bytes, *, head_bytes_max: int) -> WholeHead | None:
-    """The head that data begins with; None if it is not all there, or of any other request.
+    """Return the head that data begins with; None if it is incomplete, or of any other request.
 
-    What is wrong with a head is said by those who read the others.
+    The usual readers report the faults of a head.
     """
     end = data.find(_END, 0, min(head_bytes_max, _HEAD_BYTES_MAX)) + len(_END)
     length = _LENGTH.search(data, 0, end)

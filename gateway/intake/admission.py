@@ -10,19 +10,19 @@ from enum import Enum
 from gateway.intake.encodings import ENCODINGS
 from gateway.problems import Problem
 
-# W3C Trace Context: a version, what version 00 has, and what a later one may have besides.
+# W3C Trace Context: a version, the fields of version 00, and what a later version may add.
 _TRACEPARENT = re.compile(
     r"(?!ff)([0-9a-f]{2})(-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-)([0-9a-f]{2})(-.*)?"
 )
 _SAMPLED = 1
-# What others put there are UUIDs and ULIDs; it must not split a header or a log line.
+# Other systems put UUIDs and ULIDs there; it must not split a header or a log line.
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _ATTRIBUTES = frozenset({b"ce-specversion", b"ce-id", b"ce-source", b"ce-type"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
 
 class Format(Enum):
-    """How a body holds events; the value is its media type."""
+    """The way a body holds events; the value is its media type."""
 
     JSON = "application/json"
     NDJSON = "application/x-ndjson"
@@ -43,13 +43,13 @@ ACCEPT_POST = ", ".join(f.value for f in Format if f is not Format.CLOUD_EVENT_B
 
 
 def read_format(headers: Mapping[bytes, str]) -> Format:
-    """How the body holds events. A header that every CloudEvent has makes it one's data."""
+    """Return how the body holds events; a header of every CloudEvent makes the body its data."""
     content_type = headers.get(b"content-type", "")
     is_plain = _ATTRIBUTES.isdisjoint(headers)
     if content_type == _JSON and is_plain:
         return Format.JSON
     media_type, *parameters = [part.strip(" \t").lower() for part in content_type.split(";")]
-    # In structured mode such headers may repeat what the body says (HTTP binding, 3.2.3).
+    # In structured mode such headers may repeat the body (HTTP binding, 3.2.3).
     if not is_plain and not media_type.startswith("application/cloudevents"):
         if b"ce-specversion" in headers:
             return Format.CLOUD_EVENT_BINARY
@@ -70,7 +70,7 @@ def read_format(headers: Mapping[bytes, str]) -> Format:
 
 
 def read_encoding(content_encoding: str | None) -> str:
-    """The name of the body's encoding; several at once are refused."""
+    """Return the name of the body's encoding; refuse several at once."""
     if not content_encoding:
         return "identity"
     name = content_encoding.strip(" \t").lower()
@@ -86,7 +86,7 @@ def read_encoding(content_encoding: str | None) -> str:
 
 
 def body_too_large(body_bytes_max: int, *, closes: bool) -> Problem:
-    """The refusal of a body over the cap; `closes` when the rest of it will not be read."""
+    """Return the refusal of a body over the cap; `closes` if the rest of it will not be read."""
     return Problem(
         "body_too_large",
         f"A body has at most {body_bytes_max} bytes; send the events in several requests.",
@@ -96,7 +96,7 @@ def body_too_large(body_bytes_max: int, *, closes: bool) -> Problem:
 
 
 def traceparent(header: str | None) -> str | None:
-    """The traceparent to pass on, in version 00; a wrong one is dropped, as W3C asks."""
+    """Return the traceparent to pass on, in version 00; drop a wrong one, as W3C asks."""
     found = _TRACEPARENT.fullmatch(header) if header is not None else None
     if found is None:
         return None
@@ -107,5 +107,5 @@ def traceparent(header: str | None) -> str | None:
 
 
 def echoed_request_id(header: str | None, *, otherwise: str) -> str:
-    """The caller's own X-Request-Id for the answer's header, if it is fit for one."""
+    """Return the caller's own X-Request-Id for the answer's header, if it is fit for one."""
     return header if header is not None and _REQUEST_ID.fullmatch(header) else otherwise

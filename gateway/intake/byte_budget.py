@@ -5,8 +5,8 @@ from typing import Protocol
 from gateway.problems import Problem
 
 
-class Unfinished(Protocol):
-    """A body of which more is to come."""
+class UnfinishedBody(Protocol):
+    """A body that has not come whole."""
 
     tenant: str
 
@@ -14,26 +14,26 @@ class Unfinished(Protocol):
     def held_bytes(self) -> int: ...
 
     def drop(self) -> None:
-        """Give back what it holds: its request is refused."""
+        """Give back the bytes that it holds: its request is refused."""
 
 
 class ByteBudget:
-    """The bytes that requests without an answer hold, against what they may hold in all.
+    """Bounds the bytes that requests without an answer hold.
 
     Bodies that never end cannot keep others out: when there is no room, the tenant that holds most
-    loses those that have not come whole, the largest first.
+    loses its incomplete bodies, the largest first.
     """
 
     def __init__(self, bytes_max: int, *, tenant_bytes_max: int | None = None) -> None:
         self.bytes_max = bytes_max
         self.tenant_bytes_max = tenant_bytes_max or bytes_max
         self.byte_count = 0
-        # Not a Counter: what it has for names that are not there is Python code.
+        # Not a Counter: its default for missing names is Python code.
         self._tenants: dict[str, int] = {}
-        self._unfinished: set[Unfinished] = set()
+        self._unfinished: set[UnfinishedBody] = set()
 
     def check(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
-        """Refuse bytes that there is no room for; nothing is taken yet."""
+        """Refuse bytes that there is no room for, without taking any room."""
         short = self.byte_count + overdue_bytes + byte_count - self.bytes_max
         if short > 0 and short > sum(
             body.held_bytes for body in self._droppable(byte_count, tenant)
@@ -71,15 +71,15 @@ class ByteBudget:
         else:
             del self._tenants[tenant]
 
-    def begin_wait(self, body: Unfinished) -> None:
-        """Until `end_wait` the body may be dropped."""
+    def begin_wait(self, body: UnfinishedBody) -> None:
+        """Let the body be dropped until `end_wait`."""
         self._unfinished.add(body)
 
-    def end_wait(self, body: Unfinished) -> None:
+    def end_wait(self, body: UnfinishedBody) -> None:
         self._unfinished.discard(body)
 
-    def _droppable(self, byte_count: int, tenant: str) -> list[Unfinished]:
-        """Bodies of tenants that hold more than this one would."""
+    def _droppable(self, byte_count: int, tenant: str) -> list[UnfinishedBody]:
+        """Return bodies of tenants that hold more than this one would."""
         own = self._tenants.get(tenant, 0) + byte_count
         return [
             body

@@ -17,7 +17,7 @@ import msgspec
 from gateway.problems import Problem
 
 _PREFIX = b"ce-"
-# Each is a header of its own in HTTP; the specification asks for short names of a-z and 0-9.
+# Each name is a header in HTTP; the specification asks for short names of a-z and 0-9.
 _NAME_LENGTH_MAX = 64
 _ESCAPED = re.compile(r"\\(.)")
 # Nested JSON data is checked here, before it becomes part of the event.
@@ -31,7 +31,7 @@ _MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD}[ \t]*(;.*)?")
 
 
 class _Attributes(msgspec.Struct):
-    """What version 1.0.2 says of an event's members; an optional one that is null is not set."""
+    """The members of an event in version 1.0.2; an optional one that is null is not set."""
 
     specversion: Literal["1.0"]
     id: _Text
@@ -52,7 +52,7 @@ _RULES = {
     "time": "is a time as in RFC 3339, such as 2026-11-21T10:00:00Z, or not there",
     "data_base64": "is a text in base64, or not there",
 }
-# Most events have no others, and looking at each name takes a microsecond.
+# Most events have only these members, and looking at each name takes a microsecond.
 _KNOWN = {*_RULES, "data", "partitionkey", "traceparent"} - {"data_base64"}
 _DECODER = msgspec.json.Decoder(_Attributes)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -61,12 +61,12 @@ _LEAP_SECOND, _SECOND = b":60", b":59"
 
 
 def fault(value: bytes) -> tuple[str, str] | None:
-    """What keeps an event from being a CloudEvent, and the name of the member at fault."""
+    """Return why an event is no CloudEvent, and the name of the member at fault."""
     try:
         attributes = _DECODER.decode(value)
     except msgspec.DecodeError as error:
         if _LEAP_SECOND in value:
-            # RFC 3339 has it, and the decoder does not know it.
+            # RFC 3339 allows it, and the decoder does not know it.
             return fault(value.replace(_LEAP_SECOND, _SECOND))
         text = str(error)
         return _broken(next(n for n in _RULES if f"`{n}`" in text or f"$.{n}`" in text))
@@ -78,7 +78,7 @@ def fault(value: bytes) -> tuple[str, str] | None:
 
 
 def _odd(members: dict[str, msgspec.Raw]) -> tuple[str, str] | None:
-    """What is wrong with members that are not all of the usual ones."""
+    """Return the fault of members that are not all of the usual ones."""
     if members.pop("data_base64", None) is not None and "data" in members:
         return "a CloudEvent has data or data_base64, not both", "data_base64"
     for name in members:
@@ -92,7 +92,7 @@ def _broken(name: str) -> tuple[str, str]:
 
 
 def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
-    """The structured event that a request in binary mode stands for."""
+    """Return the structured event that a request in binary mode stands for."""
     attributes: dict[str, str] = {}
     for header, value in headers.items():
         if not header.startswith(_PREFIX):
@@ -113,9 +113,9 @@ def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
 
 
 def _text(name: str, value: str) -> str:
-    """A header's text as the HTTP binding (1.0.2, 3.1.3.2) decodes it.
+    """Decode a header's text as the HTTP binding (1.0.2, 3.1.3.2) asks.
 
-    Raw bytes are UTF-8 unless they cannot be: what headers' own latin-1 reads as mojibake.
+    Raw bytes are UTF-8 if they can be: the latin-1 of headers would read those as mojibake.
     """
     with suppress(UnicodeDecodeError):
         value = value.encode("latin-1").decode()

@@ -11,13 +11,13 @@ from backports import zstd
 
 from gateway.problems import Problem
 
-# What a piece costs in time (0.2 ms) and memory; the caps are looked at between two of them.
+# A piece costs 0.2 ms, and this much memory; the caps are looked at between two of them.
 _PIECE_BYTES = 131_072
-# How much of the body is given to the decoder at once: it copies what it has not used.
+# Bytes of the body that the decoder gets at once: it copies those that it has not used.
 _WINDOW_BYTES = 16_384
 # `cat *.gz` makes one member of each file; more than this is meant to keep us busy.
 _MEMBERS_MAX = 1_000
-# What a decoder of RFC 8878 must support; more lets a frame of 20 bytes ask for 2 GB.
+# RFC 8878 asks this of a decoder; more lets a frame of 20 bytes ask for 2 GB.
 _ZSTD_WINDOW_LOG_MAX = 23
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX}
 # Under this size no ratio is suspicious: a small body of blanks compresses a thousand times.
@@ -34,7 +34,7 @@ def opened(
     ratio_max: int,
     hold: Callable[[int], None],
 ) -> bytes:
-    """The body as it was before its encoding. `hold` hears of every size it grows to."""
+    """Return the body without its encoding. `hold` hears of every size that it grows to."""
     if encoding == "identity":
         return wire
     pieces: list[bytes] = []

@@ -1,7 +1,7 @@
 """Finds the events in a body, for each format; each event's bytes stay untouched.
 
-JSON is an object (one event), an array, or {"events": [...]} and nothing else. What is wrong with
-a body as a whole is a Problem; what is wrong with one event is for gateway.intake.events to say.
+JSON is an object (one event), an array, or {"events": [...]} and nothing else. A fault of the whole
+body is a Problem; gateway.intake.events reports the faults of single events.
 """
 
 import re
@@ -18,8 +18,8 @@ from gateway.problems import Problem
 
 Raws = Sequence[bytes | msgspec.Raw]
 
-# An array of so many bytes cannot have so many elements that it fills the memory (two bytes for
-# each here, 80 there); in a larger one they are read by a decoder that stops in time.
+# An array of this many bytes cannot have enough elements to fill the memory (two bytes for each
+# here, 80 there); in a larger one they are read by a decoder that stops in time.
 _HARMLESS_BYTES = 65_536
 # An escaped backslash, a pair of surrogates, or half of one.
 _SURROGATE = re.compile(
@@ -27,7 +27,7 @@ _SURROGATE = re.compile(
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 _OBJECTS = re.compile(rb"\[\s*\{")
-# Looking at so many takes 5 ms; a body of millions is meant to hurt.
+# Looking at this many takes 5 ms; a body of millions is meant to hurt.
 _SURROGATES_MAX = 10_000
 
 
@@ -45,14 +45,14 @@ class EventSpans(msgspec.Struct, frozen=True):
     prefix: str
 
 
-class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
+class _Wrapper(msgspec.Struct, forbid_unknown_fields=True):
     events: list[msgspec.Raw]
 
 
 class _MaybeWrapped(msgspec.Struct):
     id: msgspec.Raw = msgspec.Raw()
     events: msgspec.Raw = msgspec.Raw()
-    # What others take a batch in.
+    # Names of batches elsewhere.
     batch: msgspec.Raw = msgspec.Raw()
     records: msgspec.Raw = msgspec.Raw()
 
@@ -68,15 +68,15 @@ class _MaybeWrapped(msgspec.Struct):
 
 
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_WRAPPED = msgspec.json.Decoder(_Wrapped)
+_WRAPPED = msgspec.json.Decoder(_Wrapper)
 _MAYBE_WRAPPED = msgspec.json.Decoder(_MaybeWrapped)
 
 
 def find_events(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
-    """Find the events of a text body. Raises Problem when the body as a whole cannot be taken."""
+    """Find the events of a text body; Problem when the body as a whole cannot be taken."""
     events_max = limits.events_max
     try:
-        # msgspec does not look into strings that it skips: this does, for every byte.
+        # msgspec does not check strings that it skips: decode() checks every byte.
         if not body.isascii():
             body.decode()
         try:
@@ -117,10 +117,10 @@ def _find(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
 
 
 def _with_whole_pairs(body: bytes) -> bytes | None:
-    """As long a body without halves of surrogate pairs; None if it has none, or far too many.
+    """Replace halves of surrogate pairs, at equal length; None if there are none, or far too many.
 
     Browsers send such a half for a text that was cut within an emoji. No UTF-8 can hold it, so its
-    event is refused; but where its neighbours begin must be found out.
+    event is refused; but the places of its neighbours must be found.
     """
     if not 0 < body.count(b"\\ud") + body.count(b"\\uD") <= _SURROGATES_MAX:
         return None
@@ -129,7 +129,7 @@ def _with_whole_pairs(body: bytes) -> bytes | None:
 
 
 def _cut(body: bytes, whole: bytes, spans: EventSpans) -> EventSpans:
-    """What was found in one body, out of another one in which everything stands where it does."""
+    """Cut the same spans out of `body` that were found in `whole`, which has the same layout."""
     raws: list[bytes] = []
     at = whole.find(b"[") if spans.prefix else 0
     for raw in map(bytes, spans.raws):
@@ -154,7 +154,7 @@ def _json(body: bytes, events_max: int, event_bytes_max: int) -> EventSpans:
             raise Problem("ambiguous_body", "`events` stands in the object twice; send it once.")
         return EventSpans(raws, "/events/")
     if len(body) > event_bytes_max:
-        # No event, whatever else it is: not worth the time that reading all of it takes.
+        # Too large for an event, whatever else it is: do not spend the time to read all of it.
         return EventSpans([body], "")
     name = _MAYBE_WRAPPED.decode(body).batch_name
     if name is not None:
@@ -171,7 +171,7 @@ def _array(body: bytes, events_max: int, event_bytes_max: int) -> Raws:
         return _ARRAY.decode(body)
     inside = _stripped(body)[1:-1]
     if len(inside) > event_bytes_max and b"," not in inside and inside.lstrip().startswith(b"{"):
-        # One object at most, and as above no event. Reading 20 MB of escapes takes 50 to 90 ms.
+        # One object at most, too large for an event. Reading 20 MB of escapes takes 50 to 90 ms.
         return [inside]
     try:
         return _kept(_counting(events_max).decode(body))
@@ -181,7 +181,7 @@ def _array(body: bytes, events_max: int, event_bytes_max: int) -> Raws:
 
 
 def _lines(body: bytes, events_max: int) -> EventSpans:
-    """One event on each line; blank lines at the end are no events."""
+    """Take each line as an event, except blank lines at the end."""
     body = body.rstrip()
     if body.count(b"\n") >= events_max:
         raise _too_many(events_max)
@@ -191,15 +191,15 @@ def _lines(body: bytes, events_max: int) -> EventSpans:
 
 
 def _stripped(text: bytes) -> bytes:
-    """Without the white space around it. Python knows more of that than JSON does, and is fast."""
+    """Remove the white space around it. Python knows more of that than JSON does, and is fast."""
     if b"\v" in text or b"\f" in text:
-        # In no JSON: who reads it will say so.
+        # JSON has neither: its parser will say so.
         return text
     return text.strip()
 
 
 def _has_twin(body: bytes, raws: Raws) -> bool:
-    """Whether `events` is twice a member of the outer object, so that one would be lost."""
+    """Say whether the outer object has `events` twice, so that one would be lost."""
     inside = sum(bytes(raw).count(b'"events"') for raw in raws)
     return body.count(b'"events"') - inside > 1
 
@@ -210,14 +210,14 @@ def _check_length(error: msgspec.ValidationError, events_max: int) -> None:
 
 
 def _kept(counted: Any) -> Raws:
-    """The elements that were there: the fields of a counting decoder up to the first empty one."""
+    """Return the present elements: a counting decoder's fields up to the first empty one."""
     fields: tuple[msgspec.Raw, ...] = msgspec.structs.astuple(counted)
     return fields[: bisect_left(fields, True, key=lambda raw: not bytes(raw))]
 
 
 @lru_cache
 def _counting(events_max: int) -> msgspec.json.Decoder[Any]:
-    """A decoder of arrays that stops at the first element too many, before any is kept."""
+    """Return a decoder of arrays that stops at the first element too many, and keeps none."""
     fields = [(f"e{n}", msgspec.Raw, msgspec.Raw()) for n in range(events_max)]
     return msgspec.json.Decoder(
         msgspec.defstruct("Counted", fields, array_like=True, forbid_unknown_fields=True)

@@ -1,7 +1,7 @@
-"""Reads events one by one: their bytes untouched, their facts found, their faults named.
+"""Reads events one by one: keeps their bytes, finds their facts, names their faults.
 
-What is wrong with one event rejects that event alone. Of a member that stands twice the last one
-counts, as it does for every common parser; both stay in the stored bytes.
+A fault in one event rejects that event alone. If a member stands twice, the last one counts, as it
+does for every common parser; both stay in the stored bytes.
 """
 
 import re
@@ -30,14 +30,14 @@ KeyFinder = Callable[[bytes], str | None]
 
 
 class PartitionFinder(Protocol):
-    """Finds where an event lies."""
+    """Finds the Kafka partition of an event."""
 
     @property
     def pointer(self) -> str:
-        """To the member that says so."""
+        """The JSON pointer to the member that decides."""
 
     def partition(self, value: bytes) -> int | str:
-        """The Kafka partition, or what is wrong with the event."""
+        """Return the Kafka partition, or the fault of the event."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,11 +54,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     id: str
     key: bytes | None
     value: bytes
-    # As they stand in a Kafka record: most of them are the same for all events of a request.
+    # In the form of a Kafka record: most of them are the same for all events of a request.
     packed_headers: bytes
-    # When it happened, as its headers say.
+    # The event's own time, as its headers have it.
     time_ms: int = 0
-    # Where it lies, of a stream that says so by shards; the others go by their keys.
+    # The Kafka partition in a stream of shards; in other streams keys decide.
     partition: int | None = None
 
     @classmethod
@@ -77,13 +77,13 @@ class Rejection:
     pointer: str
 
 
-class Parsed(msgspec.Struct):
+class ParsedBody(msgspec.Struct):
     """A body that was read: its events, where each stood in the body, and what was rejected."""
 
     events: Sequence[Event] = ()
     indexes: Sequence[int] = ()
     rejections: list[Rejection] = msgspec.field(default_factory=list)
-    # What stands before an event's index in a JSON pointer into the body; empty for a lone one.
+    # Precedes an event's index in a JSON pointer into the body; empty for a lone event.
     prefix: str = ""
 
     def where(self, index: int) -> str:
@@ -91,21 +91,21 @@ class Parsed(msgspec.Struct):
 
 
 class Context(msgspec.Struct):
-    """What the request says of all its events."""
+    """The facts of a request that hold for all its events."""
 
     # Unique, so that an event without an id gets one that everybody can derive: id_base-index.
     id_base: str
     accepted_at_ms: int
     key: bytes | None = None
     traceparent: str | None = None
-    # Where the stream's events hold their ordering key.
+    # Finds the ordering key in an event of the stream.
     find_key: KeyFinder | None = None
-    # What says where each event lies, of a stream of shards.
+    # Finds the Kafka partition of each event, for a stream of shards.
     shards: PartitionFinder | None = None
     are_cloud_events: bool = False
 
 
-# The names of an event's headers, and how many there are, as they stand in its record.
+# The names of an event's headers, and their count, in the form of a record.
 _ID, _HAPPENED_AT, _ACCEPTED_AT, _TRACEPARENT = (
     pack_header(name)
     for name, _ in event_headers(event_id="", event_time_ms=0, accepted_at_ms=0, traceparent="")
@@ -122,22 +122,22 @@ class Packer:
         self._after_time = _ACCEPTED_AT + pack_value(accepted_at)
         if trace is not None:
             self._after_time += _TRACEPARENT + pack_value(trace.encode())
-        # For events that say nothing of their time.
+        # For events without a time of their own.
         self.after_id = _HAPPENED_AT + pack_value(accepted_at) + self._after_time
 
     def pack(self, raw_id: bytes, time_ms: int | None) -> bytes:
         return b"".join((self.before_id, pack_value(raw_id), self.after_id_at(time_ms)))
 
     def after_id_at(self, time_ms: int | None) -> bytes:
-        """The headers after the id, of an event of that time."""
+        """Return the headers after the id, for an event of that time."""
         return self.after_id if time_ms is None else self._with_time(time_ms)
 
     def _with_time(self, time_ms: int) -> bytes:
         return _HAPPENED_AT + pack_value(b"%d" % time_ms) + self._after_time
 
 
-class _Facts(msgspec.Struct):
-    """The members we look at. Any of them may be something else entirely: see _loose_facts."""
+class _EventFacts(msgspec.Struct):
+    """The members that we look at. Any of them may have another type: see _loose_facts."""
 
     id: str | int | None = None
     time: datetime | None = None
@@ -152,28 +152,28 @@ class _RawFacts(msgspec.Struct):
     partitionkey: msgspec.Raw = msgspec.Raw()
 
 
-_FACTS = msgspec.json.Decoder(_Facts)
+_FACTS = msgspec.json.Decoder(_EventFacts)
 _RAW_FACTS = msgspec.json.Decoder(_RawFacts)
 _TEXT = msgspec.json.Decoder(str)
 _TIME = msgspec.json.Decoder(datetime)
 _WHOLE = msgspec.json.Decoder(int)
 
 
-def read_events(spans: EventSpans, *, context: Context, limits: EventLimits) -> Parsed:
+def read_events(spans: EventSpans, *, context: Context, limits: EventLimits) -> ParsedBody:
     """Read every event that was found in a body, one by one."""
     events: list[Event] = []
-    parsed = Parsed(events, prefix=spans.prefix)
+    parsed = ParsedBody(events, prefix=spans.prefix)
     pack = Packer(context).pack
     bytes_max, depth_max = limits.event_bytes_max, limits.json_depth_max
     for index, raw in enumerate(spans.raws):
-        read: Event | _Fault
+        read: Event | _BodyFault
         if len(raw) > bytes_max:
             detail = f"{len(raw)} bytes; an event has at most {bytes_max}"
             if not spans.prefix:
                 detail += " (several may be more: in an array, or in an object of only `events`)"
-            read = _Fault("event_too_large", detail)
+            read = _BodyFault("event_too_large", detail)
         elif is_deeper(value := bytes(raw), depth_max):
-            read = _Fault("too_deep", f"an event has at most {depth_max} levels of [ and {{")
+            read = _BodyFault("too_deep", f"an event has at most {depth_max} levels of [ and {{")
         else:
             read = _read_event(value, index, context, pack)
         if isinstance(read, Event):
@@ -189,8 +189,8 @@ def read_events(spans: EventSpans, *, context: Context, limits: EventLimits) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Fault:
-    """What is wrong with an event, where in it, and its id if that is known."""
+class _BodyFault:
+    """A fault of an event, its place in the event, and the event's id if that is known."""
 
     code: str
     detail: str
@@ -200,18 +200,18 @@ class _Fault:
 
 def _read_event(
     value: bytes, index: int, context: Context, pack: Callable[[bytes, int | None], bytes]
-) -> Event | _Fault:
+) -> Event | _BodyFault:
     try:
         facts = _FACTS.decode(value)
     except (msgspec.DecodeError, RecursionError) as error:
         looked = _look_again(value, error)
-        if isinstance(looked, _Fault):
+        if isinstance(looked, _BodyFault):
             return looked
         facts = looked
     if context.are_cloud_events and (found := fault(value)) is not None:
         detail, name = found
         escaped = name.replace("~", "~0").replace("/", "~1")
-        return _Fault("bad_cloud_event", detail, f"/{escaped}")
+        return _BodyFault("bad_cloud_event", detail, f"/{escaped}")
     event_id = facts.id
     if event_id is None or event_id == "":
         event_id = f"{context.id_base}-{index}"
@@ -220,14 +220,14 @@ def _read_event(
     assert type(event_id) is str, "of three kinds, two are gone"
     if len(event_id) > ID_LENGTH_MAX or not event_id.isprintable():
         detail = f"an id has at most {ID_LENGTH_MAX} characters, all of them printable"
-        return _Fault("bad_id", detail, "/id")
+        return _BodyFault("bad_id", detail, "/id")
     key = context.key
     if facts.partitionkey is not None or context.find_key is not None:
         key = _key(value, facts, context)
         if key is not None and len(key) > KEY_BYTES_MAX:
             detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
             member = "/partitionkey" if facts.partitionkey else ""
-            return _Fault("bad_key", detail, member, event_id)
+            return _BodyFault("bad_key", detail, member, event_id)
     partition = context.shards.partition(value) if context.shards else None
     if isinstance(partition, str):
         return _unknown_shard(partition, context, event_id)
@@ -237,26 +237,26 @@ def _read_event(
     return Event(event_id, key, value, packed, happened_ms, partition)
 
 
-def _unknown_shard(detail: str, context: Context, event_id: str) -> _Fault:
+def _unknown_shard(detail: str, context: Context, event_id: str) -> _BodyFault:
     member = context.shards.pointer if context.shards else ""
-    return _Fault("unknown_shard", detail, member, event_id)
+    return _BodyFault("unknown_shard", detail, member, event_id)
 
 
-def _look_again(value: bytes, error: Exception) -> _Facts | _Fault:
-    """Facts of an event in which something is not what we hoped, or what is wrong with it."""
+def _look_again(value: bytes, error: Exception) -> _EventFacts | _BodyFault:
+    """Return the facts of an event with an unexpected member, or its fault."""
     if not isinstance(error, msgspec.ValidationError):
         # On a line of its own, or a text that no UTF-8 can hold (half a surrogate pair).
-        return _Fault("invalid_json", str(error))
+        return _BodyFault("invalid_json", str(error))
     if not value.startswith(b"{"):
-        return _Fault("not_an_object", "an event is a JSON object")
+        return _BodyFault("not_an_object", "an event is a JSON object")
     try:
         return _loose_facts(value)
     except msgspec.DecodeError as other:
-        return _Fault("invalid_json", str(other))
+        return _BodyFault("invalid_json", str(other))
 
 
-def _key(value: bytes, facts: _Facts, context: Context) -> bytes | None:
-    """The event's own ordering key, the request's, or the one where the stream has it."""
+def _key(value: bytes, facts: _EventFacts, context: Context) -> bytes | None:
+    """Return the event's own ordering key, the request's, or the one where the stream has it."""
     if facts.partitionkey not in (None, ""):
         return str(facts.partitionkey).encode()
     if context.key is not None or context.find_key is None:
@@ -266,7 +266,7 @@ def _key(value: bytes, facts: _Facts, context: Context) -> bytes | None:
 
 
 def key_finder(pointer: str) -> KeyFinder | None:
-    """A function that finds the text or whole number at a JSON pointer in an event."""
+    """Return a function that finds the text or whole number at a JSON pointer in an event."""
     if not pointer:
         return None
     members = [m.replace("~1", "/").replace("~0", "~") for m in pointer[1:].split("/")]
@@ -288,7 +288,7 @@ def key_finder(pointer: str) -> KeyFinder | None:
 
 
 def time_ms_of(time: datetime | None, time_ms: int | None) -> int | None:
-    """An event's own time; how far off it is is not ours to judge, it goes into a header only."""
+    """Return an event's own time. Any time is fine, as it only goes into a header."""
     if time is not None:
         # RFC 3339 asks for an offset; without one we take UTC, as everything here is.
         aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
@@ -298,10 +298,10 @@ def time_ms_of(time: datetime | None, time_ms: int | None) -> int | None:
     return time_ms
 
 
-def _loose_facts(value: bytes) -> _Facts:
-    """Facts of an event in which some member is not what we hoped: it is the customer's own."""
+def _loose_facts(value: bytes) -> _EventFacts:
+    """Return the facts of an event where some member has a type of the customer's own."""
     raw = _RAW_FACTS.decode(value)
-    return _Facts(
+    return _EventFacts(
         id=_name(raw.id),
         time=_decode_or_none(_TIME, raw.time),
         time_ms=_decode_or_none(_WHOLE, raw.time_ms),
@@ -311,7 +311,7 @@ def _loose_facts(value: bytes) -> _Facts:
 
 def _name(raw: msgspec.Raw) -> str | None:
     text = bytes(raw)
-    # As text, because a number of any length is a fine name.
+    # Keep it as text: a number of any length is a fine name.
     return text.decode() if _WHOLE_NUMBER.fullmatch(text) else _decode_or_none(_TEXT, raw)
 
 

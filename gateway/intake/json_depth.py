@@ -1,8 +1,8 @@
 """Tells whether JSON is nested deeper than a limit, without building it.
 
 Nearly every event has fewer brackets than the limit has levels, and is done with two counts. For
-the others every step runs over the bytes at the speed of memory; only what may come near the limit
-is looked at a dozen brackets at a time. (Measured: 3 ms for 1 MB of ordinary JSON, 20 at worst.)
+the others every step runs over the bytes at the speed of memory. Only parts that may come near the
+limit are read a dozen brackets at a time. (Measured: 3 ms for 1 MB of ordinary JSON, 20 at worst.)
 """
 
 from functools import cache
@@ -10,14 +10,14 @@ from functools import cache
 _BRACKETS = b"[]{}"
 _OTHERS = bytes(set(range(256)) - set(_BRACKETS) - set(b'"'))
 _STEPS = bytes.maketrans(_BRACKETS, b"\1\0\1\0")
-# So many brackets can be passed over at once while they cannot reach the limit, even if all open.
+# Brackets passed over at once while they cannot reach the limit, even if all open.
 _WIDE = 64
-# And so many are looked up at once when they can: 8,190 entries when all have been seen.
+# Brackets looked up at once when they can reach it: 8,190 entries when all have been seen.
 _NARROW = 12
 
 
 def is_deeper(value: bytes, depth_max: int) -> bool:
-    """Whether some part of valid JSON lies within more than so many brackets."""
+    """Say whether some part of valid JSON lies within more than `depth_max` brackets."""
     if value.count(b"{") + value.count(b"[") <= depth_max:
         return False
     steps = _steps(value)
@@ -37,18 +37,18 @@ def is_deeper(value: bytes, depth_max: int) -> bool:
 
 
 def _steps(value: bytes) -> bytes:
-    """1 for each opening bracket and 0 for each closing one, those within texts left out."""
+    """Return 1 for each opening bracket and 0 for each closing one, without those in texts."""
     if b"\\" in value:
-        # Backslashes in pairs first: what is left of one then belongs to a quote, or to nothing.
+        # Remove pairs of backslashes first: a single one then belongs to a quote, or to nothing.
         value = value.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Where two quotes meet, a text is empty now, or two become one: what is inside stays inside.
+    # Two quotes that meet are an empty text, or join two texts: brackets inside stay inside.
     steps = value.translate(_STEPS, _OTHERS).replace(b'""', b"")
     return b"".join(steps.split(b'"')[::2]) if b'"' in steps else steps
 
 
 @cache
 def _climb(steps: bytes) -> tuple[int, int]:
-    """How high some steps lead at most, and how high they end."""
+    """Return the highest level that some steps reach, and the level after them."""
     highest = depth = 0
     for step in steps:
         depth += 1 if step else -1

@@ -1,9 +1,9 @@
 """Reads a body of plain events all at once, and lays them out in columns.
 
-Plain events have an id and no key of their own, as nearly all have. What is done with one of them
-is then done with all of them by a few calls, from the body to the Kafka record, without an object
-for each and without a copy of its bytes: half the processor time. What is not plain, or wrong in
-any way, is read by gateway.intake.events, event by event; both come to the same events.
+Plain events have an id and no key of their own, as nearly all have. A few calls then do for all
+what is usually done for each one, from the body to the Kafka record, without an object for each
+and without a copy of its bytes: half the processor time. gateway.intake.events reads events that
+are not plain, or wrong in any way, one by one; both come to the same events.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from gateway.intake.events import (
     Context,
     Event,
     Packer,
-    Parsed,
+    ParsedBody,
     time_ms_of,
 )
 from gateway.intake.record_encoding import NO_ATTRIBUTES, NOTHING, SMALL, pack_value
@@ -33,7 +33,7 @@ _TimeMs = Annotated[int, msgspec.Meta(ge=TIME_MS_MIN, le=TIME_MS_MAX)]
 
 
 class _Plain(msgspec.Struct, gc=False):
-    """An event that says nothing of its time and key; whatever else it says is skipped."""
+    """An event without a time or key of its own; all its other members are skipped."""
 
     id: _Id
     time: None = None
@@ -41,8 +41,8 @@ class _Plain(msgspec.Struct, gc=False):
     partitionkey: None = None
 
 
-class _Timed(msgspec.Struct, gc=False):
-    """One that has a time of its own."""
+class _TimedEvent(msgspec.Struct, gc=False):
+    """An event that has a time of its own."""
 
     id: _Id
     time: datetime | None = None
@@ -51,7 +51,7 @@ class _Timed(msgspec.Struct, gc=False):
 
 
 _PLAIN = msgspec.json.Decoder(_Plain)
-_TIMED = msgspec.json.Decoder(_Timed)
+_TIMED = msgspec.json.Decoder(_TimedEvent)
 # The tables hold no lengths of longer events; for those, an object each costs little besides.
 # The rest of a record is a key, an id of four-byte characters and three headers.
 _EVENT_BYTES_MAX = len(SMALL) - 4_096
@@ -59,14 +59,14 @@ _EVENT_BYTES_MAX = len(SMALL) - 4_096
 _ATS = [NO_ATTRIBUTES + at for at in SMALL[:8_192]]
 _ONE_BYTE_ATS = 64
 _NO_KEY_AND_LENGTH = [NOTHING + length for length in SMALL]
-# How many bytes a value takes with its length in front.
+# Bytes that a value takes with its length in front.
 _PACKED_BYTES = [length + len(packed) for length, packed in enumerate(SMALL)]
 # The length, the offset, key and value's length, the value; the id's name, its length, the id; and
 # the other headers.
 _PARTS = 8
 # For fewer, columns cost more than objects (measured: 13 µs against 10 for one, the same for two).
 _COUNT_MIN = 2
-# How many levels an event has at most in a body with no bracket too many but one of each kind.
+# The deepest level of an event in a body whose only spare brackets are one of each kind.
 _FLAT_LEVELS_MAX = 3
 
 
@@ -75,13 +75,13 @@ _FLAT_LEVELS_MAX = 3
 class PlainEvents(Sequence[Event]):
     """Events of one request in columns: a sequence of events that makes one only when asked.
 
-    Told from others by `type(events) is PlainEvents`: isinstance() asks the abstract class.
+    Recognize it by `type(events) is PlainEvents`: isinstance() asks the abstract class.
     """
 
     raws: Raws
     ids: Sequence[str]
     raw_ids: Sequence[bytes]
-    # Of each event, or the same for all.
+    # One for each event, or the same for all.
     happened_ms: Sequence[int] | int
     # One for all of them.
     key: bytes | None
@@ -94,7 +94,7 @@ class PlainEvents(Sequence[Event]):
 
     @property
     def byte_count(self) -> int:
-        """Of their values."""
+        """The bytes of their values."""
         return sum(self._sizes)
 
     def __len__(self) -> int:
@@ -133,9 +133,9 @@ class PlainEvents(Sequence[Event]):
         return Event(self.ids[index], self.key, value, packed, time_ms)
 
     def pack(self, *, first: int, room: int) -> tuple[list[bytes], int, int] | None:
-        """As many records as have room, the first at that offset: parts, how many, and their size.
+        """Pack as many records as have room, the first at that offset: parts, count and size.
 
-        None when they are to be packed one by one.
+        None when they must be packed one by one.
         """
         raws, ids, sizes, afters = self.raws, self.raw_ids, self._sizes, self.afters
         count = len(raws)
@@ -181,8 +181,8 @@ class PlainEvents(Sequence[Event]):
 
 def read_plain(
     spans: EventSpans, body: bytes, *, context: Context, limits: EventLimits
-) -> Parsed | None:
-    """The events of a body if all of them are plain; None when they are to be read one by one."""
+) -> ParsedBody | None:
+    """Return the events of a body if all are plain; None when they must be read one by one."""
     raws = spans.raws
     finds = context.find_key is not None or context.shards is not None
     if len(raws) < _COUNT_MIN or finds or context.are_cloud_events:
@@ -203,7 +203,7 @@ def read_plain(
     if not "".join(ids).isprintable() or _may_be_deep(raws, body, limits.json_depth_max):
         return None
     if len(body) > 2 * sum(sizes):
-        # What waits for Kafka must not keep a body of blanks alive.
+        # Events that wait for Kafka must not keep a body of blanks alive.
         raws = list(map(bytes, raws))
     packer = Packer(context)
     accepted_at_ms = context.accepted_at_ms
@@ -221,12 +221,12 @@ def read_plain(
         before_id=packer.before_id,
         afters=packer.after_id if times is None else list(map(packer.after_id_at, times)),
     )
-    return Parsed(events, range(len(events)), prefix=spans.prefix)
+    return ParsedBody(events, range(len(events)), prefix=spans.prefix)
 
 
 def _may_be_deep(raws: Raws, body: bytes, depth_max: int) -> bool:
-    """Whether some event has more brackets than an event may have levels."""
-    # Nothing but the brackets that make it a body, and one more here or there.
+    """Say whether some event has more brackets than an event may have levels."""
+    # Flat: only the brackets that make it a body, and one more here or there.
     is_flat = body.find(b"[", body.find(b"[") + 1) < 0 and body.count(b"{") <= len(raws) + 1
     if is_flat and depth_max > _FLAT_LEVELS_MAX:
         return False

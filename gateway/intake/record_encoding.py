@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from shared.event.record import Headers
 
-# The length of a key or a value that is not there.
+# The length of a missing key or value.
 NOTHING = b"\x01"
 # No attributes, and the same timestamp as the whole batch: the broker stamps its own anyway.
 NO_ATTRIBUTES = b"\0\0"
@@ -12,7 +12,7 @@ SMALL_MAX = 16_384
 
 
 def varint(number: int) -> bytes:
-    """A whole number as Kafka writes it: zigzag, seven bits a byte."""
+    """Encode a whole number as Kafka does: zigzag, seven bits a byte."""
     left = (number << 1) ^ (number >> 63)
     encoded = bytearray()
     while left > 0x7F:  # noqa: PLR2004 - seven bits
@@ -22,17 +22,17 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-# Nearly all lengths and offsets there are.
+# Covers nearly all lengths and offsets.
 SMALL = [varint(number) for number in range(SMALL_MAX)]
 
 
 def pack_count(number: int) -> bytes:
-    """A length, or how many there are."""
+    """Encode a length or a count."""
     return SMALL[number] if number < SMALL_MAX else varint(number)
 
 
 def pack_headers(headers: Headers) -> bytes:
-    """Headers as they stand in a record, with their count."""
+    """Encode headers for a record, with their count."""
     return pack_count(len(headers)) + b"".join(
         pack_header(name) + pack_count(len(value)) + value for name, value in headers
     )
@@ -40,7 +40,7 @@ def pack_headers(headers: Headers) -> bytes:
 
 @lru_cache(maxsize=100)
 def pack_header(name: str) -> bytes:
-    """The name of a header, before its value."""
+    """Encode the name of a header, which precedes its value."""
     return pack_count(len(name.encode())) + name.encode()
 
 

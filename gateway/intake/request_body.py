@@ -25,7 +25,7 @@ class BodyLimits:
     body_bytes_max: int
     decompressed_bytes_max: int
     ratio_max: int
-    # Between two pieces, and from the head to the last piece.
+    # The longest pause between two pieces, and time from the head to the last piece.
     stall_s: float
     total_s: float
 
@@ -41,9 +41,9 @@ class BodyLimits:
 
 
 class Body(msgspec.Struct, eq=False):
-    """One request's body. Its bytes count as in flight from when they have come to `release`.
+    """One request's body. Its bytes count as in flight from their arrival to `release`.
 
-    What is only announced takes no room: whoever announces much and sends nothing would keep
+    Announced bytes take no room: otherwise a client could announce much, send nothing and keep
     everybody else out.
     """
 
@@ -52,23 +52,23 @@ class Body(msgspec.Struct, eq=False):
     tenant: str
     overdue_bytes: int
     limits: BodyLimits
-    # What has come, or has become of it: what a quota is charged with.
+    # Bytes that have come, also if dropped since: a quota is charged with them.
     byte_count: int = 0
-    # So many of them are held now.
+    # Bytes that are held now.
     held_bytes: int = 0
     _until_s: float = 0.0
-    # The wait for the next piece.
+    # The timeout of the wait for the next piece.
     _wait: asyncio.Timeout | None = None
     _is_dropped: bool = False
 
     async def read(
         self, content_length: str | None, *, is_whole: bool = False, waits: bool = False
     ) -> bytes:
-        """The whole body, or a Problem: too large, too slow, or no room for it.
+        """Return the whole body, or raise a Problem: too large, too slow, or no room for it.
 
-        `waits` when the client sends no body before it is told to go on.
+        `waits` when the client sends no body before it gets a 100 Continue.
         """
-        # The HTTP parser has made sure that the header is a number.
+        # The HTTP parser guarantees that the header is a number.
         announced = 0 if content_length is None else int(content_length)
         self._until_s = monotonic() + self.limits.total_s
         if announced > self.limits.body_bytes_max:
@@ -76,11 +76,11 @@ class Body(msgspec.Struct, eq=False):
                 raise body_too_large(self.limits.body_bytes_max, closes=True)
             raise await self._too_large()
         if is_whole:
-            # It came together with the head: no deadline can pass.
+            # The body came together with the head: no deadline can pass.
             self._hold(announced)
             chunk, has_more = self._content(await self.receive())
         else:
-            # Who cannot be served is told before sending it all.
+            # A client without room gets its refusal before it sends all of its body.
             self.byte_budget.check(announced, tenant=self.tenant, overdue_bytes=self.overdue_bytes)
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) == announced:
@@ -101,7 +101,7 @@ class Body(msgspec.Struct, eq=False):
             byte_count += len(chunk)
 
     def decompress(self, encoding: str, wire: bytes) -> bytes:
-        """The body without its encoding; what it grows to is held besides what came."""
+        """Return the body without its encoding; the bytes that it grows by are held, too."""
         if encoding == "identity":
             return wire
         return opened(
@@ -118,14 +118,14 @@ class Body(msgspec.Struct, eq=False):
             self.held_bytes = 0
 
     def drop(self) -> None:
-        """Give up while more is to come: others need the room."""
+        """Give up a body that has not come whole: others need the room."""
         self.release()
         self._is_dropped = True
         if self._wait is not None:
             self._wait.reschedule(0.0)
 
     def _hold(self, byte_count: int) -> None:
-        """Count so many bytes as ours, in all."""
+        """Count this many bytes as ours, in all."""
         if byte_count > self.held_bytes:
             self.byte_budget.enter(
                 byte_count - self.held_bytes, tenant=self.tenant, overdue_bytes=self.overdue_bytes

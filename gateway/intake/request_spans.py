@@ -1,4 +1,4 @@
-"""Makes the spans of requests with events: one of the request, and one of its way into Kafka."""
+"""Makes the spans of requests with events: one for the request, one for its way into Kafka."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _SERVER_ERROR = 500
 
 @dataclass(slots=True)
 class RequestSpan:
-    """A request that is traced, until it is answered."""
+    """A traced request, until it is answered."""
 
     exporter: SpanExporter
     parent: SpanParent
@@ -36,15 +36,15 @@ class RequestSpan:
 
     @property
     def traceparent(self) -> str:
-        """What its events carry, so that their attempts are below it."""
+        """The header that its events carry, so that their attempts are below it."""
         return f"00-{self.parent.trace_id}-{self.span_id}-01"
 
     def storing(self) -> None:
-        """Its events go to Kafka now."""
+        """Note that its events go to Kafka now."""
         self.storing_ns = time_ns()
 
     def stored(self, event_count: int, *, is_all: bool) -> None:
-        """Kafka has reported on them."""
+        """Note that Kafka has reported on its events."""
         above = SpanParent(self.parent.trace_id, self.span_id)
         name, attributes = f"send {self.stream}", {"messaging.system": "kafka"}
         counted = {"messaging.batch.message_count": event_count}
@@ -70,7 +70,7 @@ class RequestSpan:
 
 @contextmanager
 def spans_of(metrics: Metrics) -> Iterator["RequestSpans | None"]:
-    """What makes the spans of this process; None if nobody wants them."""
+    """Yield the maker of this process's spans; None if nobody wants them."""
     settings = OtlpSettings()
     counter = metrics.counter(GATEWAY_SPANS)
     exporter = settings.exporter(
@@ -86,12 +86,12 @@ def spans_of(metrics: Metrics) -> Iterator["RequestSpans | None"]:
 
 
 class RequestSpans:
-    """Decides which requests are traced: the sender's flag says so, or the dice."""
+    """Decides which requests are traced, by the sender's flag or by chance."""
 
     def __init__(self, exporter: SpanExporter, *, ratio: float) -> None:
         self._exporter = exporter
         self._ratio = ratio
-        # What is traced is no secret.
+        # The choice of traced requests is no secret.
         self._dice = random.Random()  # noqa: S311
 
     def begin(self, traceparent: str | None, *, tenant: str, stream: str) -> RequestSpan | None:

@@ -1,6 +1,6 @@
 """Judges events by JSON Schemas, in a process of its own (`python -m` this module).
 
-What a schema makes of an event may take for ever, and nothing can stop the library within a
+The check of an event by a schema may take forever, and nothing can stop the library within a
 process. So the kernel ends this one when an event has had its processor time, by a signal that
 tells gateway.intake.schemas why. It ends by itself when nobody is at the other end.
 
@@ -22,40 +22,40 @@ import jsonschema_rs
 import msgspec
 
 # Processor time: a busy machine makes no event a bad one. An event of 1 MB with patterns takes
-# 14 ms, an ordinary one 3 µs. Others who have a schema wait for no longer than that.
+# 14 ms, an ordinary one 3 µs. Other tenants with a schema wait no longer than that.
 EVENT_CPU_S = 0.1
 # A schema of 256 Ki characters takes 10 ms unless its patterns are meant to hurt.
 SCHEMA_CPU_S = 0.25
-# One that was fine when it was set must not fail on a machine that is slower.
+# A schema that was fine when it was set must not fail on a slower machine.
 _SCHEMA_AGAIN = 4
-# Then somebody else has a turn.
+# After this time another question has its turn.
 _TURN_CPU_S = 0.02
-# What hurts takes a third of the processor from those who are in a hurry, and all of an idle one.
+# A costly check takes a third of the processor from urgent work, and all of an idle one.
 _NICENESS = 5
 # Python and the library take 19 MB; a schema's patterns up to 10 MB each. Beyond it the process
 # ends, and the next one remembers nothing.
 _MEMORY_BYTES_MAX = 1 << 30
-# As many as a machine has streams with a schema in use at a time.
+# About the number of streams with a schema that a machine has in use at a time.
 _PREPARED_MAX = 200
 # A person reads it; some validators' messages hold the whole event.
 _DETAIL_LENGTH_MAX = 300
 
-# How the process ends: by a signal that says whether schema or event took too long.
+# The signal that ends the process says whether schema or event took too long.
 SCHEMA_SIGNAL, EVENT_SIGNAL = signal.SIGVTALRM, signal.SIGPROF
 LENGTH = struct.Struct("<I")
 
-# What is wrong with an event, and where in it.
+# The fault of an event, and its place in the event.
 Fault = tuple[str, str]
 
 
 class Question(msgspec.Struct, array_like=True):
     json_schema: str
-    # None of them: whether the schema can be used.
+    # If empty, the question is whether the schema can be used.
     values: list[bytes]
 
 
 class Verdicts(msgspec.Struct, array_like=True):
-    """On the first values of a question, at least one; or why the schema is none."""
+    """Verdicts on the first values of a question, at least one; or why the schema is unusable."""
 
     faults: list[Fault | None] = []
     schema_error: str | None = None
@@ -68,7 +68,7 @@ def main() -> None:
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES_MAX, _MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # A gateway that is told to end still answers what it has taken.
+    # A gateway that must end still answers the requests that it has taken.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # The gateway may end at any time, also in the middle of a question.
@@ -79,7 +79,7 @@ def main() -> None:
             try:
                 answer = msgspec.msgpack.encode(_judge(question))
             except MemoryError:
-                # As the library ends in this case.
+                # The library ends the same way in this case.
                 os.abort()
             wire.sendall(LENGTH.pack(len(answer)) + answer)
 
@@ -110,14 +110,14 @@ def _prepared(json_schema: str) -> Any:
         msgspec.json.decode(json_schema),
         # A schema must not make us call other machines.
         offline=True,
-        # No backtracking: a pattern takes as long as its length times that of the text.
+        # No backtracking: time grows with the length of the pattern times that of the text.
         pattern_options=jsonschema_rs.RegexOptions(),
     )
 
 
 def _fault(validator: Any, value: bytes) -> Fault | None:
     try:
-        # The first fault alone: listing them all may take longer than any event should.
+        # Only the first fault: listing them all may take longer than any event should.
         validator.validate(msgspec.json.decode(value))
     except jsonschema_rs.ValidationError as violation:
         steps = [str(step) for step in violation.instance_path]

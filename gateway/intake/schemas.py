@@ -1,7 +1,7 @@
 """Checks events against their stream's JSON Schema, in a process that may be ended at any time.
 
 No schema is cheap for every event, and none of them may hold up a gateway (ADR 0043). Tenants take
-turns, so that what is dear for one is not what others wait for.
+turns, so that nobody waits for the expensive events of another tenant.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from gateway.intake import schema_process
-from gateway.intake.events import Event, Parsed, Rejection
+from gateway.intake.events import Event, ParsedBody, Rejection
 from gateway.intake.schema_process import (
     EVENT_CPU_S,
     EVENT_SIGNAL,
@@ -32,9 +32,9 @@ from gateway.problems import Problem
 
 log = structlog.get_logger()
 
-# What is sent again after a turn that was too short for it.
+# Bytes of one question: after a turn that was too short for it, they are sent again.
 _QUESTION_BYTES = 262_144
-# No answer should take longer than that of Kafka; most are there after 0.2 ms.
+# No answer should take longer than one of Kafka; most are there after 0.2 ms.
 _CHECK_S_MAX = 10.0
 _READ_BYTES = 65_536
 # A schema or an event used up its time, or the memory, or the stack.
@@ -51,12 +51,12 @@ class SchemaError(ValueError):
 
 
 class SchemaChecks:
-    """Asks a process of its own, which is started when it is needed."""
+    """Checks in a separate process, which starts when it is needed."""
 
     def __init__(self) -> None:
         self._process: _Process | None = None
         self._turn = asyncio.Lock()
-        # Of the tenants who wait; forgotten with the last of their requests.
+        # The turns of waiting tenants; forgotten with the last of their requests.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def close(self) -> None:
@@ -65,11 +65,11 @@ class SchemaChecks:
             process.end()
 
     async def check(self, json_schema: str, *, tenant: str) -> None:
-        """Raises SchemaError when no event can be judged by it."""
+        """Raise SchemaError when no event can be judged by it."""
         async with _in_time():
             await self._ask(Question(json_schema, []), tenant)
 
-    async def keep_fitting(self, parsed: Parsed, json_schema: str, *, tenant: str) -> None:
+    async def keep_fitting(self, parsed: ParsedBody, json_schema: str, *, tenant: str) -> None:
         """Reject each event that the schema does not allow. Problem when none can be judged."""
         values = [event.value for event in parsed.events]
         try:
@@ -97,7 +97,7 @@ class SchemaChecks:
         self, values: Sequence[bytes], json_schema: str, tenant: str
     ) -> list[Fault | None]:
         faults: list[Fault | None] = []
-        # Up to here one by one: with one of these a process has died.
+        # Ask up to here one by one: a process has died of one of these.
         alone_until = 0
         while (at := len(faults)) < len(values):
             asked = _some(values, at) if at >= alone_until else [values[at]]
@@ -130,12 +130,12 @@ class SchemaChecks:
 
 
 class _DiedError(Exception):
-    """The process died of an event."""
+    """The process died while it checked an event."""
 
     def __init__(self, status: int, *, is_fresh: bool) -> None:
         super().__init__(status)
         is_slow = status == -EVENT_SIGNAL
-        # Memory may have been full before.
+        # Otherwise earlier events may have filled the memory.
         self.is_certain = is_slow or is_fresh
         too_much = f"more than {EVENT_CPU_S:g} s" if is_slow else "too much memory"
         self.reason = f"it cannot be checked: that takes {too_much}; make it or the schema simpler"
@@ -154,7 +154,7 @@ class _Process:
             )
 
     async def ask(self, question: Question) -> Verdicts:
-        """Raises ConnectionError when the process has died."""
+        """Return its verdicts; ConnectionError when the process has died."""
         loop = asyncio.get_running_loop()
         body = msgspec.msgpack.encode(question)
         await loop.sock_sendall(self._wire, LENGTH.pack(len(body)) + body)
@@ -165,7 +165,7 @@ class _Process:
         return _VERDICTS.decode(answer[LENGTH.size :])
 
     def end(self) -> int:
-        """Its status: a signal's number, below zero, if it was one."""
+        """End it; return its status, which is below zero for a signal's number."""
         self._wire.close()
         self._process.kill()
         status: int = self._process.wait()
@@ -179,7 +179,7 @@ class _Process:
 
 
 def _some(values: Sequence[bytes], at: int) -> list[bytes]:
-    """The next values, as many as one question holds."""
+    """Return the next values, as many as one question holds."""
     byte_count = 0
     for end in range(at, len(values)):
         byte_count += len(values[end])

@@ -1,16 +1,16 @@
-"""Finds the Kafka partition of an event of a stream that lays its events by shards."""
+"""Finds an event's Kafka partition in a stream that lays its events by shards."""
 
 from functools import lru_cache
 
 from gateway.intake.events import key_finder
 from shared.config.partitioning import Partitioning
 
-# Of a value that is no shard, as much as tells which it is.
+# Enough characters of an unknown shard to recognize it.
 _SHOWN_CHARS = 100
 
 
 class ShardFinder:
-    """Finds the shard that an event names, and where it lies."""
+    """Finds the shard that an event names, and its Kafka partition."""
 
     def __init__(self, partitioning: Partitioning) -> None:
         self.pointer = partitioning.pointer
@@ -20,7 +20,7 @@ class ShardFinder:
         self._partitions = {shard: nth for nth, shard in enumerate(partitioning.shards)}
 
     def partition(self, value: bytes) -> int | str:
-        """The Kafka partition, or what is wrong with the event."""
+        """Return the Kafka partition, or the fault of the event."""
         shard = self._find(value)
         partition = None if shard is None else self._partitions.get(shard)
         if partition is not None:

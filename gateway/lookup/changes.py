@@ -24,7 +24,7 @@ _Text = Annotated[str, Field(max_length=_CHARS_MAX)]
 
 
 class ChangeQuery(BaseModel):
-    """Which changes, and how many of them."""
+    """The changes to list, and how many of them."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -62,7 +62,7 @@ class ShownSetting(BaseModel):
 
 
 class ShownChange(BaseModel):
-    """One change; `number` counts those of its tenant without a gap."""
+    """One change; `number` counts those of its tenant and skips none."""
 
     number: int
     at_ms: int
@@ -93,7 +93,7 @@ async def list_changes(
 ) -> Response:
     """Show who has changed what, the newest first."""
     if "admin" not in caller.scopes:
-        # Who may only send has no business here.
+        # A key that may only send has no business here.
         caller.check("read")
     is_operator = caller.tenant == DEFAULT_TENANT and "admin" in caller.scopes
     sees_all = is_operator and not caller.streams
@@ -135,7 +135,7 @@ def _wanted(
 
 
 def _may_see(caller: Caller, change: ChangeRecord) -> bool:
-    """Whose key is for some streams sees what was changed of these."""
+    """Say whether they may see a change: a key for some streams sees only changes of these."""
     if not caller.streams:
         return True
     is_of_stream = change.kind in {"stream", "destination"}
@@ -150,7 +150,7 @@ def _shown(stored: StoredChange, *, sees_all: bool) -> dict[str, Any]:
 
 
 def _author(change: ChangeRecord, *, sees_all: bool) -> Author:
-    """Who has made it, as the caller may know: of another tenant's key nothing is told."""
+    """Return the author as the caller may know them: keys of other tenants stay unnamed."""
     if sees_all or change.by.tenant == change.tenant:
         return change.by
     return Author(change.by.tenant, "operator")

@@ -1,4 +1,4 @@
-"""Lists what came of the requests that brought some events and were not taken."""
+"""Lists the failed requests to destinations that brought some events."""
 
 from collections.abc import Collection, Mapping
 from itertools import islice
@@ -10,7 +10,7 @@ from shared.event.topics import stream_and_name
 from shared.proof.last_answer import SHOWN_CHARS_MAX
 from shared.proof.trail import Trail
 
-# Of an answer; all are counted.
+# Tries that an answer shows; all are counted.
 TRIES_MAX = 200
 _IDS_MAX = 20
 
@@ -34,7 +34,7 @@ class ShownTry(BaseModel):
 def failed_tries(
     trail: Trail, shown: Collection[Origin], ids: Mapping[Origin, str]
 ) -> list[ShownTry]:
-    """Those of the shown events, in the order of time; ids are those of their request."""
+    """Return the tries of the shown events, in the order of time; `ids` cover their request."""
     about, request = Trail.of(shown), Trail.of(ids)
     tries = []
     for receipt in trail.receipts:

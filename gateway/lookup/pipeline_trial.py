@@ -1,4 +1,4 @@
-"""The route to try a pipeline: what would come of some events, were it so. Nothing is written."""
+"""The route to try a pipeline: it shows what some events would become, and writes nothing."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ from shared.event.trial import TrialAsked
 router = APIRouter()
 
 _NEWEST_DEFAULT = 10
-# One record has to hold what is asked.
+# One record has to hold the question.
 _BYTES_MAX = 500_000
 
 
 class TriedRow(BaseModel):
-    """One row that came of an event."""
+    """One row that an event became."""
 
     of: int | None = Field(
         description="Number of the event it came from, counted from 1; null for a window."
@@ -45,7 +45,7 @@ class TriedRow(BaseModel):
 
 
 class TrialFound(BaseModel):
-    """What came of the events. Of one that is only counted in a window there is no row."""
+    """The outcome of the events. An event that is only counted in a window has no row."""
 
     given: list[str] = Field(description="The events, in order.")
     rows: list[TriedRow]
@@ -79,9 +79,9 @@ class TrialFound(BaseModel):
 async def try_pipeline(
     pipeline: PathName, caller: Admin, given: JsonObject, plane: Plane
 ) -> Response:
-    """Show what would come of `events`, or of the `newest` of its stream, without writing it.
+    """Show what `events`, or the `newest` of its stream, would become, and write nothing.
 
-    As it is, or as `document` says: also before there is such a pipeline.
+    The pipeline is the stored one, or that of `document`, which need not exist yet.
     """
     asked = _asked(pipeline, caller, given, plane)
     async with plane.trial_turns.of(caller.tenant):
@@ -119,7 +119,7 @@ def _asked(name: str, caller: Caller, given: JsonObject, plane: ControlPlane) ->
 
 
 def _pipeline(name: str, document: Any, caller: Caller, plane: ControlPlane) -> Pipeline:
-    """As it would be stored; nothing of what is kept for it is opened."""
+    """Return it as it would be stored; all that is kept for it stays closed."""
     before = plane.configuration.pipelines.get(name)
     if document is None or (before is not None and before.tenant == caller.tenant):
         before = known_pipeline(name, caller, plane.configuration)
@@ -133,6 +133,6 @@ def _pipeline(name: str, document: Any, caller: Caller, plane: ControlPlane) -> 
         return before
     if not isinstance(document, dict):
         raise ConfigError("document", "it is an object")
-    # As a GET shows it.
+    # Clients send the document as a GET shows it.
     said = {member: value for member, value in document.items() if member != "state"}
     return wanted_of(name, said, before, caller, plane)

@@ -1,7 +1,7 @@
 """The route that follows a request: by the id of its answer to each event and destination.
 
-The ledger says which events it was; receipts, retry tiers and dead letters what became of them.
-What could not be read in time is told as unknown, and never as not being there.
+The ledger says which events it was; receipts, retry tiers and dead letters say what became of them.
+Records that could not be read in time make an event unknown, and never missing.
 """
 
 import asyncio
@@ -45,17 +45,17 @@ router = APIRouter()
 
 # Events of a page; with three destinations each, half a megabyte.
 _COUNT_DEFAULT, COUNT_MAX = 1_000, 5_000
-# An answer waits so long for a ledger that is written each second, and Kafka's report on it.
+# An answer waits this long for a ledger that is written each second, and Kafka's report on it.
 _WAIT_S = 2.5
-# Until then an id that is nowhere may still be on its way: a body takes 30 s to come at most,
-# Kafka's report 10 s, and the ledger its second.
+# Until then an unknown id may still be on its way: a body takes at most 30 s to come, Kafka's
+# report 10 s, and the ledger its second.
 _YOUNG_MS = MINUTE_MS
-# The stream's log has no older events for sure; the ledger is kept for longer, for the audit.
+# The stream's log certainly has no older events; the ledger keeps its rows longer, for the audit.
 _EXPIRED_MS = STREAM_RETENTION_MS
 _SOON = ((b"retry-after", b"1"),)
 # A stream is restored now and then, and seldom twice.
 RESTORES_MAX = 20
-# Whoever searches has one of few turns: what pipelines made is looked for no longer than that.
+# A search holds one of few turns: it looks for outputs of pipelines no longer than this.
 _CHAIN_S_MAX = 6.0
 
 
@@ -182,7 +182,7 @@ async def show_receipt(
 
 
 def check_request_id(request_id: str) -> int:
-    """When the request came; Problem of what is no id of one."""
+    """Return when the request came; Problem if it is no request id."""
     came_ms = request_time_ms(request_id)
     if came_ms is None:
         raise Problem("bad_request_id", "It is not the request_id of an answer: a UUID.")
@@ -190,7 +190,7 @@ def check_request_id(request_id: str) -> int:
 
 
 async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int = 0) -> AckedRequest:
-    """The request's events by the ledger; Problem when there are none, or none so far."""
+    """Return the request's events by the ledger; Problem when there are none, or none so far."""
     came_ms = check_request_id(request_id)
     age_ms = now_ms() - came_ms
     is_young = abs(age_ms) < _YOUNG_MS
@@ -198,7 +198,7 @@ async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int =
         raise unknown_receipt()
     request = await store.request(
         request_id,
-        # Before it came, nothing was written of it.
+        # Nothing was written about the request before it came.
         since_ms=max(came_ms, since_ms),
         wait_s=_WAIT_S if is_young else 0.0,
     )
@@ -215,7 +215,7 @@ async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int =
 
 
 def _stream(request: AckedRequest, caller: Caller, configuration: Configuration) -> str:
-    """The stream it was sent to; what is another tenant's is not there for the caller."""
+    """Return the stream it was sent to; another tenant's counts as unknown."""
     try:
         return caller.past_stream(stream_of(request.topic), configuration).name
     except Problem as problem:
@@ -230,16 +230,16 @@ class Chain:
 
     plane: ControlPlane
     caller: Caller
-    # As many events are looked for as a page may have.
+    # A search looks for as many events as a page may have.
     count_max: int
-    # What was found is all that there is to be found.
+    # True while nothing was left out.
     is_whole: bool = True
     _until_s: float = field(default_factory=lambda: time.monotonic() + _CHAIN_S_MAX)
 
     async def of(
         self, stream: str, origins: Collection[Origin], trail: Trail
     ) -> list[dict[str, Any]]:
-        """What became of what was made of them, stream by stream; nearer ones come first."""
+        """Follow what pipelines made of them, stream by stream; nearer ones come first."""
         derived: list[dict[str, Any]] = []
         hops = [(stream, origins, trail)]
         for _ in range(HOPS_MAX):
@@ -254,7 +254,7 @@ class Chain:
     async def _made_of(
         self, stream: str, origins: Collection[Origin], trail: Trail
     ) -> AsyncIterator[tuple[dict[str, Any], tuple[str, Collection[Origin], Trail]]]:
-        """By pipeline and stream that it writes to, of those that the caller may see."""
+        """Follow them by pipeline, to each stream that it writes and the caller may see."""
         reading = self.plane.configuration.pipelines.values()
         for pipeline in sorted(reading, key=lambda each: each.name):
             told = [each for each in trail.receipts if each.destination_id == pipeline.lane_id]
@@ -320,8 +320,8 @@ async def follow(
     trail = await plane.receipts.trail(
         origins, since_ms=since_ms, destination_ids=destination_ids, search_s=search_s
     )
-    # Thousands of events with dozens of receipts each are a second of work: others' requests
-    # go on beside it.
+    # Thousands of events with dozens of receipts each take a second of work: a thread lets others'
+    # requests go on beside it.
     schedule = RetrySchedule().scaled(plane.settings.time_scale)
     places = await asyncio.to_thread(whereabouts, trail, origins, destination_ids, schedule)
     return trail, places
@@ -333,7 +333,7 @@ def _restored(
     page: Collection[tuple[Origin, str]],
     request: AckedRequest,
 ) -> list[ShownRestore]:
-    """Which restores have put these events back, also into the stream that they came from."""
+    """Return the restores that put these events back, also into the stream they came from."""
     shown = []
     for said in restores.out_of(stream) if restores else ():
         ids = [event_id for origin, event_id in page if said.has(origin, request.accepted_at_ms)]
@@ -377,5 +377,5 @@ def _event(places: ByDestination, origin: Origin, event_id: str) -> dict[str, An
 
 
 def _name(destination: str) -> str:
-    """What a destination is called within its stream."""
+    """Return the name of a destination within its stream."""
     return stream_and_name(destination)[1]

@@ -1,4 +1,4 @@
-"""The routes to have a span of a stream sent again, to see how far that is, and to cancel it."""
+"""The routes to order replays of a stream's spans, to see their progress, and to cancel them."""
 
 import uuid
 from typing import Annotated, Any, Literal
@@ -31,14 +31,14 @@ router = APIRouter()
 
 _COUNT_DEFAULT, _COUNT_MAX = 100, 1_000
 _RATE_DEFAULT, _RATE_MAX = 100.0, 10_000.0
-# At a time, of a tenant.
+# Replays of a tenant at a time.
 RUNNING_MAX = 4
 _Id = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
 _PATH = "/v1/streams/{stream}/replays"
 
 
 class ReplayRequest(BaseModel):
-    """What is to be sent again, and to whom."""
+    """The events to send again, and their destination."""
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
@@ -147,7 +147,7 @@ async def create_replay(
     if asked.dry_run:
         return as_json({"count": order.count})
     _check_bound(known, order)
-    # Before anything is sent: none that has sent something is not told of.
+    # Before anything is sent, so that no replay with an effect goes unrecorded.
     deed = Deed(caller.tenant, "stream", stream, "replayed", {**given, "id": order.id})
     await plane.store.tell(deed, by=caller.author)
 
@@ -192,7 +192,7 @@ async def list_replays(
     openapi_extra=also("unknown_replay", "kafka_unavailable"),
 )
 async def show_replay(stream: PathName, replay: str, caller: Reader, plane: Plane) -> Response:
-    """Show how far a replay is."""
+    """Show the progress of a replay."""
     caller.past_stream(stream, plane.configuration)
     return as_json(_shown(_own(await plane.replays.newest(), stream, replay, caller)))
 
@@ -203,7 +203,7 @@ async def show_replay(stream: PathName, replay: str, caller: Reader, plane: Plan
     openapi_extra=also("unknown_replay", "kafka_unavailable"),
 )
 async def cancel_replay(stream: PathName, replay: str, caller: Admin, plane: Plane) -> Response:
-    """Cancel a replay: nothing more of it is queued. One that is over stays as it is."""
+    """Cancel a replay: nothing more of it is queued. A finished one stays as it is."""
     caller.past_stream(stream, plane.configuration)
     if _own(await plane.replays.newest(), stream, replay, caller).state == "running":
         deed = Deed(caller.tenant, "stream", stream, "replay cancelled", {"id": replay})
@@ -220,7 +220,7 @@ async def cancel_replay(stream: PathName, replay: str, caller: Admin, plane: Pla
 
 
 def _same(known: Replays, order: ReplayOrder) -> Replay | None:
-    """The replay that the order has made already; Problem if its id is another's."""
+    """Return the replay that the order has already made; Problem if its id is another's."""
     there = known.get((order.stream, order.id))
     if there is None or there.order is None:
         return None
@@ -249,7 +249,7 @@ def _check_bound(known: Replays, order: ReplayOrder) -> None:
 
 
 def _own(known: Replays, stream: str, replay_id: str, caller: Caller) -> Replay:
-    """One of the caller's: a stream's name may have been somebody else's before."""
+    """Return a replay of the caller's: the stream's name may have had another owner before."""
     there = known.get((stream, replay_id))
     if there is None or there.order is None or there.order.tenant != caller.tenant:
         raise Problem(

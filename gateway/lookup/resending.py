@@ -40,7 +40,7 @@ _SOON = ((b"retry-after", b"1"),)
 
 
 class ResendOrder(BaseModel):
-    """Which event goes again, and where."""
+    """The event to send again, and its destination."""
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
@@ -89,7 +89,7 @@ class ResendResult(BaseModel):
 async def resend_event(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane
 ) -> Response:
-    """Send one event again, to where it has arrived or was given up."""
+    """Send one event again, to destinations where it has arrived or was given up."""
     caller.stream(stream, plane.configuration)
     order = ResendOrder.model_validate(given)
     asked = _destinations(stream, order, plane)
@@ -127,7 +127,7 @@ async def resend_event(
 
 
 def _destinations(stream: str, order: ResendOrder, plane: ControlPlane) -> list[str]:
-    """The ids of those that are asked for; pipelines are no destinations."""
+    """Return the ids of the wanted destinations; pipelines are no destinations."""
     there = [each.id for each in plane.configuration.destinations_of(stream)]
     if order.destination is None:
         return there
@@ -135,7 +135,7 @@ def _destinations(stream: str, order: ResendOrder, plane: ControlPlane) -> list[
 
 
 async def _find(stream: str, order: ResendOrder, plane: ControlPlane) -> RecordIn:
-    """The event as it lies in the log; Problem if it is not there, or not found in time."""
+    """Return the event from the log; Problem if it is not there, or not found in time."""
     topic, event_id, place = stream_topic(stream), order.event_id, order.place
     record: RecordIn | None = None
     is_complete = True
@@ -157,7 +157,7 @@ async def _find(stream: str, order: ResendOrder, plane: ControlPlane) -> RecordI
 
 
 async def _places(record: RecordIn, asked: list[str], plane: ControlPlane) -> _Places:
-    """Where the event is by now for each destination."""
+    """Find where the event is now for each destination."""
     origin = record.origin
     trail = await plane.receipts.trail(
         [origin], since_ms=record.timestamp_ms, destination_ids=set(asked)
@@ -170,7 +170,7 @@ async def _places(record: RecordIn, asked: list[str], plane: ControlPlane) -> _P
 async def _send(
     record: RecordIn, places: _Places, resend_id: str, plane: ControlPlane
 ) -> list[str]:
-    """To which destinations it goes; what is under way to one goes on as it is."""
+    """Send it again, and return its destinations; deliveries under way go on as they are."""
     wanted = Resend(
         resend_id,
         open_stream_record(record),
@@ -192,6 +192,6 @@ def _left_alone(name: str, place: ShownWhereabouts) -> Problem:
 
 
 def _about(record: RecordIn) -> tuple[str, str]:
-    """Its id, and where it lies."""
+    """Return its id, and its place in the log."""
     origin = record.origin
     return open_stream_record(record).event_id, str(Place(origin.partition, origin.offset))

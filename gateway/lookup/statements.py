@@ -1,4 +1,4 @@
-"""The route to read what was signed about a stream's minutes, by whoever may read the stream."""
+"""The route to read signed statements about a stream's minutes, for readers of the stream."""
 
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ _COUNT_DEFAULT, _COUNT_MAX = 100, 1_000
 
 
 class StatementQuery(BaseModel):
-    """Which statements, and how many of them."""
+    """The statements to list, and how many of them."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -43,7 +43,7 @@ class StatementQuery(BaseModel):
 
 
 class ShownStatement(BaseModel):
-    """A statement as it was published; what was signed is `statement`, byte for byte."""
+    """A statement as it was published; the signature covers `statement`, byte for byte."""
 
     statement: dict[str, Any]
     public_key: str = Field(description="Raw, in hex: compare it with the one you trust.")
@@ -64,7 +64,7 @@ class StatementPage(BaseModel):
 async def list_statements(
     stream: PathName, caller: Reader, plane: Plane, query: Annotated[StatementQuery, Query()]
 ) -> Response:
-    """Show what was signed about a stream's minutes, the newest first."""
+    """Show the signed statements about a stream's minutes, the newest first."""
     caller.past_stream(stream, plane.configuration)
     caller.check("read")
     async with plane.event_turns.of(caller.tenant):
@@ -86,7 +86,7 @@ async def list_statements(
 
 
 async def _owned_since(plane: ControlPlane, caller: Caller, stream: str) -> int:
-    """Since when what was signed is the caller's: a name may have been another tenant's before.
+    """Return since when statements are the caller's: the name may have had another owner before.
 
     Statements are kept for longer than a name that was given up.
     """
@@ -102,12 +102,12 @@ async def _owned_since(plane: ControlPlane, caller: Caller, stream: str) -> int:
     )
     if made.changes:
         return made.changes[0].at_ms
-    # Too long ago to be known. Whoever had it before had it before Kafka deleted its dead letters.
+    # Too long ago to be known. Earlier owners had it before Kafka deleted its dead letters.
     return now_ms() - DEAD_RETENTION_MS
 
 
 def _is_of(record: RecordIn, stream: str, query: StatementQuery) -> bool:
-    """Whether it is about a minute of the stream that is asked for, and can be read."""
+    """Say whether it is about a wanted minute of the stream, and can be read."""
     if not (record.key or b"").startswith(f"{stream}:".encode()):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The route to look at the events of a stream: the newest, or what comes from some point on."""
+"""The route to look at the events of a stream: the newest, or those from some point on."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -35,7 +35,7 @@ from shared.runtime.serving.deadlines import stays
 router = APIRouter()
 
 _COUNT_DEFAULT, _COUNT_MAX = 100, 1_000
-# Below what load balancers allow a silent answer to take.
+# Load balancers allow a silent answer more time than this.
 _WAIT_S_MAX = 20.0
 
 
@@ -47,28 +47,28 @@ CursorText: TypeAlias = Annotated[
 
 
 class EventQuery(BaseModel):
-    """Which events, and how many of them."""
+    """The events to list, and how many of them."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     limit: Annotated[int, Field(ge=1, le=_COUNT_MAX)] = _COUNT_DEFAULT
-    # The newest first: those older than a page.
+    # For the newest first: only events older than a page.
     before: CursorText | None = None
-    # In the order of the log: what came after a page, or since a time.
+    # For the order of the log: events after a page, or since a time.
     after: CursorText | None = None
     since_ms: TimeMs | None = Field(default=None, alias="from")
-    # The newest of what was stored until then.
+    # The newest of the events that were stored until then.
     until_ms: TimeMs | None = Field(default=None, alias="until")
-    # If nothing is there yet.
+    # Seconds to wait if nothing is there yet.
     wait_s: Annotated[float, Field(ge=0, le=_WAIT_S_MAX)] = 0.0
     event_id: str | None = Field(default=None, alias="id")
     key: str | None = None
     request_id: str | None = Field(default=None, alias="request")
     contains: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
-    # Of the newest: what has become of them at a destination, or at any.
+    # For the newest events: their state at a destination, or at any.
     destination: str | None = None
     outcome: At | None = None
-    # False: the log is read, whatever the index knows.
+    # False: read the log, whatever the index knows.
     by_index: bool = True
 
     @model_validator(mode="after")
@@ -87,7 +87,7 @@ class EventQuery(BaseModel):
         return self.after is None and self.since_ms is None
 
     def wanted(self) -> Wanted:
-        """Whether a record is one of those that are asked for."""
+        """Return a test for the wanted records."""
         tests: list[Callable[[RecordIn], bool]] = []
         if self.event_id is not None:
             tests.append(lambda record: open_stream_record(record).event_id == self.event_id)
@@ -160,9 +160,9 @@ async def list_events(
     plane: Plane,
     query: Annotated[EventQuery, Query()],
 ) -> Response:
-    """Show the newest events of a stream, or those that come from some point on."""
+    """Show the newest events of a stream, or those from some point on."""
     caller.stream(stream, plane.configuration)
-    # Who may only send is not to see what others have sent.
+    # A key that may only send must not see the events of others.
     caller.check("read")
     topic, pages, wanted = stream_topic(stream), plane.stream_pages, query.wanted()
     start = query.after if query.after is not None else query.since_ms
@@ -177,7 +177,7 @@ async def list_events(
         else:
             page = await pages.since(topic, start, count=query.limit, wanted=wanted)
     if query.wait_s and page.is_complete and not page.records:
-        # In nobody's way: from the end on only what comes is read.
+        # It needs no turn: from the end on, only new events are read.
         with plane.waiting.place(caller.tenant):
             coming = pages.coming(
                 topic, page.newer, count=query.limit, wanted=wanted, wait_s=query.wait_s
@@ -198,14 +198,14 @@ async def list_events(
 async def _newest(
     plane: ControlPlane, topic: str, query: EventQuery
 ) -> tuple[StreamPage, IndexWord | None]:
-    """The newest that are wanted, and what the index has said of them."""
+    """Return the newest wanted events, and the answer of the index."""
     wanted = query.wanted()
     before = query.until_ms if query.before is None else query.before
     newest = partial(plane.stream_pages.newest, topic, count=query.limit, before=before)
     if query.request_id is not None:
         request = await acked_request(plane.receipts, query.request_id)
         if request.topic != topic:
-            # It may be another tenant's: as if there were none.
+            # The request may be another tenant's, so answer as if there were none.
             raise unknown_receipt()
         among = Places(tuple((number, at, at + 1) for number, at in request.ids)).of(topic)
         return await newest(wanted=wanted, among=among), None
@@ -214,7 +214,7 @@ async def _newest(
         return await newest(wanted=wanted), None
     told = await plane.places.of(topic, event_id=query.event_id, key=query.key)
     if told is not None and told.stretches:
-        # An event is the only one of its id; of a key there may be older ones, which are read.
+        # Only one event has its id; a key may have older events, which must be read.
         goes_on = query.event_id is None
         page = await newest(wanted=wanted, among=told.of(topic), goes_on=goes_on)
         if page.records or not page.is_complete:
@@ -224,7 +224,7 @@ async def _newest(
 
 
 async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamPage]) -> StreamPage:
-    """The page; nobody's place is held for a caller who has left."""
+    """Return the page, but give up the place once the caller has left."""
     if not stays(request.scope["state"]):
         coming.close()
         raise Problem("body_timeout", "The client left.")
@@ -245,7 +245,7 @@ async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamP
 async def _by_outcome(
     plane: ControlPlane, stream: str, page: StreamPage, query: EventQuery
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Those of the page that have come to what is asked for, and whether all could be read."""
+    """Return the events of the page with the wanted outcome, and whether all could be read."""
     if not page.records:
         return [], True
     since_ms = min(record.timestamp_ms for record in page.records)
@@ -268,7 +268,7 @@ async def _by_outcome(
 def _shown_event(record: RecordIn) -> dict[str, Any]:
     envelope, payload = open_stream_record(record), payload_of(record.value)
     if "data" in payload:
-        # Byte by byte as it came: who reads a number anew may change it.
+        # The bytes stay as they came: a number that is parsed and written again may change.
         payload["data"] = msgspec.Raw(record.value)
     if restore_id := restore_of(record.headers):
         payload["restored_by"] = restore_id

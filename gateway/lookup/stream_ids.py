@@ -1,4 +1,4 @@
-"""The route to read the ids of a stream's events: as they lie in it, or as the ledger has them."""
+"""The route to read the ids of a stream's events, from its log or from the ledger."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ router = APIRouter()
 
 
 class IdQuery(BaseModel):
-    """The ids of which events."""
+    """The events whose ids to list."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -57,19 +57,19 @@ async def list_ids(
     caller.past_stream(stream, plane.configuration)
     caller.check("read")
     start = query.since_ms if query.after is None else query.after
-    told = _Ledger(stream, query.minute_ms) if query.acked else _Log(stream, query.minute_ms)
+    told = _LedgerIds(stream, query.minute_ms) if query.acked else _Log(stream, query.minute_ms)
     async with plane.event_turns.of(caller.tenant):
         page = await plane.stream_pages.since(
             told.topic, start, count=told.count_max, wanted=told.has_some
         )
-        # Tens of thousands of ids are a tenth of a second of work: others' requests go on.
+        # Tens of thousands of ids take a tenth of a second: a thread lets others' requests go on.
         ids, restored = await asyncio.to_thread(_ids, told, page.records)
     answer = {"ids": ids, "restored": restored}
     return as_json({**answer, "newer": str(page.newer), "is_complete": page.is_last})
 
 
 class _Log(NamedTuple):
-    """A record is an event of the stream."""
+    """The stream's log: a record is an event."""
 
     stream: str
     minute_ms: int | None
@@ -89,8 +89,8 @@ class _Log(NamedTuple):
         return [open_stream_record(record).event_id]
 
 
-class _Ledger(NamedTuple):
-    """A record is a row about events of some stream; one that cannot be read proves nothing."""
+class _LedgerIds(NamedTuple):
+    """The ledger: a record is a row about events of a stream; an unreadable one proves nothing."""
 
     stream: str
     minute_ms: int | None
@@ -98,7 +98,7 @@ class _Ledger(NamedTuple):
     topic: str = ACKED
 
     def has_some(self, record: RecordIn) -> bool:
-        # Nearly all rows are about others: they are not even opened.
+        # Nearly all rows are about other streams: do not even open them.
         if record.key != self.stream.encode():
             return False
         try:
@@ -112,8 +112,8 @@ class _Ledger(NamedTuple):
         return [event_id for minute, _, event_id in named if self.minute_ms in {None, minute}]
 
 
-def _ids(told: _Log | _Ledger, records: Iterable[RecordIn]) -> tuple[list[str], list[str]]:
-    """All of them, and those that a restore has put back."""
+def _ids(told: _Log | _LedgerIds, records: Iterable[RecordIn]) -> tuple[list[str], list[str]]:
+    """Return all ids, and those that a restore has put back."""
     found = [(record, told.ids(record)) for record in records]
     restored = (ids for record, ids in found if restore_of(record.headers))
     return list(chain.from_iterable(ids for _, ids in found)), list(chain.from_iterable(restored))

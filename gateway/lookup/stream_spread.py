@@ -1,4 +1,4 @@
-"""The route to look how a stream's events lie in its Kafka partitions, and which keys they have."""
+"""The route to see how a stream's events spread over its Kafka partitions, and their keys."""
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
@@ -11,14 +11,14 @@ router = APIRouter()
 
 
 class FrequentKey(BaseModel):
-    """An ordering key that at least a tenth of the events have that were looked at."""
+    """An ordering key that at least a tenth of the examined events have."""
 
     key: str
     part: float
 
 
 class StreamSpread(BaseModel):
-    """Where the last hour's events lie."""
+    """The spread of the last hour's events."""
 
     since_ms: int
     partitions: list[int] = Field(description="How many events came, by Kafka partition.")
@@ -38,9 +38,9 @@ class StreamSpread(BaseModel):
     openapi_extra=also("overloaded", "kafka_unavailable"),
 )
 async def show_spread(stream: PathName, caller: Reader, plane: Plane) -> Response:
-    """Show how the last hour's events lie in Kafka, and the keys where most of them do."""
+    """Show how the last hour's events spread over Kafka, and the keys where most of them lie."""
     caller.stream(stream, plane.configuration)
-    # Keys are what others have sent.
+    # Keys are part of the events, which others have sent.
     caller.check("read")
     async with plane.event_turns.of(caller.tenant):
         found = await plane.stream_pages.spread(stream_topic(stream))

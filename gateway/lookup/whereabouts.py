@@ -1,7 +1,7 @@
 """Says where each event is on its way to each destination, and since when.
 
-What several receipts say of one event is weighed as in every balance (see `OutcomeSets`). What was
-not read to its end is unknown, not undelivered.
+Receipts that disagree about an event are weighed as in every balance (see `OutcomeSets`). Without
+a complete read an event is unknown, not undelivered.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from shared.event.record import Origin
 from shared.event.topics import tier_of
 from shared.proof.outcome_sets import weight
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from shared.proof.trail import Kept, Trail
+from shared.proof.trail import KeptRecord, Trail
 from shared.retry.dead_letter import Place
 from shared.retry.schedule import RetrySchedule
 
@@ -24,14 +24,14 @@ class At(Enum):
     DELIVERED = "delivered"
     WAITING = "waiting"
     DEAD = "dead"
-    # Nothing has been said of it yet.
+    # No receipt names it yet.
     PENDING = "pending"
-    # There was more to read than time allowed, so that something may have been said.
+    # Time was too short to read everything, so a receipt may be missing.
     UNKNOWN = "unknown"
 
 
 class ShownWhereabouts(BaseModel):
-    """Where an event is on its way to one destination; what does not apply is left out."""
+    """An event's place on its way to one destination, without the members that do not apply."""
 
     state: At
     at_ms: int = Field(default=0, description="When its latest attempt ended.")
@@ -48,17 +48,17 @@ class ShownWhereabouts(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# By destination, then by where the event was stored.
+# Destination -> place in the log -> whereabouts.
 ByDestination = Mapping[str, Mapping[Origin, ShownWhereabouts]]
-# What a receipt and its record agree in: destination, event, how often it had been re-driven. The
-# dead letter of an earlier life is no record of what was said in a later one.
+# A receipt and its record agree in these: destination, event, number of re-drives. The dead letter
+# of an earlier life does not record the outcome of a later one.
 _Life = tuple[str, Origin, int]
 
 
 def whereabouts(
     trail: Trail, origins: Collection[Origin], destinations: Iterable[str], schedule: RetrySchedule
 ) -> ByDestination:
-    """Of each event at each destination: those that are asked about, and those that were told of.
+    """Place each event at each destination: the given ones, and those that the trail names.
 
     The schedule says how long a tier lasts.
     """
@@ -105,19 +105,19 @@ def whereabouts(
 
 
 def counts_of(places: Mapping[Origin, ShownWhereabouts]) -> dict[str, int]:
-    """How many events are where."""
+    """Count the events in each state."""
     counts = Counter(where.state for where in places.values())
     return {at.value: counts[at] for at in At}
 
 
 def _last_receipts(
-    trail: Trail, kept: Mapping[ReceiptOutcome, Mapping[_Life, Kept]]
+    trail: Trail, kept: Mapping[ReceiptOutcome, Mapping[_Life, KeptRecord]]
 ) -> dict[tuple[str, Origin], Receipt]:
-    """The receipt that counts for each event at each destination.
+    """Return the receipt that counts for each event at each destination.
 
-    One that tells of waiting or dead counts with its record only: a task that could not write the
+    A receipt of waiting or dead counts only with its record: a task that could not write the
     record has failed, whatever receipts it left, and the event is where it was (see `Unsure`). If
-    the record may just not have been read, the receipt counts, and where the event is is unknown.
+    the record may just not have been read, the receipt counts, and the event's place is unknown.
     """
     last: dict[tuple[str, Origin], Receipt] = {}
     for receipt in trail.receipts:
@@ -134,15 +134,15 @@ def _last_receipts(
 
 
 def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
-    """Which of two receipts counts; of two deliveries the first, as it arrived then."""
+    """Rank a receipt among others of its event; the earliest delivery counts as the arrival."""
     is_delivered = receipt.outcome is ReceiptOutcome.DELIVERED
     ended_ms = receipt.ended_at_ms
     said = weight(receipt.outcome, receipt.redrive_count)
     return said, -ended_ms if is_delivered else ended_ms
 
 
-def _newest(kept: Iterable[Kept]) -> dict[_Life, Kept]:
-    newest: dict[_Life, Kept] = {}
+def _newest(kept: Iterable[KeptRecord]) -> dict[_Life, KeptRecord]:
+    newest: dict[_Life, KeptRecord] = {}
     for letter in kept:
         destination, history = letter.envelope.travel
         key = (destination, letter.envelope.origin, history.redrive_count)

@@ -1,7 +1,7 @@
 """Gathers events that travel together: one accumulator per Kafka partition, for all requests.
 
 While one batch is on its way the next one fills, so batches grow with the load and an idle
-gateway sends at once. A request is told once per slice (its part of one batch). An event that
+gateway sends at once. A request gets one report per slice (its part of one batch). An event that
 was not handed over in time is withdrawn and certainly not stored; after that it is out of our
 hands, and a report that does not come in time makes it unknown.
 """
@@ -24,9 +24,9 @@ log = structlog.get_logger()
 
 # A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
 SHARED_BYTES = 65_536
-# Before a gate that failed is tried again.
+# The pause before a failed gate is tried again.
 _GATE_PAUSE_S = 0.5
-# How many turns of the loop a batch gathers for, at most.
+# Turns of the loop that a batch gathers for, at most.
 _TURNS_MAX = 5
 
 
@@ -35,7 +35,7 @@ class NotStoredError(Exception):
 
 
 class UnknownFateError(Exception):
-    """The batch was handed over, and no report came that says what became of it."""
+    """The batch was handed over, and no report came about its outcome."""
 
 
 class BatchSlice(msgspec.Struct, eq=False):
@@ -43,7 +43,7 @@ class BatchSlice(msgspec.Struct, eq=False):
 
     events: Sequence[Event]
     positions: Sequence[int]
-    # How many events of the batch stand before these.
+    # Number of the batch's events before these.
     start: int
     taken_at_s: float
     taken_at_ms: int
@@ -52,14 +52,14 @@ class BatchSlice(msgspec.Struct, eq=False):
     is_told: bool = False
 
     def settle(self, report: Report) -> None:
-        """Tell the request, once; it may have been told `unknown` already."""
+        """Report to the request once; an earlier report, such as `unknown`, stands."""
         if not self.is_told:
             self.is_told = True
             try:
                 self.tell(report)
             except Exception:
                 # A fault of ours, in one request: the others of the batch, and the batches behind
-                # it, must not wait for ever.
+                # it, must not wait forever.
                 log.exception("publisher.not_told")
 
 
@@ -86,26 +86,26 @@ class Accumulator:
     partition: int
     new_builder: Callable[[], RecordBatch]
     send: Callable[[int, RecordBatch, Handover], Awaitable[int]]
-    # Opens when there are a producer and a leader for this partition.
+    # Opens once there are a producer and a leader for this partition.
     gate: Callable[[], Awaitable[object]]
-    # For spreading events without a key evenly.
+    # Spreads events without a key evenly.
     assigned_bytes: int = 0
     _waiting: deque[_Batch] = field(default_factory=deque, init=False)
     _on_its_way: _Batch | None = field(default=None, init=False)
     _sender: asyncio.Task[None] | None = field(default=None, init=False)
     _stored_count: int = field(default=0, init=False)
-    # As of the last sweep: how many batches were stored, and when that number last moved.
+    # State at the last sweep: how many batches were stored, and when that number last moved.
     _stored_seen: int = field(default=0, init=False)
     _moved_at_s: float = field(default=0.0, init=False)
 
     @property
     def is_filling(self) -> bool:
-        """Whether a batch has begun that can still take events."""
+        """True while a batch can still take events."""
         return bool(self._waiting) and not self._waiting[-1].is_full
 
     @property
     def is_idle(self) -> bool:
-        """Whether it holds nothing."""
+        """True while it holds nothing."""
         return self._sender is None
 
     @property
@@ -115,14 +115,14 @@ class Accumulator:
 
     @property
     def overdue_bytes(self) -> int:
-        """Bytes of events that somebody was told are unknown, and that we still hold."""
+        """Bytes of events that were reported as unknown, and that we still hold."""
         batch = self._on_its_way
         if batch is None:
             return 0
         return sum(_size(s.events) for s in batch.slices if s.is_told)
 
     def oldest_s(self) -> float | None:
-        """When the oldest event came of those it holds."""
+        """Return when the oldest of its events came."""
         batch = self._on_its_way or (self._waiting[0] if self._waiting else None)
         return batch.slices[0].taken_at_s if batch is not None else None
 
@@ -165,8 +165,8 @@ class Accumulator:
     def sweep(self, *, now_s: float, queue_deadline_s: float, ack_deadline_s: float) -> None:
         """Settle what has waited too long. Called again and again, with the time.
 
-        What waits behind batches that do get stored may wait as long as for a report; behind a
-        Kafka that stands still, it goes back to the caller soon.
+        Events behind batches that do get stored may wait as long as for a report; behind a Kafka
+        that stands still, they go back to the caller soon.
         """
         if self._stored_count != self._stored_seen:
             self._stored_seen, self._moved_at_s = self._stored_count, now_s
@@ -175,12 +175,12 @@ class Accumulator:
         wait_s = queue_deadline_s if is_still else ack_deadline_s
         self._withdraw(taken_until_s=now_s - wait_s, reason="kafka did not take it in time")
         if self._sender is not None and self._on_its_way is None and not self._waiting:
-            # Nobody waits for the gate any more, which may never open.
+            # Nothing waits for the gate any more, which may never open.
             self._sender.cancel()
             self._sender = None
 
     def close(self, reason: str) -> None:
-        """Withdraw what waits, give up on what is on its way."""
+        """Withdraw waiting events, and give up on those on their way."""
         self._withdraw(taken_until_s=float("inf"), reason=reason)
         self._give_up(taken_until_s=float("inf"), reason=reason)
         if self._sender is not None:
@@ -196,7 +196,7 @@ class Accumulator:
             try:
                 await self.gate()
             except Exception:
-                # A fault of ours: those that come later must not wait for ever.
+                # A fault of ours: later batches must not wait forever.
                 log.exception("publisher.gate_failed", partition=self.partition)
                 await asyncio.sleep(_GATE_PAUSE_S)
                 continue
@@ -208,7 +208,7 @@ class Accumulator:
         self._sender = None
 
     async def _gather(self) -> None:
-        """Let what is there to be read ride along, as long as each turn of the loop brings more."""
+        """Let more events join the batch, as long as each turn of the loop brings some."""
         before = -1
         for _ in range(_TURNS_MAX):
             await asyncio.sleep(0)
@@ -233,9 +233,9 @@ class Accumulator:
                 part.settle(Report(Fate.STORED, part.positions, self.partition, first_offset))
 
     def _give_up(self, *, taken_until_s: float, reason: str) -> None:
-        """Tell those of the batch on its way that came so early, and never write it again.
+        """Report the early slices of the batch on its way as unknown, and never write it again.
 
-        While no byte of it is with Kafka, that is certain, and so for all of the batch.
+        While Kafka has no byte of it, none of it is stored: all its slices are reported so.
         """
         batch = self._on_its_way
         if batch is None or batch.slices[0].taken_at_s > taken_until_s:
@@ -259,7 +259,7 @@ class Accumulator:
                 return
 
     def _rebuilt(self, slices: Sequence[BatchSlice]) -> _Batch:
-        """A batch of some slices of another; it is smaller, so they fit."""
+        """Return a batch of some slices of another; it is smaller, so they fit."""
         batch = _Batch(self.new_builder())
         for part in slices:
             part.start = batch.count

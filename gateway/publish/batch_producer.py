@@ -1,4 +1,4 @@
-"""Sends batches to Kafka, numbered, until Kafka has said what became of each.
+"""Sends numbered batches to Kafka until Kafka has reported on each.
 
 An idempotent producer numbers the events of each Kafka partition, so that a batch may be sent again
 and is stored once. A batch that ends without a yes may have taken its numbers: that Kafka partition
@@ -37,21 +37,21 @@ from shared.runtime.kafka.clients import KafkaClient, new_client
 
 log = structlog.get_logger()
 
-# Between attempts to reach a Kafka that is not there.
+# The pause between attempts to reach a Kafka that is not there.
 _CONNECT_PAUSE_S = 0.5
-# Between attempts to store a batch: a leader is elected within seconds.
+# The pause between attempts to store a batch: a leader is elected within seconds.
 _PAUSE_S = 0.1
-# How often we ask who leads a Kafka partition that nobody leads.
+# The pause between questions for a missing leader of a Kafka partition.
 _LEADER_PAUSE_S = 0.2
-# Kafka numbers up to 2^31 - 1 and goes on at 0.
+# Kafka numbers up to 2^31 - 1 and continues at 0.
 _NUMBER_MASK = 2**31 - 1
 # An id has this many epochs; after the last one its Kafka partition needs another id.
 _EPOCH_MAX = 2**15 - 1
 # Kafka closes a connection on which more than 100 MB come as one request.
 _REQUEST_BYTES_MAX = 16 * 1_048_576
-# So long what can be done meanwhile waits at most.
+# Work that can be done meanwhile waits at most this long.
 _MEANWHILE_S = 0.01
-# No use to a producer without transactions, but Kafka demands it.
+# A producer without transactions does not need it, but Kafka demands it.
 _TRANSACTION_MS = 60_000
 # A broker answers these before it appends (the table in ADR 0075). Any other error, "not leader"
 # among them, may come after the append.
@@ -78,7 +78,7 @@ class BatchProducer:
     def __init__(self, bootstrap_servers: str, *, timeout_ms: int, give_up_s: float) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._timeout_ms = timeout_ms
-        # How long we try to store what is certainly not stored.
+        # Seconds that we try to store a batch that is certainly not stored.
         self._give_up_s = give_up_s
         self._client = self._new_client()
         self._producer_id: int | None = None
@@ -93,7 +93,7 @@ class BatchProducer:
 
     @property
     def cluster(self) -> ClusterMetadata:
-        """Who leads what, as far as it is known."""
+        """The leader of each Kafka partition, as far as it is known."""
         return self._client.cluster
 
     async def start(self) -> None:
@@ -105,7 +105,7 @@ class BatchProducer:
             except (KafkaError, OSError) as error:
                 await self._client.stop()
                 if isinstance(error, ClusterAuthorizationFailedError):
-                    # It will not change its mind while somebody waits for the first connection.
+                    # The answer will not change while somebody waits for the first connection.
                     raise
                 log.warning("kafka.unreachable", error=repr(error))
                 await asyncio.sleep(_CONNECT_PAUSE_S)
@@ -117,7 +117,7 @@ class BatchProducer:
                 return
 
     async def stop(self) -> None:
-        """Let go of Kafka; whoever still waits for an answer has been told already."""
+        """Let go of Kafka; all senders have already got their reports."""
         if self._renewing is not None:
             self._tasks.add(self._renewing)
         for task in self._tasks:
@@ -130,7 +130,7 @@ class BatchProducer:
         return found
 
     async def is_missing(self, topic: str, *, within_s: float) -> bool:
-        """Whether a broker says in time that there is no such topic."""
+        """Say whether a broker reports in time that there is no such topic."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 has_answered = await self.ask_leaders()
@@ -138,7 +138,7 @@ class BatchProducer:
         return False
 
     async def ask_leaders(self) -> bool:
-        """Ask who leads what; whether somebody has answered."""
+        """Ask for the leaders; return whether a broker has answered."""
         return bool(await self._client.force_metadata_update())
 
     async def ready(self, place: KafkaPartition) -> None:
@@ -155,15 +155,15 @@ class BatchProducer:
         while self._has_no_epoch_left(place):
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._renew())
-            # Others may wait for it, too.
+            # Other batches may wait for it, too.
             await asyncio.shield(self._renewing)
 
     async def send(self, place: KafkaPartition, batch: RecordBatch, handover: Handover) -> int:
-        """Have a batch stored, and say at which offset.
+        """Store a batch, and return its offset.
 
-        NotStoredError says that it is certainly not in the log and will not be, UnknownFateError
-        all else. Batches of one Kafka partition are sent one after the other, each when it is
-        `ready`.
+        NotStoredError means that it is certainly not in the log and will not be, UnknownFateError
+        all other failures. Batches of one Kafka partition are sent one after the other, each when
+        it is `ready`.
         """
         numbering = self._numbering(place)
         pieces = batch.build(numbering.producer_id, numbering.epoch, numbering.next_number)
@@ -215,7 +215,7 @@ class BatchProducer:
             try:
                 work()
             except Exception:
-                # A fault of ours, in one of them: the others must be done.
+                # A fault of ours, in one work item: the others must be done.
                 log.exception("producer.work_failed")
 
     def _leader(self, place: KafkaPartition) -> int | None:
@@ -243,7 +243,7 @@ class BatchProducer:
         try:
             self._producer_id = await self._new_producer_id()
         except KafkaError as error:
-            # Its sender asks for another; meanwhile its events can be withdrawn.
+            # Its sender asks for another one; meanwhile its events can be withdrawn.
             log.warning("producer.not_renewed", error=repr(error))
             await asyncio.sleep(_CONNECT_PAUSE_S)
         finally:
@@ -273,7 +273,7 @@ class BatchProducer:
         answered: asyncio.Future[BatchOutcome] = loop.create_future()
         waiting = self._waiting.setdefault(node, [])
         if not waiting and node not in self._busy:
-            # Others of this turn of the loop go with it.
+            # Other batches of this turn of the loop go with it.
             loop.call_soon(self._send_waiting, node)
         waiting.append((parcel, answered))
         return await answered
@@ -296,9 +296,9 @@ class BatchProducer:
     async def _exchange(
         self, node: int, waiting: list[tuple[Parcel, asyncio.Future[BatchOutcome]]]
     ) -> None:
-        """Hand batches over to a broker, and tell what it says of them."""
+        """Hand batches over to a broker, and pass on its answers."""
         if self._meanwhile:
-            # Behind what is written now.
+            # The work runs after this write.
             asyncio.get_running_loop().call_soon(self._work)
         request = SendBatches([parcel for parcel, _ in waiting], timeout_ms=self._timeout_ms)
         try:
@@ -313,7 +313,7 @@ class BatchProducer:
                 if answered.done():
                     continue
                 if (outcome := answer.get(parcel.place)) is None:
-                    # It was over before it could be written, or the broker forgot it.
+                    # It was over before it could be written, or the broker left it out.
                     answered.set_exception(KafkaError(f"no answer for {parcel.place}"))
                 else:
                     answered.set_result(outcome)

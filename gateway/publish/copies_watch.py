@@ -1,4 +1,4 @@
-"""Looks whether Kafka keeps the streams in as many copies as it should, and worries if not."""
+"""Watches whether Kafka keeps the streams in as many copies as it should."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -14,13 +14,13 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# Copies change by a person's hand only; each worker of each gateway looks.
+# Only people change copies; each worker of each gateway looks.
 _STEP_S = 60.0
 _NAMES_SHOWN = 3
 
 
 class CopiesWatch:
-    """What a 2xx of this gateway rests on."""
+    """Watches the copies in Kafka, on which a 2xx of this gateway rests."""
 
     def __init__(
         self, bootstrap_servers: str, topics: Callable[[], Collection[str]], copies: Copies
@@ -46,7 +46,7 @@ class CopiesWatch:
         gauge.set_function(lambda: float(len(self._short)))
 
     async def run(self) -> None:
-        """Look every minute until cancelled; that Kafka is away is said elsewhere."""
+        """Look every minute until cancelled; others report that Kafka is away."""
         while True:
             try:
                 async with topic_admin(self._bootstrap_servers) as admin:
@@ -56,7 +56,7 @@ class CopiesWatch:
             await asyncio.sleep(_STEP_S)
 
     def judge(self, states: Mapping[str, TopicState]) -> None:
-        """Take in how the topics are."""
+        """Take in the states of the topics."""
         short = sorted(
             stream_of(name) for name, at in states.items() if self._copies.falls_short(at)
         )

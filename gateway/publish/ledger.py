@@ -1,8 +1,8 @@
 """Writes acknowledged events into the ledger, gathered for a second each time.
 
-What cannot be written is written later, or never: no caller waits for the ledger, and the audit
-reads the log itself for what the ledger does not name. A row whose fate is unknown is not repeated,
-since two rows for the same offsets would look like a lost event.
+Rows that cannot be written are written later, or never: no caller waits for the ledger, and the
+audit reads the log itself for events that the ledger does not name. A row whose fate is unknown is
+not repeated, since two rows for the same offsets would look like a lost event.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from shared.proof.log_buckets import LogBuckets
 
 log = structlog.get_logger()
 
-# The ledger may lag by this; a crash leaves so much to be read from the log.
+# The ledger may lag by this; after a crash this much must be read from the log.
 _FLUSH_S = 1.0
-# A few seconds of a gateway at full speed; Kafka being away, nothing is acknowledged anyway.
+# Rows of a few seconds at full speed; while Kafka is away, nothing is acknowledged anyway.
 _ROWS_MAX = 1_000
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the ledger says of the request that brought events."""
+    """The ledger's view of the request that brought events."""
 
     id: str
     accepted_at_ms: int
@@ -59,14 +59,14 @@ class _Note(NamedTuple):
 
 @dataclass(slots=True)
 class _Draft:
-    """The row of one Kafka partition that is being gathered."""
+    """The row of one Kafka partition, while it is gathered."""
 
     slices: list[AckedSlice] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     value_bytes: int = 0
     ingest: LogBuckets = field(default_factory=LogBuckets)
     process: LogBuckets = field(default_factory=LogBuckets)
-    # No more than there are events in a row.
+    # At most as many as a row has events.
     keys: Counter[bytes] = field(default_factory=Counter)
 
     def row(self, topic: str, partition: int) -> AckedRow:
@@ -84,7 +84,7 @@ class _Draft:
 
 
 class AckLedger:
-    """Takes note of what was acknowledged. `run` writes it, until it is cancelled."""
+    """Takes note of acknowledged events. `run` writes them, until it is cancelled."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
@@ -102,7 +102,7 @@ class AckLedger:
         request: Request,
         now_ms: int,
     ) -> None:
-        """Enter the stored ones of a request's events, soon: while Kafka is busy with others."""
+        """Enter a request's stored events soon: while Kafka is busy with others."""
         self._notes.append(_Note(topic, events, reports, request, now_ms))
         if len(self._notes) == 1:
             self._publisher.meanwhile(self._enter_notes)
@@ -124,14 +124,14 @@ class AckLedger:
         while True:
             await asyncio.sleep(_FLUSH_S)
             try:
-                # When we are cancelled, rows under way must come back if Kafka refuses them.
+                # After a cancellation, rows under way must come back if Kafka refuses them.
                 await asyncio.shield(self.flush())
             except Exception:
-                # A fault of ours, in one row; the others are written the next time.
+                # A fault of ours, in one row; the next flush writes the others.
                 log.exception("ledger.failed")
 
     async def flush(self) -> None:
-        """Write what there is, after whoever does so already; Kafka's order is that of writing."""
+        """Write all rows, after any earlier flush; Kafka's order is that of writing."""
         async with self._turn:
             self._enter_notes()
             for topic, partition in list(self._drafts):
@@ -154,7 +154,7 @@ class AckLedger:
                 )
 
     def _draft(self, topic: str, partition: int, count: int) -> _Draft:
-        """A draft that has room for so many events."""
+        """Return a draft that has room for `count` events."""
         draft = self._drafts.get((topic, partition))
         if draft is None or len(draft.ids) + count > ROW_EVENTS_MAX:
             self._close(topic, partition)
@@ -171,7 +171,7 @@ class AckLedger:
 
 
 def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
-    """The events at some positions, which mostly are all of them, or follow one another."""
+    """Return the events at some positions: mostly all of them, or a run of them."""
     if len(positions) == len(events):
         return events
     if isinstance(positions, range) and positions.step == 1:
@@ -186,7 +186,7 @@ def _enter(
     times_ms: Sequence[int]
     if type(events) is PlainEvents:
         happened_ms, ids, value_bytes = events.happened_ms, events.ids, events.byte_count
-        # Events without a time of their own have one in common, and nobody asks for each.
+        # Events without a time of their own share one, and nobody asks for each.
         times_ms = [happened_ms] if isinstance(happened_ms, int) else happened_ms
         if events.key is not None:
             draft.keys[events.key] += len(ids)

@@ -13,7 +13,7 @@ from gateway.publish.report import Fate, Report
 
 Tell: TypeAlias = Callable[[Sequence[Report]], object]
 
-# How long a Kafka partition has its turn, for streams that fill no batches: 20 batches a second
+# Length of a Kafka partition's turn, for streams that fill no batches: it costs 20 batches a second
 # more, of hundreds.
 _TURN_S = 0.05
 # A shard was added; its Kafka partition is there, and is seen within seconds.
@@ -22,8 +22,8 @@ _NEW_PARTITION = "the gateway does not know this Kafka partition yet"
 _MOVING_S = 0.1
 
 
-class _Gathered(msgspec.Struct, eq=False):
-    """The reports on the parts of a request, until all of them are there."""
+class _ReportCollector(msgspec.Struct, eq=False):
+    """Collects the reports on the parts of a request, until all of them are there."""
 
     tell: Tell
     left: int
@@ -37,7 +37,7 @@ class _Gathered(msgspec.Struct, eq=False):
 
 
 class OpenTopic:
-    """The accumulators of one topic, and which of them an event goes to."""
+    """The accumulators of one topic, with the choice of one for each event."""
 
     def __init__(self, accumulators: list[Accumulator], *, turn_bytes: int) -> None:
         self.accumulators = accumulators
@@ -47,11 +47,11 @@ class OpenTopic:
         self._sticky_until_s = 0.0
 
     def take(self, events: Sequence[Event], tell: Tell, *, now_s: float, now_ms: int) -> None:
-        """Lay events into batches, in their order for each Kafka partition."""
+        """Lay events into batches, in order for each Kafka partition."""
         if not events:
             tell(())
             return
-        gathered = _Gathered(tell, len(events))
+        gathered = _ReportCollector(tell, len(events))
         for partition, positions in self._sort(events).items():
             part: Sequence[Event] = events
             left: Sequence[int] = positions
@@ -68,13 +68,13 @@ class OpenTopic:
                 part, left = part[count:], left[count:]
 
     def _sort(self, events: Sequence[Event]) -> dict[int | None, Sequence[int]]:
-        """The positions of events by their Kafka partition; None for those that may go anywhere."""
+        """Return the positions of events by their Kafka partition, or None if any will do."""
         count = len(self.accumulators)
         if type(events) is PlainEvents:
             only = None if events.key is None else partition_of(events.key, count)
             return {only: range(len(events))}
         by_partition: dict[int | None, list[int]] = {}
-        # Events of one request are of one stream: all of them are laid by shards, or none is.
+        # A request's events belong to one stream: all of them are laid by shards, or none is.
         if events[0].partition is not None:
             for position, event in enumerate(events):
                 by_partition.setdefault(event.partition, []).append(position)
@@ -87,10 +87,10 @@ class OpenTopic:
         return dict(by_partition)
 
     def _spread(self, now_s: float) -> Accumulator:
-        """Where events without a key go.
+        """Choose the place of events without a key.
 
-        To one Kafka partition, while it keeps moving and holds little: small requests then share
-        batches. Else to the idlest, so that a stuck one does not hold up what could go elsewhere.
+        They go to one Kafka partition while it keeps moving and holds little: small requests then
+        share batches. Else they go to the idlest, so that a stuck one holds up nothing more.
         """
         sticky = self._sticky
         since_s = sticky.oldest_s()

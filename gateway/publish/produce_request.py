@@ -1,4 +1,4 @@
-"""What a produce request and its answer are on the wire.
+"""A produce request and its answer, as they are on the wire.
 
 aiokafka encodes a request from the inside out and copies each batch at each level; at full load
 those copies cost as much as reading the events.
@@ -19,19 +19,19 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _ALL_REPLICAS = -1
 _NO_TRANSACTION = b"\xff\xff"
 _COUNT, _LENGTH, _BATCH = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ii")
-# The number of a Kafka partition, Kafka's error code, the offset, the time of the log, its start.
+# Number of a Kafka partition, Kafka's error code, offset, time of the log, start of the log.
 _OUTCOME = struct.Struct(">ihqqq")
 
 
 class BatchOutcome(NamedTuple):
-    """What Kafka says of a batch: why not, or the offset of its first record."""
+    """Kafka's answer for a batch: an error code, or the offset of its first record."""
 
     code: int
     offset: int
 
 
 class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
-    """What a broker says of the batches that it was handed."""
+    """A broker's answer for the batches that it was handed."""
 
     @classmethod
     def decode(cls, answer: BytesIO) -> Self:
@@ -43,16 +43,16 @@ class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
 
 
 class Handover(msgspec.Struct, eq=False):
-    """How far a batch has come: whether Kafka may have it, and whether it may still get it."""
+    """The progress of a batch: whether Kafka may have it, and whether it may still get it."""
 
-    # Bytes of it were written, and no answer has said that those were refused.
+    # Bytes of it were written, and no answer has refused them.
     may_be_stored: bool = False
-    # One of its senders was told that there was no yes in time: no byte of it is written any more.
+    # A sender was answered that Kafka did not confirm in time: no byte of it is written any more.
     is_over: bool = False
 
 
 class Parcel(NamedTuple):
-    """A batch, in pieces, and where it goes."""
+    """A batch, in pieces, and its Kafka partition."""
 
     place: KafkaPartition
     pieces: Sequence[bytes]
@@ -73,11 +73,11 @@ class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no a
         self._timeout_ms = timeout_ms
 
     def prepare(self, _: Any) -> Self:
-        """All brokers that there are know this version."""
+        """Keep this version: all present brokers know it."""
         return self
 
-    def encode(self) -> "Unjoined":
-        """The bytes of what is not over; aiokafka writes them before anybody else has a turn."""
+    def encode(self) -> "UnjoinedRequest":
+        """Encode the live batches; aiokafka writes the bytes before anybody else has a turn."""
         by_topic: dict[str, list[Parcel]] = {}
         for parcel in self.parcels:
             if not parcel.handover.is_over:
@@ -93,10 +93,10 @@ class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no a
             parts += (_LENGTH.pack(len(name)), name, _COUNT.pack(len(parcels)))
             for parcel in parcels:
                 parts += (_BATCH.pack(parcel.place.partition, parcel.byte_count), *parcel.pieces)
-        return Unjoined(parts)
+        return UnjoinedRequest(parts)
 
 
-class Unjoined:
+class UnjoinedRequest:
     """A request's bytes while aiokafka puts its header and then its size before them.
 
     `size + (header + request)` copies a request of megabytes twice; this joins all of it at the
@@ -110,6 +110,6 @@ class Unjoined:
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def __radd__(self, before: bytes) -> "Unjoined | bytes":
+    def __radd__(self, before: bytes) -> "UnjoinedRequest | bytes":
         parts = [before, *self.parts]
-        return b"".join(parts) if self._has_header else Unjoined(parts, has_header=True)
+        return b"".join(parts) if self._has_header else UnjoinedRequest(parts, has_header=True)

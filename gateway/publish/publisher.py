@@ -1,7 +1,7 @@
-"""Puts events into Kafka: acks=all, idempotent, and a report for every single event.
+"""Puts events into Kafka: acks=all, idempotent, with a report for every event.
 
-Whoever publishes learns for each event whether it is stored, not stored, or not known; errors of
-Kafka end here.
+A publisher learns for each event whether it is stored, not stored, or not known; errors of Kafka
+end here.
 """
 
 import asyncio
@@ -31,27 +31,27 @@ from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
-# Deadlines are told this late at most; a fortieth of the shorter one.
+# Deadlines fire at most this late: a fortieth of the shorter one.
 _SWEEP_S = 0.05
-# How often we probe Kafka when nobody sends, and how long an answer is news (three missed).
+# Interval of probes while nobody sends, and seconds that an answer is news (three missed).
 _PROBE_S = 2.0
 _PROBE_AGE_S_MAX = 6.0
 
-# How long a broker may take to say that there is no such topic.
+# Seconds that a broker has to say that there is no such topic.
 _ASK_S = 0.5
-# After so many full batches the next Kafka partition has its turn: all are read at one pace.
+# The next Kafka partition has its turn after this many full batches: all are read at one pace.
 _TURN_BATCHES = 2
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
 
 
 class Publisher(Protocol):
-    """Puts events into a topic and says what became of each."""
+    """Puts events into a topic and reports on each."""
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do some work while Kafka has the next batch, or else in a moment; it must not raise."""
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
-        """Reports that together cover each position of `events` once. It never raises."""
+        """Return reports that together cover each position of `events` once. It never raises."""
 
     @property
     def overdue_bytes(self) -> int:
@@ -59,16 +59,16 @@ class Publisher(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why events cannot be stored right now; None when they can."""
+        """The reason why events cannot be stored right now; None when they can."""
 
 
 class PostingPublisher(Publisher, Protocol):
-    """One that also takes events from who does not wait."""
+    """A publisher that also takes events from callers that do not wait."""
 
     def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
-        """As `publish`, but `tell` is called with the reports, soon or late; it must not raise.
+        """Do as `publish`, but call `tell` with the reports, soon or late; it must not raise.
 
-        False when it cannot begin at once; then nothing was taken, and `publish` knows why.
+        Return False when it cannot begin at once; then nothing was taken, and `publish` knows why.
         """
 
 
@@ -80,7 +80,7 @@ class KafkaPublisher:
     ack_deadline_s: float
     queue_deadline_s: float
     batch_bytes_max: int
-    # As of the last sweep, which alone makes events overdue; each request asks for it.
+    # State at the last sweep, which alone makes events overdue; each request asks for it.
     overdue_bytes: int = field(default=0, init=False)
     _topics: dict[str, OpenTopic] = field(default_factory=dict, init=False)
     _producer: BatchProducer | None = field(default=None, init=False)
@@ -91,7 +91,7 @@ class KafkaPublisher:
 
     async def start(self, *, deadline_s: float) -> None:
         """Connect, or say in one sentence that Kafka is not there."""
-        # To wait would not help.
+        # Fail now: waiting would not help.
         await check_access(self.bootstrap_servers)
         # Half our own deadline: one lost request can be repeated before it passes.
         timeout_ms = round(self.ack_deadline_s * 500)
@@ -144,7 +144,7 @@ class KafkaPublisher:
         told: asyncio.Future[Sequence[Report]] = asyncio.get_running_loop().create_future()
 
         def tell(reports: Sequence[Report]) -> None:
-            # Who was cancelled meanwhile waits no more.
+            # A cancelled caller no longer waits.
             if not told.done():
                 told.set_result(reports)
 
@@ -223,14 +223,14 @@ class KafkaPublisher:
             self.overdue_bytes = overdue_bytes
 
     async def _probe(self, producer: BatchProducer) -> None:
-        """Keep the news of Kafka fresh: when nobody sends, we send a record of no meaning."""
+        """Keep the news of Kafka fresh: while nobody sends, send a record without meaning."""
         while True:
             await asyncio.sleep(_PROBE_S)
             with contextlib.suppress(KafkaError):
                 has_answered = await producer.ask_leaders()
                 cluster = producer.cluster
                 if PROBE not in cluster.topics(exclude_internal_topics=False):
-                    # Made before there were probes: an answer about metadata has to do.
+                    # An installation from before probes: an answer about metadata must do.
                     if has_answered and cluster.brokers():
                         self._heard_at_s = monotonic()
                 elif monotonic() - self._heard_at_s >= _PROBE_S and not self._is_probing:
@@ -245,11 +245,11 @@ class KafkaPublisher:
             if count > known:
                 topic.accumulators += self._new_topic(producer, name, count).accumulators[known:]
             elif count < known and all(one.is_idle for one in topic.accumulators):
-                # A new client knows not yet what nobody sends to; it is learned anew.
+                # A new client knows no topic without traffic; the next event finds it again.
                 del self._topics[name]
 
     async def _send_probe(self) -> None:
-        """One record, by the way of every other; its report is the news."""
+        """Send one record, in the way of every other; its report is the news."""
         self._is_probing = True
         try:
             await self.publish(PROBE, [_PROBE_EVENT])
@@ -264,6 +264,6 @@ class KafkaPublisher:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A bug: deadlines may not be kept any more, so no request should come here.
+            # A bug: nobody may keep deadlines any more, so no request should come here.
             log.critical("publisher.broken", exc_info=error)
             self._is_broken = True

@@ -1,4 +1,4 @@
-"""What became of published events: stored, not stored, or not known.
+"""The outcome of published events: stored, not stored, or not known.
 
 A report covers many events of one request, so that a batch of a thousand costs one value.
 """
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Fate(Enum):
-    """What became of an event; the value is how its sender is told."""
+    """The outcome of an event; the value is the word that its sender gets."""
 
     STORED = "accepted"
     # Kafka certainly does not have the event: sending it again cannot make two of it.
@@ -20,7 +20,7 @@ class Fate(Enum):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What became of the events at `positions` of what was published."""
+    """The outcome of the events at `positions` of those that were published."""
 
     fate: Fate
     positions: Sequence[int]

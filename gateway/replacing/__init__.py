@@ -1,1 +1,1 @@
-"""What a pipeline is to be is built beside it, and takes its place once it has caught up."""
+"""Builds the next version of a pipeline beside it, and swaps them once it has caught up."""

@@ -1,4 +1,4 @@
-"""Routes to have a pipeline built anew beside itself: put in its place once it has caught up."""
+"""Routes to rebuild a pipeline beside itself; the new one takes over once it has caught up."""
 
 import re
 from dataclasses import replace
@@ -55,8 +55,8 @@ From = Annotated[
 ]
 
 
-class Replaced(BaseModel):
-    """What is being built, and how far that is."""
+class ReplacementView(BaseModel):
+    """A pipeline that is being built, and its progress."""
 
     document: dict[str, Any]
     state: dict[str, Any]
@@ -64,7 +64,7 @@ class Replaced(BaseModel):
 
 @router.put(
     _PATH,
-    response_model=Replaced,
+    response_model=ReplacementView,
     openapi_extra=also(
         *("bad_pipeline", "unknown_pipeline", "unknown_stream", "unknown_table", "table_in_use"),
         *("bound_reached", "too_few_brokers", "kafka_unavailable"),
@@ -79,9 +79,9 @@ async def put_replacement(
     *,
     begin: From = "earliest",
 ) -> Response:
-    """Build what this document says beside what runs; of one that is being built, another anew."""
+    """Build this document beside the running pipeline; a second PUT starts from scratch."""
     start = _start(begin)
-    # A PUT of what a GET answered.
+    # Clients PUT the answer of a GET.
     for member in ("state", "generation"):
         given.pop(member, None)
 
@@ -98,7 +98,7 @@ async def put_replacement(
         }
         after = Replacement(pipeline, wanted.generation, wanted, tables)
         built = after.built(configuration.tables)
-        # While both are there, both take room on each machine.
+        # Both pipelines take room on each machine for a while.
         bytes_max = sum(table.bytes_max for table in built)
         plane.check_bounds(caller.tenant, {"table_bytes": bytes_max})
         for spec in [wanted.kept_spec, *(table.spec for table in built)]:
@@ -117,10 +117,12 @@ async def put_replacement(
 
 
 @router.get(
-    _PATH, response_model=Replaced, openapi_extra=also("unknown_pipeline", "kafka_unavailable")
+    _PATH,
+    response_model=ReplacementView,
+    openapi_extra=also("unknown_pipeline", "kafka_unavailable"),
 )
 async def show_replacement(pipeline: PathName, caller: Reader, plane: Plane) -> Response:
-    """What is being built, and how many events it is behind what runs."""
+    """Show the replacement, and how many events it is behind the running pipeline."""
     item, document = _built(pipeline, caller, plane.configuration)
     state = state_of(document, await plane.store.pipeline_states())
     return as_json(_shown(document, state), item=item)
@@ -130,12 +132,12 @@ async def show_replacement(pipeline: PathName, caller: Reader, plane: Plane) -> 
     _PATH, status_code=204, response_class=Response, openapi_extra=also("unknown_pipeline")
 )
 async def give_up_replacement(pipeline: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Build it no further, and delete what there is of it. What runs goes on."""
+    """Stop building it, and delete its parts. The running pipeline goes on."""
     item, _ = _built(pipeline, caller, plane.configuration)
 
     async def edit(_: Replacement | None) -> Replacement:
         newest, __ = _built(pipeline, caller, plane.configuration)
-        # What is built next must not find what is left of this.
+        # The next replacement must not find remains of this one.
         return replace(newest, document=None)
 
     await plane.change(item.config_key, edit, by=caller.author, when=when)

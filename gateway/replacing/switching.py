@@ -1,8 +1,8 @@
-"""Puts what was built in the place of what it was built for, once it has caught up (ADR 0081).
+"""Puts a rebuilt pipeline in the place of its original once it has caught up (ADR 0081).
 
-That is: who builds it, and this machine's copies of its tables, which are read from then on. The
-document and the tables that it has written change in one transaction: nobody reads a table of
-one and the rows of another. Any gateway may do it; the others then find it done.
+Caught up are its builder, and this machine's copies of its tables, which are read from then on. The
+document and the tables that it has written change in one transaction: nobody reads a table of one
+and the rows of another. Any gateway may do it; the others then find it done.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from shared.config.table import Table
 log = structlog.get_logger()
 
 _LOOK_S = 0.5
-# Whoever does it is done within this; Kafka does not answer sooner if it is away.
+# Another gateway is done within this; a Kafka that is away does not answer sooner.
 _AGAIN_S = 5.0
 
 
 class Switching:
-    """Of one gateway process."""
+    """Switches pipelines for one gateway process."""
 
     def __init__(
         self, config: ConfigSource, store: ControlStore, has_copy: Callable[[Table], bool]
@@ -37,7 +37,7 @@ class Switching:
         self._has_copy = has_copy
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Look until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
@@ -47,7 +47,7 @@ class Switching:
                 await asyncio.sleep(_AGAIN_S)
 
     async def look(self) -> None:
-        """Switch those that are ready."""
+        """Switch the pipelines that are ready."""
         configuration = self._config.configuration
         if not any(map(configuration.replacement_of, configuration.replacements)):
             return
@@ -67,7 +67,7 @@ class Switching:
 
 
 async def _switched(configuration: Configuration, *, document: Pipeline) -> Changes:
-    """What is to be stored; nothing if it was done, given up, or is another by now."""
+    """Return the changes to store; none if it was done, given up, or has become another."""
     if configuration.replacement_of(document.name) != document:
         return []
     known = configuration.replacements[document.name]

@@ -1,1 +1,1 @@
-"""Replays as gateways keep them: what was ordered, and what each would send."""
+"""Replays as gateways keep them: the orders, and the events that each would send."""

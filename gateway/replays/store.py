@@ -1,4 +1,4 @@
-"""Keeps the orders of replays, for all gateways, and works out what each would send."""
+"""Keeps the orders of replays, for all gateways, and works out which events each would send."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 
 _WRITER = "hifi-replays"
-# Of gateways that write at the same moment, all but one begin anew.
+# If gateways write at the same moment, all but one begin again.
 _TRIES, _PAUSE_S = 5, 0.1
 
-# Of all replays there are: the order to store; None for none. Problem to refuse.
+# Takes all replays, returns the order to store or None; raises Problem to refuse.
 Judge = Callable[[Replays], ReplayOrder | None]
 
 
 class ReplayStore:
-    """The topic of replays, followed from when somebody first asks for it."""
+    """The topic of replays, followed from the first request for it on."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -34,11 +34,11 @@ class ReplayStore:
             await self._feed.stop()
 
     async def newest(self) -> Replays:
-        """All that there are now."""
+        """Return all present replays."""
         return await (await self._following()).newest()
 
     async def change(self, judge: Judge) -> None:
-        """Store what `judge` makes of the newest there is, with no other change in between."""
+        """Store the order that `judge` makes of the newest replays, as one step."""
         feed = await self._following()
         for _ in range(_TRIES):
             try:
@@ -55,7 +55,7 @@ class ReplayStore:
         raise KafkaUnavailableError("Other gateways change replays all the time: ask again.")
 
     async def spans(self, stream: str, from_ms: int | None, to_ms: int | None) -> Spans:
-        """What was stored between two times; Problem if Kafka has deleted some of it."""
+        """Return what was stored between two times; Problem if Kafka has deleted some of it."""
         topic = stream_topic(stream)
         async with open_reader(self._bootstrap_servers) as reader:
             spans = await reader.spans([topic])
@@ -88,5 +88,5 @@ class ReplayStore:
 
 
 async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int) -> Position:
-    """The first offsets not stored before that time."""
+    """Return the first offsets not stored before that time."""
     return {**ends, **await reader.offsets_at(dict.fromkeys(ends, at_ms))}

@@ -1,8 +1,8 @@
-"""Writes a row only if it is as its writer says (If-Match, If-None-Match), and tags what is read.
+"""Writes a row only if its writer's conditions hold (If-Match, If-None-Match), and tags rows.
 
-Kafka offers no compare-and-set. Of those who change a row under a condition one is let in at a
-time, by a claim in the log (ADR 0060). A deletion of what is no row is then written, and once this
-machine's copy has come past it, it has what the one before has written.
+Kafka offers no compare-and-set. A claim in the log lets one conditional change of a row in at a
+time (ADR 0060). It then writes a mark, the deletion of a row that does not exist: once this
+machine's copy has passed the mark, it has what the previous writer has written.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from shared.runtime.tables.copy import Row
 
 _IF_MATCH, _IF_NONE_MATCH = b"if-match", b"if-none-match"
 _WEAK = "W/"
-# No key of a row can be this: it is printable.
+# No row can have this key, as keys are printable.
 _NO_ROW = b"\0"
 
 
@@ -29,7 +29,7 @@ def tag_of(offset: int) -> str:
 
 
 def is_known(headers: Mapping[bytes, str], tag: str) -> bool:
-    """Whether who asks has what the tag is of; weak tags do, as any (RFC 9110, 13.1.2)."""
+    """Say whether the caller has what the tag marks; weak tags count as any (RFC 9110, 13.1.2)."""
     tags = {each.removeprefix(_WEAK) for each in _listed(headers, _IF_NONE_MATCH)}
     return not tags.isdisjoint({tag, "*"})
 
@@ -39,7 +39,7 @@ def are_conditions(headers: Mapping[bytes, str]) -> bool:
 
 
 def check_row(headers: Mapping[bytes, str], row: Row | None) -> None:
-    """Refuse when the row is not as it must be."""
+    """Refuse when the row does not meet the conditions."""
     wanted = _listed(headers, _IF_MATCH)
     if row is None:
         if _IF_MATCH in headers:
@@ -58,7 +58,7 @@ def check_row(headers: Mapping[bytes, str], row: Row | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowTurns:
-    """Lets one in at a time of those who change a row under a condition, over all gateways."""
+    """Lets in one conditional change of a row at a time, over all gateways."""
 
     claims: Claims
     publisher: Publisher
@@ -71,7 +71,7 @@ class RowTurns:
         judge: Callable[[int], Awaitable[None]],
         store: Callable[[], Awaitable[Sequence[Report]]],
     ) -> Sequence[Report]:
-        """Store what the judge lets through, who is told what a copy must have come past."""
+        """Store if `judge` allows it, which gets the offset that a copy must have passed."""
         claim = await self._claimed(table, key)
         is_certain = True
         try:
@@ -82,7 +82,7 @@ class RowTurns:
             is_certain = all(report.fate is not Fate.UNKNOWN for report in reports)
             return reports
         finally:
-            # What may still come to be stored must not come after the mark of the next one.
+            # A write of unknown fate may land late: keep its claim, so that it follows no new mark.
             if is_certain:
                 await self.claims.release(claim)
 

@@ -1,7 +1,7 @@
-"""Says whether rows still fit into a table, those included that its copy does not have yet.
+"""Says whether rows still fit into a table, including rows that its copy does not have yet.
 
-A copy is a moment behind what Kafka has. Without a look at what was stored meanwhile, many writes
-at once would go far beyond what the table may take, and its copy would stand still.
+A copy is a moment behind Kafka. Without a look at the rows stored meanwhile, many writes at once
+would go far beyond the table's bound, and its copy would stand still.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from shared.config.table import Table
 from shared.runtime.tables.copy import ClosedError, DamagedError, TableCopy, room_of
 from shared.runtime.tables.folders import TableCopies
 
-# Beyond this part of its bytes a table takes nothing but deletions.
+# Beyond this part of its bytes a table only takes deletions.
 _FULL_PART = 0.9
 SOON = ((b"retry-after", b"1"),)
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """What this gateway has written to a table, and its copy does not have."""
+    """Bytes that this gateway has written to a table, and that its copy lacks."""
 
-    # Not reported yet.
+    # Bytes without a report.
     sent: int = 0
-    # Stored up to an offset; and what came later, up to another.
+    # Bytes stored up to an offset, and later ones up to another offset.
     stored: int = 0
     until: int = 0
     later_stored: int = 0
@@ -37,7 +37,7 @@ class _Ahead:
         return self.sent + self.stored + self.later_stored
 
     def note(self, byte_count: int, until: int) -> None:
-        """So much was stored up to an offset."""
+        """Add bytes that were stored up to an offset."""
         if self.stored:
             self.later_stored += byte_count
             self.later_until = max(self.later_until, until)
@@ -45,7 +45,7 @@ class _Ahead:
             self.stored, self.until = byte_count, until
 
     def forget(self, offset: int) -> None:
-        """What the copy has that goes up to an offset."""
+        """Forget the bytes that a copy up to this offset has."""
         if offset >= self.until:
             self.stored, self.until = self.later_stored, self.later_until
             self.later_stored = self.later_until = 0
@@ -58,12 +58,12 @@ class Rooms:
     """The room that each table has left."""
 
     copies: TableCopies
-    # By topic; those that are not ahead of their copies are left out.
+    # By topic, without those that are not ahead of their copies.
     _ahead: dict[str, _Ahead] = field(default_factory=dict)
 
     @contextmanager
     def of(self, table: Table, rows: Sequence[Event]) -> Iterator[list[Report]]:
-        """While rows are written; Problem if there is no room. Give it what became of them."""
+        """Hold room while rows are written; Problem if there is none. Put reports into the list."""
         ahead = self._ahead.setdefault(table.topic, _Ahead())
         reports: list[Report] = []
         growth = 0
@@ -80,7 +80,7 @@ class Rooms:
                 self._ahead.pop(table.topic, None)
 
     def _checked(self, table: Table, rows: Sequence[Event], ahead: _Ahead) -> int:
-        """How much more the table takes with the rows."""
+        """Return how many more bytes the table takes with the rows."""
         values = {row.key or b"": row.value for row in rows}
         growth = sum(room_of(key, value) for key, value in values.items())
         used = 0
@@ -89,7 +89,7 @@ class Rooms:
                 growth, used = growth - _taken(found.copy, list(values)), found.copy.used_bytes()
                 ahead.forget(found.copy.extent().offset)
         except (ClosedError, DamagedError):
-            # Another takes its place.
+            # Another copy takes its place.
             pass
         growth, most = max(0, growth), _FULL_PART * table.bytes_max
         if used + max(1, growth) > most or self.copies.is_full(table):
@@ -102,7 +102,7 @@ class Rooms:
 
 
 def _taken(copy: TableCopy, keys: Sequence[bytes]) -> int:
-    """What the rows take now that are written anew."""
+    """Return the bytes that the present versions of the rows take."""
     values, _ = copy.look_up(keys)
     return sum(room_of(key, value) for key, value in zip(keys, values, strict=True))
 

@@ -1,4 +1,4 @@
-"""Writes rows as they are answered, with how fresh what is known is. Pure."""
+"""Writes rows for answers, and how fresh they are. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from shared.runtime.tables.copy import Extent, Row
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Up to where a copy goes, and how long ago it was known that there is nothing more."""
+    """The end of a copy, and how long ago it was certain that there is nothing more."""
 
     offset: int
     time_ms: int
@@ -39,15 +39,15 @@ def some_rows(rows: Iterable[Row], following: str | None, as_of: AsOf) -> bytes:
 
 
 def told_row(row: Row) -> bytes:
-    """As an event for who watches."""
-    # Between its parts JSON may be written on several lines.
+    """Return a row as an event for watchers."""
+    # JSON may have line breaks between its parts.
     data = _row(row).replace(b"\n", b" ").replace(b"\r", b" ")
     kind = b"row" if row.value else b"deleted"
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (row.offset + 1, kind, data)
 
 
 def told(kind: bytes, at: int, as_of: AsOf) -> bytes:
-    """What is said of the watching itself."""
+    """Return an event about the watching itself."""
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (at, kind, as_of.to_json())
 
 

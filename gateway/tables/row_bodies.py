@@ -1,4 +1,4 @@
-"""Reads the rows that a body brings: one, or one on each line. Pure."""
+"""Reads the rows of a body: one, or one on each line. Pure."""
 
 import msgspec
 
@@ -10,14 +10,14 @@ from shared.event.envelope import ACCEPTED_AT
 from shared.event.table_row import ROW_KEY_BYTES_MAX, is_row_key
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+class _RowLine(msgspec.Struct, forbid_unknown_fields=True):
     """A row and its key; null deletes the row."""
 
     key: str
     row: msgspec.Raw
 
 
-_read_line = msgspec.json.Decoder(_Line).decode
+_read_line = msgspec.json.Decoder(_RowLine).decode
 _read_any = msgspec.json.Decoder(msgspec.Raw).decode
 _NULL = b"null"
 
@@ -32,7 +32,7 @@ class RowReader:
         self._headers = ((ACCEPTED_AT, b"%d" % now_ms),)
 
     def row(self, key: str, body: bytes) -> list[Event]:
-        """The one row that a PUT writes."""
+        """Return the one row that a PUT writes."""
         _check_utf8(body)
         try:
             raw = bytes(_read_any(body)).strip()
@@ -45,7 +45,7 @@ class RowReader:
         return [self._event(key, b"")]
 
     def lines(self, body: bytes) -> list[Event]:
-        """A row for each line: all of them are right, or none is taken."""
+        """Return a row for each line: all of them are right, or none is taken."""
         _check_utf8(body)
         events: list[Event] = []
         for nth, line in enumerate(body.split(b"\n")):

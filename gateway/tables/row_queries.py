@@ -1,4 +1,4 @@
-"""Reads what a GET of rows asks for, from its path and its query. Pure."""
+"""Reads the path and the query of a GET of rows. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ _OF_MANY = _OF_ONE | {"prefix"}
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,9}([.][0-9]{1,3})?")
 _WINDOWS_MS = (0, 253_402_300_799_999)
-# What no key begins with that a prefix does not.
+# The last code point: a prefix and this end the range of the keys with the prefix.
 _LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
 class RowQuery:
-    """Which rows, and how fresh they must be."""
+    """The rows to find, and how fresh they must be."""
 
-    # The row that is asked for alone.
+    # The only wanted row, if one is named.
     key: str | None
-    # Otherwise all from the first on and before the second; both None: all there are.
+    # Otherwise all rows from the first key on and before the second; both None: all there are.
     begin: str
     end: str | None
-    # Of windows: of which group.
+    # The group whose windows are asked for.
     group: str | None
     limit: int
     watches: bool
@@ -37,7 +37,7 @@ class RowQuery:
     at_least: int | None
 
     def wants(self, row: Row) -> bool:
-        """Whether it is one of these, wherever it comes from."""
+        """Say whether a row is one of these, wherever it comes from."""
         if self.key is not None:
             return row.key == self.key
         return (
@@ -48,14 +48,14 @@ class RowQuery:
 
 
 def read_row_query(key: str | None, query_string: bytes, last_event_id: str | None) -> RowQuery:
-    """Problem for what cannot be asked."""
+    """Return the query; Problem if it is invalid."""
     asked = {
         name: values[-1]
         for name, values in read_query(query_string, _OF_MANY if key is None else _OF_ONE).items()
     }
     begin, end, group = _range(key, asked)
     if after := asked.get("after"):
-        # The next key there can be.
+        # The smallest key after it.
         begin = max(begin, after + "\0")
     is_alone = key is not None and group is None
     since = last_event_id if last_event_id is not None else asked.get("since")
@@ -73,7 +73,7 @@ def read_row_query(key: str | None, query_string: bytes, last_event_id: str | No
 
 
 def _range(key: str | None, asked: dict[str, str]) -> tuple[str, str | None, str | None]:
-    """From which key to which, and of which group of windows."""
+    """Return the range of keys, [first, end), and the group of windows."""
     if key is not None and not asked.keys() & {"from", "to"}:
         return "", None, None
     if key is not None:

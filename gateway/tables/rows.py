@@ -1,6 +1,6 @@
 """Serves the rows of tables: writes go to Kafka, reads to this machine's copies.
 
-Plain ASGI, as for events: a look-up is done in the time that a framework takes for a request. A
+Plain ASGI, as for events: a look-up takes no longer than a framework takes for a request alone. A
 200 for a write covers all its rows, and only once Kafka has reported each of them stored.
 """
 
@@ -42,7 +42,7 @@ from shared.runtime.tables.copy import ClosedError, DamagedError, Row, RowPage
 from shared.runtime.tables.folders import OpenCopy, TableCopies
 
 _PATH = re.compile(r"/v1/tables/([^/]+)/rows(?:/(.+))?")
-# How long a GET waits for what its caller knows to be written, and how often it looks.
+# How long a GET waits for a write that its caller knows of, and how often it looks.
 _AT_LEAST_S, _LOOK_S = 2.0, 0.02
 _BODIES_BYTES_MAX = 32_000_000
 
@@ -83,11 +83,11 @@ class Rows:
         self._limits = BodyLimits.of(self.settings, self.settings.body_bytes_max)
 
     def leave(self) -> None:
-        """Have those who watch come again elsewhere: this process is to end."""
+        """Send watchers elsewhere: this process is to end."""
         self.watchers.are_leaving = True
 
     async def serve(self, request: RowRequest) -> Answer | Watch | None:
-        """What to answer; None when nobody is there any more."""
+        """Return the answer; None when the client has left."""
         try:
             return await self._serve(request)
         except Problem as problem:
@@ -117,20 +117,20 @@ class Rows:
         raise Problem("method_not_allowed", detail, headers=((b"allow", allowed),))
 
     def _caller(self, request: RowRequest) -> Caller:
-        """Who asks, with the right to what they ask."""
+        """Return the caller, or refuse them without the right to this request."""
         state = request.scope.get("state", {})
         caller = self.callers.of_request(request.headers, state=state, now_ms=now_ms())
         origin = request.headers.get(b"origin")
         if request.method not in {"GET", "HEAD"}:
             caller.check("write", origin=origin)
-        # Who may send, or set up, may also see what there is.
+        # Callers with the scope write or admin may also read.
         elif not caller.scopes & {"write", "admin"} or caller.origins is not None:
             caller.check("read", origin=origin)
         return caller
 
     async def _table(self, name: str, caller: Caller) -> Table:
         if name not in self.config.configuration.tables:
-            # What one gateway has made, another one must not call unknown.
+            # A gateway must know the tables that another one has just made.
             await self.store.catch_up()
         return caller.table(name, self.config.configuration)
 
@@ -211,7 +211,7 @@ class Rows:
             try:
                 return await self._shown(request, table, query)
             except ClosedError:
-                # Another has taken its place meanwhile.
+                # Another copy has taken its place meanwhile.
                 return await self._shown(request, self._now(request), query)
         except ClosedError as error:
             raise self._not_ready(table) from error
@@ -227,7 +227,7 @@ class Rows:
             raise self._not_ready(table) from error
 
     def _now(self, request: RowRequest) -> Table:
-        """The table, if it is still there and still theirs."""
+        """Return the table, if it still exists and is still theirs."""
         return self._caller(request).table(request.table, self.config.configuration)
 
     async def _copy(self, table: Table, at_least: int | None) -> OpenCopy:
@@ -267,7 +267,7 @@ class Rows:
                 is_wanted=lambda row: query.wants(row) and _is_kept(table, row),
             )
 
-        # As long as a disk takes for a thousand rows: not in the way of others.
+        # A disk may take its time for a thousand rows: a thread keeps that out of others' way.
         found = await asyncio.to_thread(page)
         as_of = AsOf.of(found.extent, heard_ms=copy.heard.at_ms, now_ms=now_ms())
         body = some_rows(found.rows, found.more_after, as_of)
@@ -292,7 +292,7 @@ class Rows:
 def row_request(
     scope: Scope, receive: Receive, headers: dict[bytes, str], request_id: str
 ) -> RowRequest | None:
-    """The request, if its path is that of rows."""
+    """Return the request, if its path is that of rows."""
     match = _PATH.fullmatch(scope["path"])
     if match is None:
         return None
@@ -300,7 +300,7 @@ def row_request(
 
 
 def _check_path(raw_path: bytes) -> None:
-    """Read otherwise, two keys would be one."""
+    """Refuse bytes that are not UTF-8: replaced, two keys would be one."""
     try:
         unquote_to_bytes(raw_path).decode()
     except UnicodeDecodeError as error:
@@ -325,7 +325,7 @@ def _answer(request: RowRequest, body: bytes, *, tag: int) -> Answer:
 
 
 def _stored(rows: Sequence[Event], reports: Sequence[Report], request_id: str) -> Answer:
-    """The answer once it is known what became of each row."""
+    """Return the answer once the outcome of each row is known."""
     fates = {report.fate for report in reports}
     if fates == {Fate.STORED}:
         ends = [(each.first_offset or 0) + len(each.positions) - 1 for each in reports]

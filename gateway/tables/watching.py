@@ -1,7 +1,7 @@
-"""Tells who watches a table what changes, as server-sent events, until they leave.
+"""Sends the changes of a table to its watchers, as server-sent events, until they leave.
 
-Each looks into this machine's copy, so that no watcher costs Kafka anything; one who comes again
-goes on where it was (`Last-Event-ID`), and hears of each row that has changed since once.
+Each watch reads this machine's copy, so that no watcher costs Kafka anything. A watcher who comes
+again goes on where it was (`Last-Event-ID`), and hears once of each row that has changed since.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ from shared.runtime.clock import now_ms
 from shared.runtime.tables.copy import ClosedError, DamagedError
 from shared.runtime.tables.folders import OpenCopy, TableCopies
 
-# A change is told this long after it is in the copy at most.
+# Watchers get a change at most this long after the copy has it.
 _LOOK_S = 0.2
-# Proxies close what is silent for half a minute; and who may watch no more hears no more then.
+# Proxies close a connection that is silent for 30 s. A watcher who lost the right ends then, too.
 _QUIET_S = 5.0
 
 
 @dataclass(slots=True)
 class Watch:
-    """One who watches."""
+    """The watch of one client."""
 
     table: Table
     query: RowQuery
     copies: TableCopies
     watchers: Watchers
-    # The table as it is now; Problem when it is not for them (any more).
+    # Returns the present table; Problem when it is not, or no longer, for them.
     check: Callable[[], Table]
     _since: int = 0
     _quiet_s: float = 0.0
-    # From the beginning: nothing that they know is gone unheard.
+    # True if they began at the start: they have missed no deletion.
     _is_told_all: bool = False
 
     async def run(self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
-        """Until they leave, the table or their right is gone, or this process ends."""
+        """Run until they leave, the table or their right is gone, or this process ends."""
         with self.watchers.place(self.table.tenant):
             await self._run(receive, send, headers)
 
@@ -59,7 +59,7 @@ class Watch:
                 await asyncio.wait([leaving], timeout=_LOOK_S)
             await send({"type": "http.response.body", "body": b""})
         except OSError:
-            # They left in the middle of a word.
+            # They left in the middle of a write.
             pass
         finally:
             leaving.cancel()
@@ -75,7 +75,7 @@ class Watch:
         await self._say(send, told(b"as_of", self._since, self._as_of(copy)))
 
     async def _tell(self, send: Send) -> bool:
-        """Tell what is new; False when there is nobody to tell any more."""
+        """Send the news; return False when nobody may hear it any more."""
         self._quiet_s += _LOOK_S
         if self._quiet_s >= _QUIET_S:
             try:
@@ -94,7 +94,7 @@ class Watch:
             while copy.copy.extent().offset > self._since:
                 news = await asyncio.to_thread(copy.copy.news, self._since)
                 if news.misses_some and not self._is_told_all:
-                    # Of rows that are gone, not all are known any more.
+                    # Some deleted rows are no longer known.
                     self._since, self._is_told_all = 0, True
                     await self._say(send, told(b"restart", 0, self._as_of(copy)))
                     continue
@@ -110,7 +110,7 @@ class Watch:
 
     async def _say(self, send: Send, words: bytes) -> None:
         self._quiet_s = 0.0
-        # Who does not read holds up itself alone: the server waits here.
+        # A client that does not read holds up only itself: the server waits here.
         await send({"type": "http.response.body", "body": words, "more_body": True})
 
     @staticmethod

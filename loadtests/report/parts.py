@@ -1,4 +1,4 @@
-"""Writes what pages of ratings and soaks have in common: frame, cards, sections, tables."""
+"""Writes the common parts of the pages of ratings and soaks: frame, cards, sections, tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape

@@ -58,7 +58,7 @@ def chart(
     marks: Sequence[Mark] = (),
     band: Sequence[tuple[float, float, float]] = (),
 ) -> str:
-    """One plot. `band`: between which two values something lies, at each x."""
+    """One plot. `band`: the range of a value at each x."""
     xs = [px for line in lines for px, _ in line.points] + [row[0] for row in band]
     ys = [py for line in lines for _, py in line.points] + [v for row in band for v in row[1:]]
     xs += [mark.value for mark in marks if mark.axis == "x"]
@@ -154,7 +154,7 @@ def nines(percentile: float) -> float:
 
 
 def _span(axis: Axis, values: Sequence[float]) -> tuple[float, float, list[float]]:
-    """From where to where it goes, and what is written along it."""
+    """Return the range of an axis and its ticks."""
     if axis.scale == "nines":
         most = max(values, default=99.99)
         ticks = [tick for tick in _NINES if tick <= most] or [0.0]

@@ -1,4 +1,4 @@
-"""Writes the page of a rating: what was found, how, and what to be careful of."""
+"""Writes the page of a rating: its results, its method and its caveats."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -25,13 +25,13 @@ _WORD_OF_STEP = {
     "broken": "broken",
     "invalid": "invalid: the generator was the limit",
 }
-# What decides a rating: its name, its axis, the promise about it, and the unit of that.
+# The figure that decides a rating: its name, its axis, its objective and that one's unit.
 _DECIDES: dict[str, tuple[str, Scale, str, str]] = {
     "gateway": ("p99 from due to answer, ms", "log", "p99_ms", "ms"),
     "whole": ("p95 from due to destination, ms", "log", "age_p95_ms", "ms"),
     "delivery": ("what waits grows by, % of the rate", "linear", "backlog_share", "%"),
 }
-# What makes two ratings comparable but for the number of workers.
+# Two ratings are comparable if these fields agree; the number of workers may differ.
 _SAME = ("what", "batch", "bytes", "slo")
 
 
@@ -127,7 +127,7 @@ def _load_plot(rating: dict[str, Any]) -> str:
 
 
 def _decisive(what: str, step: dict[str, Any]) -> float | None:
-    """What of a step was promised."""
+    """Return the figure of a step that its objective limits."""
     ends = step.get("ends") or {}
     if what == "gateway":
         found = step["due_ms"]["p99"]
@@ -142,7 +142,7 @@ def _percentile_plot(rating: dict[str, Any]) -> str:
     step = _shown_step(rating)
     if step is None or not step["sent"]:
         return ""
-    # Of fewer than ten requests beyond it a percentile says nothing.
+    # A percentile with fewer than ten requests beyond it says nothing.
     most = 100 * (1 - 10 / max(11, step["sent"]))
     tables = [
         (step["due_ms"], "answered, from the moment it was due", "due"),
@@ -174,7 +174,7 @@ def _percentiles(table: dict[str, float], most: float) -> list[tuple[float, floa
 
 def _time_plot(rating: dict[str, Any]) -> str:
     step = _shown_step(rating)
-    # What begins or ends within a second is no rate.
+    # A second in which the step begins or ends has no rate.
     seconds = [] if step is None else step["seconds"][1:-2]
     if step is None or len(seconds) < 2:  # noqa: PLR2004 - a line has two ends
         return ""
@@ -308,7 +308,7 @@ def _shown_step(rating: dict[str, Any]) -> dict[str, Any] | None:
     """The last step that was met nearest to the rating: the one that confirmed it, if one did."""
     steps = rating["steps"]
     met = [step for step in steps if step["verdict"] == "met"] or steps[-1:]
-    # Of several that are as near the last.
+    # The last of several that are equally near.
     return min(
         reversed(met), key=lambda step: abs(step["events_per_s"] - rating["rated"]), default=None
     )

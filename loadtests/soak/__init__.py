@@ -1,1 +1,1 @@
-"""Soaks: hours of traffic with faults on purpose, and a page that says what became of it all."""
+"""Soaks: hours of traffic with deliberate faults, and a page with the results."""

@@ -1,4 +1,4 @@
-"""Says what a soak is to be: how long, how much, which days of traffic."""
+"""Describes a soak: its length, its rate, its days of traffic."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ from shared.config.destination import Latency
 
 # A day is over within the minutes in which a process settles, so that these have its peak.
 _DAY_S = 300.0
-# Of the mean: a day's lowest and highest rate.
+# A day's lowest and highest rate, as multiples of the mean.
 _NIGHT, _NOON = 0.4, 1.6
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a soak is to be."""
+    """The plan of a soak."""
 
     rate: float
     duration_s: float

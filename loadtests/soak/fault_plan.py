@@ -6,8 +6,8 @@ The same seed makes the same plan again.
 import random
 from dataclasses import dataclass
 
-# What is done, how long at the least and at the most. A worker is made anew at once; the rest stays
-# down, stands still or is slow for so long. Kafka's own patience with a frozen broker is 9 s.
+# Each fault, with its shortest and longest time. A worker is replaced at once; the others stay
+# down, frozen or slow for that time. Kafka's own patience with a frozen broker is 9 s.
 _LASTS_S = {
     "kill gateway": (0.5, 3.0),
     "kill delivery": (0.5, 5.0),
@@ -22,7 +22,7 @@ _LASTS_S = {
     "slow destination": (5.0, 15.0),
 }
 KINDS = tuple(_LASTS_S)
-# Where nothing is done: the beginning shows what is usual, and at the end all is to come to rest.
+# Without faults: the beginning shows the normal state, and at the end everything settles.
 QUIET_S = 30.0
 
 
@@ -34,7 +34,7 @@ class PlannedFault:
 
 
 def fault_plan(seed: int, *, duration_s: float, every_s: float) -> tuple[PlannedFault, ...]:
-    """So many seconds apart on the average; no two at once."""
+    """Plan faults `every_s` seconds apart on average; no two at once."""
     dice = random.Random(f"soak {seed}")  # noqa: S311 - to be repeated
     count = int((duration_s - 2 * QUIET_S) / every_s)
     kinds: list[str] = []

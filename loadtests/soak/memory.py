@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-# What a process takes until it has met all that it does.
+# A process's memory grows this long, until it has done all of its kinds of work once.
 SETTLED_S = 300.0
 GROWTH_MAX = 0.10
 # A reading a minute is as good for an hour, and many lines need no more points than that.
 _EVERY_S = 5.0
-# What Spark's Python workers have in their command line, and their daemons.
+# Part of the command line of Spark's Python workers and their daemons.
 _WORKER = "daemon"
 
-# By name, the process that was started, and all that it has started itself.
+# By name, the process that was started, and all of its descendants.
 Families = Callable[[], Mapping[str, Sequence[int]]]
 
 
 @dataclass
-class Weighed:
+class ProcessMemory:
     """One process: seconds since the soak began, and MB that were resident."""
 
     name: str
@@ -38,7 +38,7 @@ class Weighed:
 
     @property
     def later_mb(self) -> float | None:
-        """The most after them; None for one that did not live so long."""
+        """The most after its first minutes; None for one that ended earlier."""
         later = [mb for at_s, mb in self.points if at_s - self.points[0][0] > SETTLED_S]
         return max(later, default=None)
 
@@ -66,7 +66,7 @@ class Scale:
 
     def __init__(self, families: Families, now_s: Callable[[], float]) -> None:
         self._families, self._now_s = families, now_s
-        self.weighed: dict[int, Weighed] = {}
+        self.weighed: dict[int, ProcessMemory] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scale", daemon=True)
 
@@ -89,7 +89,7 @@ class Scale:
                 mb = _resident_mb(pid)
                 if not mb:
                     continue
-                one = self.weighed.get(pid) or Weighed(f"{name}{_role(name, pid)}", pid)
+                one = self.weighed.get(pid) or ProcessMemory(f"{name}{_role(name, pid)}", pid)
                 one.points.append((at_s, mb))
                 self.weighed[pid] = one
 
@@ -103,7 +103,7 @@ def _resident_mb(pid: int) -> float:
 
 
 def _role(name: str, pid: int) -> str:
-    """What a process is within its service; Kafka is nothing but Java."""
+    """Return the role of a process within its service; Kafka is nothing but Java."""
     process = Path(f"/proc/{pid}")
     try:
         program, command = (process / "exe").resolve().name, (process / "cmdline").read_text()

@@ -1,4 +1,4 @@
-"""Writes the page of a soak: what was offered and what came of it, lag, memory, faults."""
+"""Writes the page of a soak: offered events and their outcome, lag, memory, faults."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -163,7 +163,7 @@ def _filled(points: Sequence[Point]) -> list[Point]:
 
 
 def _thinned(points: Sequence[Point], *, most: bool = False) -> list[Point]:
-    """At most so many, each the mean of those that it stands for, or the `most` of them."""
+    """Return at most this many points, each the mean of its group, or the `most` of them."""
     size = -(-len(points) // _POINTS_MAX) or 1
     thin = []
     for first in range(0, len(points), size):

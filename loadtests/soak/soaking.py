@@ -1,6 +1,6 @@
 """Runs a soak: days of traffic one after the other, faults by plan, every id followed, all weighed.
 
-Whoever runs the Hifi does the faults (`Patient`); the destination's slowness is the sink's own.
+The runner of the Hifi causes the faults (`Patient`); the sink itself slows the destination.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from benchmarks import machine
 from loadtests.rating import RunningStep, Say, destination, prepare_stream, running_step
-from loadtests.rating_file import Wanted
+from loadtests.rating_file import RatingPlan
 from loadtests.reconcile import Ends, reconcile
 from loadtests.result import FORM
 from loadtests.sink import Sink, running_sink
@@ -48,23 +48,23 @@ class Patient(Protocol):
         """Its Kafka's."""
 
     def hurt(self, kind: str) -> tuple[str, Undo]:
-        """Do it; gives the proof that it happened, and what ends it."""
+        """Cause the fault; return the proof that it happened, and the function that ends it."""
 
     def unwell(self) -> list[str]:
-        """What does not run, or is not ready."""
+        """List the processes that do not run or are not ready."""
 
     def families(self) -> Mapping[str, Sequence[int]]:
-        """By name, each process with all that it has started."""
+        """Return each process with its descendants, by name."""
 
     @property
     def deaths(self) -> list[str]:
-        """What died without being asked to."""
+        """The unintended deaths of processes."""
 
 
 def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:
-    """The whole of it, as its file has it."""
+    """Run the whole soak; return its file's content."""
     generator = machine.describe()
-    load = Wanted(
+    load = RatingPlan(
         what="whole",
         gateway=patient.gateway,
         kafka=patient.kafka,
@@ -109,7 +109,7 @@ def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:
 
 
 def wrong(found: Mapping[str, Any], ends: Ends) -> list[str]:
-    """What a soak must not show; nothing if all is well."""
+    """List the failures of a soak; empty if all is well."""
     said = []
     if ends.unaccounted:
         ids = ", ".join(ends.lost_ids)
@@ -190,7 +190,7 @@ def _until_well(patient: Patient) -> float | None:
 
 
 def _lag(ages_ms: Mapping[int, Mapping[Any, int]], begun_s: int) -> list[list[float]]:
-    """By the second in which events were due: p50 and p99 of their ages in ms."""
+    """Return p50 and p99 of the ages in ms, by the second in which events were due."""
     rows = []
     for second, counts in sorted(ages_ms.items()):
         ages = sorted((int(age), count) for age, count in counts.items())

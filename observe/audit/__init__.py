@@ -1,1 +1,1 @@
-"""The audit: what became of every acknowledged event, minute by minute."""
+"""The audit: the outcome of every acknowledged event, minute by minute."""

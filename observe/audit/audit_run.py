@@ -1,7 +1,7 @@
 """Runs the audit once: reads, judges, names lost events, makes statements, remembers.
 
-The order makes the arithmetic exact: lanes' positions first, then what they prove, then the log.
-Whatever a lane had passed by then has its outcome among what is read.
+The order makes the arithmetic exact: lanes' positions first, then the evidence, then the log.
+So the outcome of every event that a lane had passed is among the records that the run reads.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from observe.audit.minutes import DEAD as IN_DEAD
 from observe.audit.minutes import PASSED, WRITTEN, Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
-from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedRun, Named
+from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedRun, MinuteRoots
 from observe.audit.statements import Key, Naming, Publish, Stating
 from observe.audit.status import Minutes, is_news
 from shared.event.record import KafkaPartition, Position, Ranges
@@ -35,20 +35,20 @@ from shared.retry.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
-# A minute of a destination; without a number it is of wild times.
+# A destination's minute; a minute of None collects implausible times.
 BooksKey = tuple[str, int | None]
-# Of a Kafka partition, from an offset on, the ids that follow one another there.
+# Takes a Kafka partition, an offset and the consecutive ids from that offset on.
 Hear = Callable[[KafkaPartition, int, Sequence[str]], object]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
-# Of a history that is older than the ledger, so much is read; and so much in one run, also of what
-# pipelines and restores write.
+# At most this many events are read from before the ledger began, and this many in one run.
+# Both include events that pipelines and restores write.
 _BACK_MAX = 100_000
 _LOOK_UP_MAX = 200_000
-# Minutes are stated with all of their ids in memory, 200 bytes each for a moment: so many events in
-# one run, or one minute if that has more.
+# Minutes are stated with all of their ids in memory, at 200 bytes each for a moment. One run
+# states at most this many events, or a single minute that has more.
 _STATED_EVENTS_MAX = 2_000_000
-# As many ids of a minute as anybody will read, and of all minutes together (250 bytes each); the
-# count is always the whole one.
+# The ids listed for one minute, as many as anybody will read, and for all minutes together (250
+# bytes each). The count is always complete.
 MISSING_MAX = 1_000
 _LISTED_MAX = 100_000
 
@@ -59,7 +59,7 @@ def nobody_hears(_where: KafkaPartition, _first: int, _ids: Sequence[str]) -> No
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """What a run has found."""
+    """The findings of one run."""
 
     minutes: Minutes
     changed: tuple[MinuteBooks, ...]
@@ -86,7 +86,7 @@ class Audit:
     # The losses that `_missing` lists.
     _listed: dict[BooksKey, tuple[LostSpan, ...]] = field(default_factory=dict)
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
-    # Minutes that nothing names any more, with the events they had then.
+    # Minutes with ids that no source names any more, and the number of events they had then.
     _nameless: dict[Key, int] = field(default_factory=dict)
 
     async def run(
@@ -97,9 +97,9 @@ class Audit:
         derived: frozenset[str] = frozenset(),
         archived: frozenset[str] = frozenset(),
     ) -> AuditOutcome:
-        """Read what is new, and judge every open minute of these destinations, by topic.
+        """Read the new records, and judge every open minute of these destinations, by topic.
 
-        To the topics `derived` pipelines write; those `archived` read archives, too.
+        `derived`: the topics that pipelines write to; `archived`: destinations that read archives.
         """
         now_ms = self.now_ms()
         books = self.memory.books
@@ -146,7 +146,7 @@ class Audit:
         return AuditOutcome(by_destination, changed, problem, is_behind=bool(left))
 
     def _note_unreadable(self, counts: Mapping[str, int], now_ms: int) -> None:
-        """What proves nothing is told for a day."""
+        """Log unreadable records and remember them for a day."""
         if counts:
             log.warning("audit.unreadable", **counts)
         kept = [noted for noted in self.memory.unreadable if noted[0] > now_ms - DAY_MS]
@@ -155,7 +155,7 @@ class Audit:
         ]  # fmt: skip
 
     def _forget(self, before_ms: int) -> None:
-        """Let go of what was noted of minutes that are closed, and nobody counts into any more."""
+        """Forget notes about minutes that are closed and take no more events."""
         memory = self.memory
         noted: dict[Key, Any]
         for noted in (memory.stated, self._nameless):
@@ -170,7 +170,7 @@ class Audit:
     async def _ranges(
         self, retrier: Position
     ) -> tuple[dict[str, dict[KafkaPartition, tuple[int, int]]], str]:
-        """What is new, by kind; and why something cannot be read any more."""
+        """The new ranges by kind, and why some of them can no longer be read."""
         ranges: dict[str, dict[KafkaPartition, tuple[int, int]]] = {}
         problem = ""
         for kind, topics in (
@@ -196,9 +196,9 @@ class Audit:
     async def _look_up(
         self, world: World
     ) -> tuple[World, list[LoggedRun], dict[KafkaPartition, Offsets]]:
-        """Ask the log for what the ledger does not name, and for what seems to be lost.
+        """Ask the log for events that the ledger does not name, and for those that seem lost.
 
-        The world then knows as of when that was; after a start it is as of nothing at first.
+        The returned world knows the time of that look; after a start it has none at first.
         """
         books = self.memory.books
         self._logs.append((world.now_ms, world.log))
@@ -250,7 +250,7 @@ class Audit:
             unite(ledger.from_log, {partition: offsets})
 
     def _stated_now(self, to_state: Iterable[Key]) -> tuple[list[Key], frozenset[Key]]:
-        """Which minutes this run reads the ids of, and which the next; oldest first."""
+        """The minutes whose ids this run reads, oldest first, and those left to the next run."""
         now: list[Key] = []
         left: set[Key] = set()
         event_count = 0
@@ -270,7 +270,7 @@ class Audit:
         return bool(ledger.only_in_rows(ledger.look(key[1])))
 
     def _to_list(self, news: Iterable[AuditFinding]) -> dict[KafkaPartition, Offsets]:
-        """Where those are of what was newly lost that are listed."""
+        """The offsets of the newly lost events that are listed."""
         offsets: dict[KafkaPartition, Offsets] = {}
         room = _LISTED_MAX - sum(map(len, self._missing.values()))
         for finding in news:
@@ -283,7 +283,7 @@ class Audit:
         return offsets
 
     def _list_missing(
-        self, news: Collection[AuditFinding], named: Named, logged: Iterable[LoggedRun]
+        self, news: Collection[AuditFinding], named: MinuteRoots, logged: Iterable[LoggedRun]
     ) -> None:
         in_log = {
             (*run.where, run.first + nth): event_id
@@ -303,7 +303,7 @@ class Audit:
                 if loss.node not in _PLACES and self._is_from_log(place):
                     # Rows of the ledger, if there are any, are about another event.
                     ids = []
-                # Of an offset that was given twice, the earlier event is the one that is gone.
+                # If an offset was given twice, the earlier event is the one that is gone.
                 at = seen[place] if loss.node in _PLACES and len(ids) > 1 else -1
                 seen[place] += 1
                 event_id = ids[at] if ids else in_log.get(place, "")
@@ -317,7 +317,7 @@ class Audit:
         return offset in ledger.from_log.get(partition, Offsets())
 
     def _show(self, findings: Sequence[AuditFinding], now_ms: int) -> list[MinuteBooks]:
-        """The books with what is missing, and those of closed minutes of the last hour."""
+        """The books with their missing events, and those of closed minutes of the last hour."""
         shown = [
             replace(finding.books, missing=self._missing.get(finding.books.key, ()))
             for finding in findings
@@ -332,16 +332,16 @@ class Audit:
 
 
 _NO_LEDGER = Ledger()
-# Whoever has lost an event so may have given its place to another.
+# An event lost at one of these nodes may have had its place given to another.
 _PLACES = frozenset({Node.KAFKA, Node.GATEWAY})
 
 
 def _shared_out(
     unclaimed: Iterable[tuple[KafkaPartition, int, int]], count_max: int
 ) -> tuple[dict[KafkaPartition, Offsets], set[str]]:
-    """What is looked at of it now, and the topics of which something is left.
+    """The offsets to look at now, and the topics that have some left.
 
-    Who has little comes first, so that the crowd of one stream holds up no other.
+    Topics with few come first, so that one stream with many holds up no other.
     """
     by_topic: dict[str, list[tuple[KafkaPartition, int, int]]] = {}
     for where, low, end in unclaimed:

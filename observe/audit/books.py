@@ -1,4 +1,4 @@
-"""Judges what the audit knows: what is complete, what is lost, and what is settled and forgotten.
+"""Judges the audit's evidence: which minutes are complete, lost, or settled and forgotten.
 
 Evidence goes in, findings come out.
 """
@@ -35,11 +35,11 @@ from shared.event.times import HOUR_MS, MINUTE_MS
 from shared.event.topics import pipeline_of
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, MinuteState, Node, Unsettled
+from shared.proof.overview import MinuteBooks, MinuteState, Node, UnsettledMinutes
 
 
 class AuditBooks(KeptBooks, forbid_unknown_fields=True):
-    """What is known, and what follows from it."""
+    """The known facts, and the findings that follow from them."""
 
     def to_look_up(self, world: World, rules: Rules) -> dict[KafkaPartition, Offsets]:
         """Offsets that a lane has passed and left without an outcome; the log may not have them."""
@@ -59,14 +59,14 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         *,
         held: AbstractSet[tuple[str, int]] = frozenset(),
     ) -> list[AuditFinding]:
-        """Every open minute of every destination; `absent` is what the log has not, looked up.
+        """Judge every open minute of every destination; the log was asked and lacks `absent`.
 
-        Minutes that are `held` were not laid beside the log yet, and are not complete before.
-        Those that nobody has come to, and of which that was told for an hour, are only counted.
+        Minutes that are `held` were not compared with the log yet, and are not complete before.
+        Minutes that no lane has reached, and that were reported for an hour, are only counted.
         """
         findings: list[AuditFinding] = []
         suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]] = {}
-        unsettled: dict[str, Unsettled] = {}
+        unsettled: dict[str, UnsettledMinutes] = {}
         told_ms = world.now_ms - rules.settle_ms - rules.blind_ms - HOUR_MS
         for one in self._to_judge(world):
             known = unsettled.get(one.destination, _ALL_SETTLED)
@@ -81,7 +81,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
             books = finding.books
             if books.state is MinuteState.CANNOT_TELL:
                 if not known.minute_count:
-                    known = Unsettled(0, books.minute_ms, books.problem)
+                    known = UnsettledMinutes(0, books.minute_ms, books.problem)
                 unsettled[one.destination] = with_more(known, one.minute_count)
             findings.append(finding)
         for key, outcomes in self.outcomes.items():
@@ -90,14 +90,14 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         return findings
 
     def _to_judge(self, world: World) -> Iterator[ToJudge]:
-        """What is open, by destination and oldest first."""
+        """The open minutes, by destination and oldest first."""
         for topic, ledger in self.ledgers.items():
             numbers = Offsets.of((n, n + 1) for n in map(number_of, ledger.times_ms()))
             looked: dict[int, LedgerMinute] = {}
             for destination in world.destinations.get(topic, ()):
                 reached = self._reached(topic, ledger, destination, world)
                 settled = ledger.settled.get(destination, Offsets())
-                # As long as it stands still nothing of what is packed has to be looked at.
+                # While the lane stands still, no packed minute has to be looked at.
                 is_still = all(low >= reached[where] for where, low in ledger.lowest.items())
                 if is_still and ledger.packed:
                     oldest_ms = min(ledger.packed)
@@ -122,7 +122,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
     def _reached(
         self, topic: str, ledger: Ledger, destination: str, world: World
     ) -> dict[int, int]:
-        """Of each Kafka partition from where on nothing is known but that it is in the log."""
+        """Where each Kafka partition begins to have events known only from the log."""
         reached = {}
         for partition, claimed in ledger.claimed.items():
             where = KafkaPartition(topic, partition)
@@ -177,7 +177,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         return AuditFinding(self._told_apart(books), tuple(losses))
 
     def _gone(self, one: ToJudge, world: World) -> Iterator[LostSpan]:
-        """Where other events are than those that were acknowledged."""
+        """The offsets that hold other events than the acknowledged ones."""
         minute = one.minute
         for node, spans in ((Node.KAFKA, minute.overwritten), (Node.GATEWAY, minute.misplaced)):
             for partition, first, end in spans:
@@ -187,7 +187,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
                     yield LostSpan(node, one.topic, partition, low, end)
 
     def _told_apart(self, books: MinuteBooks) -> MinuteBooks:
-        """With what a pipeline did not pass on."""
+        """The books with the counts of events that a pipeline did not pass on."""
         minute_ms = WILD if books.minute_ms is None else books.minute_ms
         counts = self.not_passed.get((books.destination_id, minute_ms))
         return replace(books, not_passed=dict(counts)) if counts else books
@@ -195,7 +195,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
     def _accounts(
         self, one: ToJudge, world: World, rules: Rules
     ) -> Iterator[tuple[KafkaPartition, Account, dict[Node, Offsets]]]:
-        """What became of a minute's events in each Kafka partition, and what is surely lost."""
+        """The outcomes of a minute's events by Kafka partition, and the certain losses."""
         for partition, offsets in one.minute.acked.items():
             where = KafkaPartition(one.topic, partition)
             key = (one.destination, where)
@@ -208,7 +208,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
             yield where, account, confirmed(known, account.suspects, rules, now_ms=world.now_ms)
 
     def _ended(self, one: ToJudge) -> tuple[int, int]:
-        """Delivered and dead of what it is settled for, and was before it was opened again."""
+        """The delivered and dead events of a settled minute, or of its part settled earlier."""
         nothing = (0, 0)
         if number_of(one.minute_ms) in self.ledgers[one.topic].settled.get(one.destination, ()):
             nothing = (one.minute.count, 0)
@@ -217,7 +217,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
     def of_minute(
         self, topic: str, minute_ms: int, judged: Iterable[MinuteBooks], destinations: Iterable[str]
     ) -> list[MinuteBooks]:
-        """What was judged now, and the books of those destinations that it was settled for."""
+        """The books judged now, and those of the destinations that it was settled for."""
         known = {books.destination_id: books for books in judged}
         ledger = self.ledgers[topic]
         for destination in destinations:
@@ -237,11 +237,11 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         *,
         held: AbstractSet[tuple[str, int]] = frozenset(),
     ) -> None:
-        """Forget the offsets of minutes of which nothing is open any more, and keep their counts.
+        """Forget the offsets of minutes with nothing open, and keep their counts.
 
-        Where something is open for one destination, it is forgotten for those that it is settled
-        for; but not before the minute was laid beside the log. Minutes that are `held` wait for
-        their statement.
+        If a minute is open for one destination, it is forgotten for those that it is settled for,
+        but not before it was compared with the log. Minutes that are `held` wait for their
+        statement.
         """
         old_ms = world.now_ms - CLOSED_KEPT_MS
         for (topic, minute_ms), judged in by_minute(each.books for each in findings).items():
@@ -262,7 +262,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         self.forget_old(world)
 
     def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
-        """Close what nobody wants any more who has not all of it, and pack what is old."""
+        """Close minutes that are settled for all remaining destinations, and pack old ones."""
         told_ms = world.now_ms - rules.settle_ms - rules.blind_ms - HOUR_MS
         old_ms = min(told_ms, world.now_ms - CLOSED_KEPT_MS)
         for topic, minute_ms in list(self.all_settled(world)):
@@ -279,7 +279,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
                     ledger.pack(minute_ms)
 
 
-_ALL_SETTLED = Unsettled()
+_ALL_SETTLED = UnsettledMinutes()
 
 
 def _count(sure: Mapping[Node, Offsets], *nodes: Node) -> int:

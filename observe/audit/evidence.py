@@ -36,7 +36,7 @@ class Layers(msgspec.Struct, array_like=True):
             self._sets.append(rest)
 
     def remove(self, first: int, end: int) -> None:
-        """Take each offset out once; what is not in stays out."""
+        """Take each offset out once; ignore offsets that are not in."""
         rest = Offsets.of([(first, end)])
         for at in range(len(self._sets) - 1, -1, -1):
             layer = self._sets[at]
@@ -53,7 +53,7 @@ class Layers(msgspec.Struct, array_like=True):
 
     @property
     def present(self) -> Offsets:
-        """What is in at least once."""
+        """The offsets that are in at least once."""
         return self._sets[0] if self._sets else Offsets()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -67,7 +67,7 @@ S = TypeVar("S", Offsets, Layers)
 
 
 def unite(to: dict[K, S], more: Mapping[K, S]) -> None:
-    """Put the offsets under each key to those that are there."""
+    """Add the offsets of each key to the present ones."""
     for key, offsets in more.items():
         held = to.setdefault(key, type(offsets)())
         for first, end in offsets:
@@ -75,7 +75,7 @@ def unite(to: dict[K, S], more: Mapping[K, S]) -> None:
 
 
 def add_counts(to: dict[K, dict[str, int]], more: Mapping[K, Mapping[str, int]]) -> None:
-    """Put the counts under each key to those that are there."""
+    """Add the counts of each key to the present ones."""
     for key, counts in more.items():
         known = to.setdefault(key, {})
         for what, count in counts.items():
@@ -83,7 +83,7 @@ def add_counts(to: dict[K, dict[str, int]], more: Mapping[K, Mapping[str, int]])
 
 
 def life(outcome: str, redrive_count: int) -> str:
-    """What `Evidence.outcomes` also calls what was said of events after so many re-drives."""
+    """The name in `Evidence.outcomes` of an outcome after `redrive_count` re-drives."""
     return f"{outcome}@{redrive_count}"
 
 
@@ -109,18 +109,18 @@ class Evidence:
     claims: list[Claim] = field(default_factory=list)
     # By destination, outcome (or `life`) and Kafka partition of the stream.
     outcomes: dict[tuple[str, str, str, int], Offsets] = field(default_factory=dict)
-    # By which topic holds them (a tier's, read or passed, or dead letters), destination, origin.
+    # By topic (a tier's, read or passed, or that of dead letters), destination and origin.
     records: dict[tuple[str, str, str, int], Layers] = field(default_factory=dict)
-    # Of events that a pipeline has come to, by its lane and their minute: how many it did not pass
-    # on, by outcome (filtered, and so on). Each is told of once: receipts and position are one.
+    # Events that a pipeline reached and did not pass on, counted by its lane, their minute and
+    # outcome (filtered, and so on). Each counts once: receipts and position are written together.
     not_passed: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
-    # How many prove nothing, by what they should be.
+    # The number of unreadable records, by the kind that they should be.
     unreadable: dict[str, int] = field(default_factory=dict)
     # Where in `claims` the newest of each Kafka partition is.
     _newest: dict[tuple[str, int], int] = field(default_factory=dict, repr=False, compare=False)
 
     def take_ledger(self, value: bytes, *, partition: int, offset: int) -> None:
-        """Enter a row of the ledger; rows come in their order."""
+        """Enter a row of the ledger; rows come in order."""
         try:
             row = AckedRow.from_bytes(value, with_ids=False)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Sums up what was found of one minute at one destination: its books, and what is missing."""
+"""Sums up the findings about one minute at one destination: its books, and its missing events."""
 
 import sys
 from collections import Counter
@@ -13,7 +13,7 @@ from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.topics import stream_of, stream_topic
 from shared.proof.acked import WILD
 from shared.proof.balance import with_archives
-from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, UnsettledMinutes
 
 NEVER = sys.maxsize
 
@@ -35,7 +35,7 @@ class LostSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What must be known besides the evidence to judge."""
+    """The facts besides the evidence that a judgement needs."""
 
     # The destinations of each stream's topic; those that began later than the stream are `late`.
     destinations: Mapping[str, Sequence[str]]
@@ -47,14 +47,14 @@ class World:
     late: frozenset[str] = frozenset()
     # The topics that pipelines write to.
     derived: AbstractSet[str] = frozenset()
-    # As of when the log was asked for all that no ledger names, but for the topics `unasked`.
+    # When the log was asked for all events that no ledger names, except in the topics `unasked`.
     asked_ms: int = NEVER
     unasked: AbstractSet[str] = frozenset()
-    # The destinations that may come to what the log holds no more, out of an archive.
+    # The destinations that may read events from an archive that the log no longer holds.
     archived: AbstractSet[str] = frozenset()
 
     def log_of(self, destination: str, where: KafkaPartition) -> tuple[int, int]:
-        """What a destination may come to."""
+        """The range that a destination may read, with archives if it has them."""
         log = self.log.get(where, (0, 0))
         if destination not in self.archived:
             return log
@@ -66,14 +66,14 @@ class World:
         return self.now_ms >= due_ms and self.is_asked(topic, minute_ms, minute, rules)
 
     def is_asked(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
-        """Whether the log was asked for what a gateway has acknowledged and could not note."""
+        """Whether the log was asked for events that a gateway acknowledged and failed to note."""
         stored_ms = minute.quiet_since_ms(minute_ms) + rules.ledger_grace_ms
         return self.asked_ms >= stored_ms and topic not in self.unasked
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """The books of a minute of one destination, and what is missing."""
+    """The books of a minute of one destination, and its lost offsets."""
 
     books: MinuteBooks
     losses: tuple[LostSpan, ...] = ()
@@ -86,18 +86,18 @@ class ToJudge(NamedTuple):
     minute_ms: int
     minute: LedgerMinute
     destination: str
-    # Nothing of it is known to be passed, to have any outcome, or to be out of the log.
+    # No event of it is known to be passed, to have an outcome, or to be out of the log.
     is_untouched: bool
-    # Of how many minutes the same holds: it is the oldest of them.
+    # The number of minutes for which the same holds: it is the oldest of them.
     minute_count: int = 1
 
 
-def with_more(known: Unsettled, count: int) -> Unsettled:
-    return Unsettled(known.minute_count + count, known.oldest_ms, known.problem)
+def with_more(known: UnsettledMinutes, count: int) -> UnsettledMinutes:
+    return UnsettledMinutes(known.minute_count + count, known.oldest_ms, known.problem)
 
 
 def is_ended(books: MinuteBooks, old_ms: int) -> bool:
-    """Whether nothing more can become of a minute's events at a destination."""
+    """Whether the outcomes of a minute's events at a destination are final."""
     if books.state is MinuteState.COMPLETE:
         return not books.waiting
     is_told = books.delivered + books.dead + books.lost_count == books.acked
@@ -123,7 +123,7 @@ def books_of(
     *,
     is_asked: bool,
 ) -> MinuteBooks:
-    """What is said of a minute; never that it is complete before the log was asked for more."""
+    """The books of a minute, which is never complete before the log was asked for more."""
     minute = one.minute
     due_ms = minute.quiet_since_ms(one.minute_ms) + rules.settle_ms
     unsure = sums["pending"] + sums["suspected"]

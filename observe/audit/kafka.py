@@ -1,4 +1,4 @@
-"""Asks Kafka for ends and positions for the audit, and publishes what it has found."""
+"""Asks Kafka for ends and positions for the audit, and publishes its findings."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -21,15 +21,15 @@ log = structlog.get_logger()
 
 # Under the 1 MB that a record may have; a memory is seldom larger.
 _PART_BYTES = 500_000
-# The newest may have been cut off by the death of its writer; then it is the one before it.
+# The newest snapshot may be incomplete if its writer died; the one before it then counts.
 _SNAPSHOTS_TRIED = 3
 _PART, _PARTS, _SNAPSHOT = "part", "parts", "snapshot"
-# Whoever writes for the audit is called after what it remembers by.
+# The audit's writer has the name of the topic of its memory.
 _WRITER = AUDIT
 # One transaction: as much as is written well within its 10 s.
 _TOGETHER_MAX = 1_000
 _PARTS_TOGETHER_MAX = 20
-# The newest record stands before the marker of its transaction, and of such as broke off.
+# The newest record is followed by its commit marker and perhaps markers of aborted transactions.
 _LAST_OFFSETS = 8
 
 
@@ -42,18 +42,18 @@ class AuditKafka:
     _groups: LaneGroups
 
     async def position(self, lane: str) -> Position:
-        """How far a lane says it is; nothing while nobody can tell."""
+        """A lane's own position; empty while it is unknown."""
         return await self._groups.position(lane) or {}
 
     async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
         """The first offset and the end of every Kafka partition of those topics that exist.
 
-        Ends are those of what is certain, as what Spark reads up to them is.
+        Ends count committed records only, as do Spark's reads up to them.
         """
         return await self._reader.spans(topics)
 
     async def statements(self, begin: int) -> AsyncIterator[tuple[int, SignedStatement]]:
-        """Those from an offset on; all of them if nothing is known of any."""
+        """The statements from an offset on; all of them from 0."""
         spans = await self._reader.spans([STATEMENTS])
         ranges = {where: (max(begin, start), end) for where, (start, end) in spans.items()}
         async for record in self._reader.range(ranges).records():
@@ -63,7 +63,7 @@ class AuditKafka:
                 log.warning("statement.unreadable", offset=record.origin.offset, error=repr(error))
 
     async def publish_statements(self, statements: Sequence[SignedStatement]) -> None:
-        """Write them in their order, and wait until Kafka has them."""
+        """Write them in order, and wait until Kafka has them."""
         await self._publish(
             STATEMENTS,
             [
@@ -89,7 +89,7 @@ class AuditKafka:
             )
 
     async def restored(self) -> dict[KafkaPartition, int]:
-        """From which offsets on restores may have put something back, as they tell themselves."""
+        """The offsets from which restores may have put events back, by their own reports."""
         restores = await read_restores(self._reader)
         return restores.begins() if restores else {}
 
@@ -112,7 +112,7 @@ class AuditKafka:
 
 
 async def saved_memory(reader: KafkaReader) -> bytes | None:
-    """What was saved last and is there as a whole; None if nothing is.
+    """The newest saved memory that is complete; None if there is none.
 
     Parts stand side by side, and the newest of each stays: so it is found from the end.
     """
@@ -152,7 +152,7 @@ async def _records(
 
 
 def _place(record: RecordIn) -> tuple[int, int, bytes]:
-    """Which part it is, of how many, of which snapshot."""
+    """The number of the part, the count of parts, and the snapshot's id."""
     told = dict(record.headers)
     return int(told[_PART]), int(told[_PARTS]), told[_SNAPSHOT]
 
@@ -161,8 +161,8 @@ def _place(record: RecordIn) -> tuple[int, int, bytes]:
 async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
     """A reader, a writer, and the lanes' groups, for as long as the block lasts.
 
-    From then on nobody who began before can write anything more, be it frozen and come back: what
-    is read after this is all that the chain goes on from.
+    From then on no earlier writer can write anything more, not even one that was frozen and comes
+    back. So everything that the chain continues from can be read after this.
     """
     async with (
         only_writer(bootstrap_servers, _WRITER) as write,

@@ -1,6 +1,6 @@
 """Keeps what the audit knows from run to run: minutes are opened, settled, closed, opened again.
 
-What is kept follows what is open, and what was closed within a day; not what has ever been.
+Memory grows with open minutes and those closed within a day, not with all minutes so far.
 """
 
 from collections import defaultdict
@@ -12,19 +12,19 @@ from msgspec import Struct
 
 from observe.audit.evidence import Claim, Evidence, add_counts, unite
 from observe.audit.findings import NEVER, World
-from observe.audit.ledger import Closed, Ledger, LedgerMinute, late_ones, number_of
+from observe.audit.ledger import ClosedMinute, Ledger, LedgerMinute, late_ones, number_of
 from observe.audit.minutes import Outcomes, enter_outcomes
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import DAY_MS, HOUR_MS
 from shared.event.topics import topic_of
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, Unsettled
+from shared.proof.overview import MinuteBooks, UnsettledMinutes
 
-# So long a minute stays known after it was closed, so that a late event finds its books, and a
-# destination that is added later its events: as long as late events are counted in their minute at
-# all, and an hour. And so long one with a loss stays open after that was told, as what was lost may
-# still turn up. One that is not settled stays open for ever: what is not known is not forgotten.
+# How long a closed minute is kept, so that a late event finds its books, and a destination that is
+# added later its events: as long as late events count in their minute at all, plus an hour. A
+# minute with a loss stays open this long after the report, as lost events may still turn up. An
+# unsettled minute stays open until it is settled.
 CLOSED_KEPT_MS = DAY_MS + HOUR_MS
 # Offsets [first, end) by Kafka partition.
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
@@ -35,17 +35,17 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
 
     ledgers: dict[str, Ledger] = {}
     outcomes: dict[tuple[str, KafkaPartition], Outcomes] = {}
-    closed: dict[tuple[str, int], Closed] = {}
+    closed: dict[tuple[str, int], ClosedMinute] = {}
     # Offsets of closed minutes, of all destinations alike.
     done: dict[KafkaPartition, Offsets] = {}
     first_outcome: dict[tuple[str, KafkaPartition], int] = {}
-    # By destination, as it was judged last.
-    unsettled: dict[str, Unsettled] = {}
-    # By pipeline's lane and minute: how many events it did not pass on, by outcome.
+    # The last judgement, by destination.
+    unsettled: dict[str, UnsettledMinutes] = {}
+    # The number of events that a pipeline did not pass on, by its lane and minute, and by outcome.
     not_passed: dict[tuple[str, int], dict[str, int]] = {}
-    # Where destinations began of which the audit has not known from the beginning.
+    # Where those destinations began that the audit did not know from the beginning.
     begun: dict[tuple[str, KafkaPartition], int] = {}
-    # The destinations of the last run; None: there was none yet.
+    # The destinations of the last run. It is None before the first run.
     met: set[str] | None = None
 
     def take(self, evidence: Evidence) -> None:
@@ -64,11 +64,11 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
             self._open_again(claim.topic, claim.minute)
         taken = ledger.enter(claim, is_from_log=is_from_log)
         if taken and not is_from_log:
-            # A claim by the log names what the log has, so outcomes are about that very event.
+            # A claim by the log names the event in the log, so outcomes are about that very event.
             self._begin_anew(KafkaPartition(claim.topic, claim.partition), taken)
 
     def _begin_anew(self, where: KafkaPartition, taken: Offsets) -> None:
-        """Offsets that are other events now are not settled for what those before were."""
+        """Offsets that hold other events now are not settled by the former events' outcomes."""
         for known in [known for (_, at), known in self.outcomes.items() if at == where]:
             known.done = known.done.minus(taken)
         self.done[where] = self.done.get(where, Offsets()).minus(taken)
@@ -78,9 +78,9 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
                 closed.offsets[where.partition] = left
 
     def meet(self, world: World, evidence: Evidence) -> None:
-        """Open the closed minutes again for those who come to them now; before it is taken.
+        """Open closed minutes again for destinations that get to them now; call it before `take`.
 
-        It may be a destination that was added later, or one that had begun earlier than was known.
+        Such a destination was added later, or had begun earlier than was known.
         """
         if self.met is None:
             for topic, minute_ms in [key for key in self.closed if self._is_open(*key)]:
@@ -110,7 +110,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
         *,
         is_new: bool,
     ) -> Spans:
-        """From which offset a destination has to have what is there, up to where that was known."""
+        """The spans that a destination has to have and that were not known to be due to it."""
         owed: dict[int, tuple[int, int]] = {}
         for where in map(KafkaPartition._make, world.log):
             if where.topic == topic:
@@ -129,7 +129,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
     ) -> None:
         destination, where = key
         if destination not in world.late:
-            # It never had to have what Kafka had deleted before it was added.
+            # Events that Kafka had deleted before it was added were never due to it.
             self.begun.setdefault(key, world.log[where][0])
             return
         # Its lane has never been before where it began.
@@ -146,7 +146,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
         return min(self.begun.get(key, NEVER), self.first_outcome.get(key, NEVER))
 
     def _owe(self, destination: str, topic: str, owed: Spans) -> None:
-        """Judge these offsets at a destination of which it was not known that it has them."""
+        """Judge these offsets at a destination that was not known to have them."""
         ledger = self.ledgers.get(topic, _NO_LEDGER)
         for minute_ms in ledger.times_ms():
             for partition, offsets in _within(ledger.look(minute_ms).acked, owed).items():
@@ -156,7 +156,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
                 ledger.unsettle(destination, minute_ms)
 
     def _open_again(self, topic: str, minute_ms: int, at_ms: int = 0) -> None:
-        """As if the minute had never been closed; it stays settled for whom it was."""
+        """Restore the minute as if it had never been closed; it stays settled where it was."""
         closed = self.closed.pop((topic, minute_ms))
         ledger = self.ledgers.setdefault(topic, Ledger())
         is_open, number = minute_ms in ledger, number_of(minute_ms)
@@ -195,9 +195,9 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
     def unclaimed(
         self, log: Ranges, *, back_max: int, begins: Position
     ) -> Iterator[tuple[KafkaPartition, int, int]]:
-        """Offsets that nobody claimed: their gateway died, or a pipeline or a restore wrote them.
+        """Unclaimed offsets: their gateway died, or a pipeline or a restore wrote them.
 
-        Before the first claim and what `begins` is history, left out if longer than `back_max`.
+        Those before the first claim and `begins` are history, left out if longer than `back_max`.
         """
         for where, (start, end) in log.items():
             ledger = self.ledgers.get(where[0], _NO_LEDGER)
@@ -212,13 +212,13 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
         return self.ledgers[topic].look(minute_ms).count
 
     def in_log(self, topic: str, minute_ms: int) -> dict[KafkaPartition, Offsets]:
-        """Where those of these are that only the log names."""
+        """The offsets of a minute's events that only the log names."""
         ledger = self.ledgers[topic]
         there = ledger.only_in_log(ledger.look(minute_ms))
         return {KafkaPartition(topic, number): spans for number, spans in there.items()}
 
     def owed(self, topic: str, minute_ms: int, destination: str, world: World) -> int | None:
-        """How many events of an open minute a destination has to have; None: nobody knows."""
+        """How many events of an open minute a destination has to have; None if unknown."""
         minute = self.ledgers[topic].look(minute_ms)
         places = {*minute.acked, *(partition for partition, _, _ in minute.gone)}
         begins = {
@@ -228,7 +228,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
         return minute.owed(begins)
 
     def all_settled(self, world: World) -> Iterator[tuple[str, int]]:
-        """Open minutes that are settled for all who are there."""
+        """Open minutes that are settled for all present destinations."""
         for topic, ledger in self.ledgers.items():
             wanted = world.destinations.get(topic, ())
             settled = [ledger.settled.get(each, Offsets()) for each in wanted]
@@ -237,7 +237,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
                     yield topic, minute_ms
 
     def forget_old(self, world: World) -> None:
-        """Let go of minutes that were closed long ago, and of what nobody asks for any more."""
+        """Forget minutes that were closed long ago, and outcomes that nothing needs any more."""
         old_ms = world.now_ms - CLOSED_KEPT_MS
         keys = {*self.closed, *((topic_of(lane), at_ms) for lane, at_ms in self.not_passed)}
         known = {
@@ -256,7 +256,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
             self._forget_outcomes(self.met)
 
     def _forget_outcomes(self, wanted: AbstractSet[str]) -> None:
-        """Keep, for removed destinations, only those minutes that may be asked for."""
+        """Keep, for removed destinations, only the minutes that may still be needed."""
         live: dict[KafkaPartition, Offsets] = {}
         for key, known in list(self.outcomes.items()):
             destination, where = key
@@ -311,7 +311,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
                 own = minute.ended.get(destination, (minute.count, 0))
                 outcomes.setdefault(destination, own)
                 settled.discard(number, number + 1)
-        kept = Closed(
+        kept = ClosedMinute(
             acked=minute.count,
             outcomes=outcomes,
             ledger=minute.ledger,
@@ -333,12 +333,12 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
                     known.forget(offsets)
                     known.done = known.done.minus(offsets)
             if minute_ms == WILD:
-                # This one is never over: what the log has no more nobody comes to.
+                # This one is never over, but nothing can read events that the log no longer has.
                 kept.offsets[partition] = offsets.from_offset(world.log.get(where, (0, 0))[0])
 
 
 _NO_LEDGER = Ledger()
-_NOTHING = Closed()
+_NOTHING = ClosedMinute()
 
 
 def _within(offsets: Mapping[int, Offsets], spans: Spans) -> dict[int, Offsets]:

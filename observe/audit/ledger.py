@@ -1,7 +1,7 @@
 """The minutes of a stream: which offsets the gateway's ledger and the log say that each has.
 
-An open minute has its offsets. Of a closed one they are kept for a day, so that it can be opened
-again for late events and for destinations that are added later.
+An open minute has its offsets. A closed one keeps them for a day, so that it can be opened again
+for late events and for destinations that are added later.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from observe.audit.evidence import Claim, unite
 from shared.event.times import MINUTE_MS
 from shared.proof.intervals import Offsets
 
-# Pipelines and restores may write events of long ago, and one minute of them in parts: it stays
-# known for a while after it was closed, but at most so many of all streams (1 KB each).
+# Pipelines and restores may write old events, and those of one minute in parts. Such minutes are
+# kept for a while after they were closed, at most this many of all streams (1 KB each).
 _LATE_MAX = 50_000
 
 
@@ -30,25 +30,25 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     accepted_at_ms: int = 0
     # The records of the ledger that name its events, by Kafka partition of the ledger.
     ledger: dict[int, Offsets] = {}
-    # When a loss was told first, by destination.
+    # When a loss was first reported, by destination.
     told: dict[str, int] = {}
     # By destination for which it, or a part of it, is settled: delivered and dead. No entry means
     # that all were delivered.
     ended: dict[str, tuple[int, int]] = {}
     # How many of them pipelines wrote, and no gateway acknowledged.
     derived: int = 0
-    # Offsets at which the log has another event than the ledger says: that one is gone.
+    # Offsets at which the log has another event than the ledger says: the ledger's is gone.
     misplaced: list[tuple[int, int, int]] = []
     # How many of its events were found in the log, with the id that the ledger has.
     compared: int = 0
-    # Events that it has besides, of which nobody knows any more where they are; and those of them
-    # that only the log names.
+    # Further events of the minute whose offsets are no longer known; and those of them that only
+    # the log names.
     unplaced: int = 0
     in_log: dict[int, Offsets] = {}
 
     @property
     def gone(self) -> list[tuple[int, int, int]]:
-        """Where other events are than those that were acknowledged."""
+        """The offsets that hold other events than the acknowledged ones."""
         return [*self.overwritten, *self.misplaced]
 
     @property
@@ -57,7 +57,7 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
         return sum(len(offsets) for offsets in self.acked.values()) + gone + self.unplaced
 
     def owed(self, begins: Mapping[int, int]) -> int | None:
-        """How many of its events come after these offsets; None if that is not known."""
+        """The number of its events at or after these offsets; None if that is not known."""
         if not any(begins.values()):
             return self.count
         if self.unplaced:
@@ -73,8 +73,8 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
         return max(over_ms, self.accepted_at_ms)
 
 
-class Closed(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """All that is kept of a closed minute: counts, where its events are, who names them."""
+class ClosedMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The record of a closed minute: counts, the offsets of its events, and who names them."""
 
     acked: int = 0
     # By destination: delivered and dead.
@@ -83,29 +83,29 @@ class Closed(Struct, forbid_unknown_fields=True, omit_defaults=True):
     derived: int = 0
     # Those of its events that only the log names.
     in_log: dict[int, Offsets] = {}
-    # When that was.
+    # When it was closed.
     at_ms: int = 0
     offsets: dict[int, Offsets] = {}
     compared: int = 0
-    # As `outcomes`, for a part of it: destinations removed before it was settled for them.
+    # Like `outcomes`, for a part of it: destinations removed before it was settled for them.
     parts: dict[str, tuple[int, int]] = {}
-    # As of the open minute.
+    # The same as in the open minute.
     overwritten: list[tuple[int, int, int]] = []
     misplaced: list[tuple[int, int, int]] = []
 
     @property
     def unplaced(self) -> int:
-        """How many of its events have an offset that nobody knows any more."""
+        """The number of its events whose offset is no longer known."""
         gone = sum(end - first for _, first, end in (*self.overwritten, *self.misplaced))
         return self.acked - gone - sum(map(len, self.offsets.values()))
 
 
 def late_ones(
-    closed: Mapping[tuple[str, int], Closed],
+    closed: Mapping[tuple[str, int], ClosedMinute],
     others: AbstractSet[tuple[str, int]],
     old_ms: int,
 ) -> set[tuple[str, int]]:
-    """Minutes closed lately, not among the others, of which the log may have more."""
+    """Recently closed minutes, besides the others, of which the log may have more events."""
     late = [
         key
         for key, one in closed.items()
@@ -118,7 +118,7 @@ _MINUTE = msgspec.msgpack.Decoder(LedgerMinute)
 
 
 class Ledger(Struct, forbid_unknown_fields=True):
-    """Every open minute of one stream, and of its Kafka partitions what has been claimed."""
+    """Every open minute of one stream, and the claimed offsets of its Kafka partitions."""
 
     minutes: dict[int, LedgerMinute] = {}
     claimed: dict[int, Offsets] = {}
@@ -126,18 +126,18 @@ class Ledger(Struct, forbid_unknown_fields=True):
     from_log: dict[int, Offsets] = {}
     # By destination: the numbers of those minutes that are settled for it, and open for another.
     settled: dict[str, Offsets] = {}
-    # Minutes too, old ones: as they are few, but for an outage, when they take a tenth of the room.
+    # Old minutes, packed: they are few, except after an outage, and take a tenth of the room.
     packed: dict[int, bytes] = {}
     # By Kafka partition: no offset of a packed minute is lower.
     lowest: dict[int, int] = {}
-    # Offsets that rows of the ledger have claimed, whose ids in the log nobody has looked at yet.
+    # Offsets claimed by rows of the ledger whose ids were not yet compared with the log's.
     uncompared: dict[int, Offsets] = {}
 
     def __contains__(self, minute_ms: int) -> bool:
         return minute_ms in self.minutes or minute_ms in self.packed
 
     def times_ms(self) -> list[int]:
-        """The times of all open minutes, in their order."""
+        """The times of all open minutes, in ascending order."""
         return sorted([*self.minutes, *self.packed])
 
     def look(self, minute_ms: int) -> LedgerMinute:
@@ -196,8 +196,8 @@ class Ledger(Struct, forbid_unknown_fields=True):
             return fresh, again.minus(from_log)
         told = again.both(from_log)
         if told:
-            # What the log said before is the same event, which now has its row; an event of another
-            # minute it cannot be.
+            # The earlier entry from the log is the same event, which has its row now; it cannot be
+            # an event of another minute.
             here = minute.acked.get(claim.partition, Offsets())
             others = told.minus(here)
             minute.misplaced += [(claim.partition, low, high) for low, high in others]
@@ -208,7 +208,7 @@ class Ledger(Struct, forbid_unknown_fields=True):
         return fresh.minus(told), again.minus(told)
 
     def first_claimed(self, partition: int, end: int) -> int:
-        """The lowest offset that anybody claims; the end if nobody claims any."""
+        """The lowest claimed offset; the end if none is claimed."""
         claimed = self.claimed.get(partition)
         return claimed.start if claimed else end
 
@@ -222,7 +222,7 @@ class Ledger(Struct, forbid_unknown_fields=True):
         return {partition: offsets for partition, offsets in found.items() if offsets}
 
     def only_in_rows(self, minute: LedgerMinute) -> dict[int, Offsets]:
-        """Those of its events of which nobody has looked yet whether the log has them."""
+        """Those of its events that were not yet looked up in the log."""
         found = {
             partition: offsets.both(self.uncompared.get(partition, Offsets()))
             for partition, offsets in minute.acked.items()
@@ -230,14 +230,14 @@ class Ledger(Struct, forbid_unknown_fields=True):
         return {partition: offsets for partition, offsets in found.items() if offsets}
 
     def note_compared(self, minute_ms: int, count: int) -> None:
-        """So many of a minute's events were looked at, and none of it has to be any more."""
+        """Note that `count` of a minute's events were compared, and that no more have to be."""
         minute = self.unpack(minute_ms)
         minute.compared += count
         for partition, offsets in self.only_in_rows(minute).items():
             self.uncompared[partition] = self.uncompared[partition].minus(offsets)
 
     def unsettle(self, destination: str, minute_ms: int) -> None:
-        """Judge a minute again for one destination, of which the part that it had is known."""
+        """Judge a minute again for one destination, and keep the outcomes that it had."""
         number, settled = number_of(minute_ms), self.settled.get(destination, Offsets())
         if number in settled:
             minute = self.unpack(minute_ms)

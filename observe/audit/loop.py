@@ -1,4 +1,4 @@
-"""Keeps the audit going: starts Spark once, runs at its interval, survives whatever Kafka does."""
+"""Keeps the audit going: starts Spark once, runs at its interval, survives Kafka's failures."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -35,17 +35,17 @@ log = structlog.get_logger()
 
 # Spark answers in milliseconds, and within seconds while all cores are busy.
 _SPARK_LOOK_S, _SPARK_WITHIN_S = 5.0, 60.0
-# A large memory is saved less often than each minute: what was read since is read again then.
+# A large memory is saved less often than each minute; a restart reads the records since again.
 _SAVED_BYTES_PER_S = 1_000_000
-# What a run costs is planning, not rows: two plans over a few thousand of them (docs/tuning.md).
+# A run spends its time on planning, not on rows: two plans for a few thousand (docs/tuning.md).
 # It is also one of many in a process that stays.
 _SESSION = {
     # Kafka by Spark's newer interface: the older one plans twice, and copies each row twice.
     "spark.sql.sources.useV1SourceList": "",
-    # For messages about queries that people write: a look at the stack for each column.
+    # It helps with queries that people write, and costs a look at the stack for each column.
     "spark.sql.dataFrameQueryContext.enabled": "false",
-    # Each run reads as a group of its own, so that no consumer of the last one is of use again.
-    # Spark keeps them for 5 minutes, with what they have fetched: 60 MB of heap in 30 quick runs.
+    # Each run reads as a group of its own, so no consumer of the last run is of use again. Spark
+    # keeps them for 5 minutes, with their fetched data: 60 MB of heap in 30 quick runs.
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "10s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
@@ -58,7 +58,7 @@ class Auditor:
     """Runs until it is cancelled."""
 
     _settings: ObserveSettings
-    # What the sampler shows of it.
+    # The audit's status, which the sampler shows.
     _status: AuditStatus
     _configuration: Callable[[], Configuration]
     _health: Health
@@ -69,9 +69,9 @@ class Auditor:
         with suppress(KafkaUnavailableError):
             async with open_reader(self._settings.bootstrap_servers) as reader:
                 memory = Memory.from_bytes(await saved_memory(reader))
-            # What was not settled before the start is not because of it.
+            # The start is not to blame for minutes that were unsettled before it.
             self._status.unsettled = memory.books.unsettled
-        # The services that carry events start first; who takes over later does so at once.
+        # The services that carry events start first; an observer that takes over starts at once.
         rest_s = self._settings.audit_interval_s - (now_ms() - self._status.started_ms) / 1000
         await asyncio.sleep(max(0.0, rest_s))
         held = ExitStack()
@@ -92,7 +92,7 @@ class Auditor:
                     await asyncio.sleep(self._settings.audit_interval_s)
             watching.result()
         finally:
-            # Also one that was not there yet: the lease may come back, and there is but one.
+            # Wait for a starting session too: the lease may come back, and a process has only one.
             await asyncio.wait([starting])
             if watching is not None:
                 watching.cancel()
@@ -102,7 +102,7 @@ class Auditor:
         return asyncio.create_task(asyncio.to_thread(lambda: held.enter_context(self._spark())))
 
     async def _started(self, starting: asyncio.Task[SparkSession]) -> SparkSession | None:
-        """None, after a while, if a cluster has no room: lag and console do not end for that."""
+        """The session; None, after a pause, if a cluster has no room, as lag and console go on."""
         try:
             return await asyncio.shield(starting)
         except (SetupError, Py4JError, PySparkException) as error:
@@ -116,7 +116,7 @@ class Auditor:
             return None
 
     async def _watch(self, spark: SparkSession) -> None:
-        """Ask Spark how it is beside the runs, of which one may take long; ends when it has."""
+        """Check on Spark beside the runs, as one may take long; ends when Spark has ended."""
         pulse = Pulse()
         self._health.must_turn("the audit's Spark", pulse, within_s=_SPARK_WITHIN_S)
         try:
@@ -136,7 +136,7 @@ class Auditor:
         )
 
     async def _audit(self, spark: SparkSession) -> None:
-        """Run after run, until something goes wrong; then all of it is set up anew."""
+        """Run the audit repeatedly until an error, after which all of it is set up again."""
         settings = self._settings
         rules = Rules(
             settle_ms=round(settings.settle_s * 1000), blind_ms=round(settings.blind_after_s * 1000)
@@ -177,10 +177,10 @@ class Auditor:
     def _destinations(
         self,
     ) -> tuple[Mapping[str, Sequence[str]], frozenset[str], frozenset[str]]:
-        """Whom each stream goes to, pipelines too, also of streams that are gone.
+        """The destinations of each stream, with pipelines and removed streams.
 
-        Who of them began later than the stream; and the topics that pipelines write to. What was
-        acknowledged under a name is stated whether or not its stream was removed since.
+        Also those that began later than their stream, and the topics that pipelines write to.
+        Statements cover acknowledged events even if their stream was removed since.
         """
         configuration = self._configuration()
         destinations = {
@@ -192,7 +192,7 @@ class Auditor:
         return destinations, late, frozenset(map(stream_topic, configuration.derived_streams))
 
     def _archived(self, destinations: Mapping[str, Sequence[str]]) -> frozenset[str]:
-        """Those that may come to what Kafka has no more."""
+        """The destinations that may read events that Kafka no longer has."""
         reads = self._configuration().reads_archives
         return frozenset(each for ids in destinations.values() for each in ids if reads(each))
 

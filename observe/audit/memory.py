@@ -1,6 +1,6 @@
 """Holds what the audit knows from run to run, as bytes that outlive its process and its machine.
 
-What cannot be read is nothing: the audit then starts anew with all that Kafka still has.
+If the bytes cannot be read, the audit starts again with everything that Kafka still has.
 """
 
 import hashlib
@@ -23,28 +23,28 @@ log = structlog.get_logger()
 _SPANS_MAX = 1_000
 
 
-class Stated(Struct):
-    """What is known of a minute's ids, and was stated last of it."""
+class StatedMinute(Struct):
+    """The facts known about a minute's ids, and its newest statement."""
 
-    # 0: nothing was stated yet, and these are the ids that it will be about.
+    # 0: nothing was stated yet, and the first statement will cover these ids.
     revision: int
     acked: int
     id_count: int
     root: str
-    # Names what was said; the counts themselves are many, where a stream has many destinations.
+    # A digest of the statement's counts, of which a stream with many destinations has many.
     said: str = ""
     # How many of its events were seen in the log.
     compared: int = 0
 
 
 class Memory(Struct, forbid_unknown_fields=True):
-    """What another version calls otherwise must not pass for what is empty: it is refused."""
+    """The audit's memory. Unknown fields of another version are refused, not taken as empty."""
 
     books: AuditBooks = field(default_factory=AuditBooks)
     # Up to where each kind of record was read: by kind, topic and Kafka partition.
     read: dict[tuple[str, str, int], int] = {}
     # By topic and minute.
-    stated: dict[tuple[str, int], Stated] = {}
+    stated: dict[tuple[str, int], StatedMinute] = {}
     # The digest of each stream's newest statement, by topic.
     chain: dict[str, str] = {}
     # By topic: the numbers of the minutes that were ever stated.
@@ -54,7 +54,7 @@ class Memory(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def from_bytes(cls, saved: bytes | None) -> "Memory":
-        """What was saved last; nothing if nothing was."""
+        """The memory that was saved last; an empty one if there is none."""
         if saved is None:
             return cls()
         try:
@@ -68,7 +68,7 @@ class Memory(Struct, forbid_unknown_fields=True):
         return msgspec.msgpack.encode(self)
 
     def unreadable_in_words(self) -> str:
-        """What proves nothing, for people; empty if everything could be read."""
+        """Describe unreadable records to people; empty if everything could be read."""
         counts: Counter[str] = Counter()
         for _, kind, count in self.unreadable:
             counts[kind] += count
@@ -78,16 +78,16 @@ class Memory(Struct, forbid_unknown_fields=True):
         return f"records of the last day could not be read, and prove nothing: {kinds}"
 
     def note_stated(self, topic: str, minute_ms: int) -> None:
-        """A minute has a statement, and will have had one when all else of it is forgotten."""
+        """Note that a minute has a statement, also after the rest of it is forgotten."""
         number = number_of(minute_ms)
         stated = self.ever.setdefault(topic, Offsets())
         stated.add(number, number + 1)
         if len(spans := list(stated)) > _SPANS_MAX:
-            # Two of the longest ago become one, as if what lies between had been stated.
+            # The two oldest spans become one, as if the minutes between had been stated.
             stated.add(spans[0][1], spans[1][0])
 
     def is_forgotten(self, topic: str, minute_ms: int) -> bool:
-        """Whether a minute was stated, and what that was about is not known any more."""
+        """Whether a minute was stated and the statement's content is no longer known."""
         is_known = (topic, minute_ms) in self.stated
         return not is_known and number_of(minute_ms) in self.ever.get(topic, ())
 
@@ -97,10 +97,10 @@ class Memory(Struct, forbid_unknown_fields=True):
         return self.read.get(_STATEMENTS, 0)
 
     def read_statement(self, signed: SignedStatement, offset: int) -> None:
-        """Know a statement that is in Kafka: one may be there that the file does not tell of.
+        """Take note of a statement in Kafka that the saved memory may not have.
 
-        It is published first and saved then, and the machine may die in between: without this the
-        next one would name another before it, and the chain be broken for good.
+        A statement is published first and saved then, and the machine may die in between. Without
+        this the next one would name a wrong predecessor, and the chain would stay broken.
         """
         statement = signed.statement
         topic = stream_topic(statement.stream)
@@ -108,7 +108,7 @@ class Memory(Struct, forbid_unknown_fields=True):
         self.chain[topic] = statement.digest
         self.note_stated(topic, statement.minute_ms)
         count, compared = statement.event_count, statement.compared or 0
-        self.stated[topic, statement.minute_ms] = Stated(
+        self.stated[topic, statement.minute_ms] = StatedMinute(
             statement.revision,
             count,
             statement.id_count,
@@ -123,6 +123,6 @@ _STATEMENTS = ("stated", STATEMENTS, 0)
 
 
 def digest_of(acked: int, compared: int, root: str, destinations: Mapping[str, Counts]) -> str:
-    """Names what a statement says."""
+    """The digest of a statement's content."""
     said = msgspec.json.encode((acked, compared, root, destinations), order="sorted")
     return hashlib.sha256(said).hexdigest()

@@ -1,9 +1,9 @@
-"""Finds which minutes are complete, and who lost what: each minute is a set of offsets.
+"""Finds complete minutes, and the node of each loss: each minute is a set of offsets.
 
-The gateway's ledger says which offsets a minute has; receipts say what became of them; a lane's
-position tells what it has not come to yet from what it passed and lost; the records of tiers and
-dead letters show whether what should rest there does. All of it is set arithmetic over offsets, so
-duplicates, retries and restarts change nothing.
+The gateway's ledger says which offsets a minute has; receipts give their outcomes; a lane's
+position separates events it has not reached yet from those it passed and lost; the records of
+tiers and dead letters show whether the events that should rest there do. All of it is set
+arithmetic over offsets, so duplicates, retries and restarts change nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,9 +19,9 @@ from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.overview import Node
 
-# What `Evidence.records` calls them.
+# Their names in `Evidence.records`.
 WRITTEN, PASSED, DEAD = "written", "passed", "dead"
-# What the gateway may take to write its ledger; the log is not asked before.
+# Time that the gateway may take to write its ledger; the log is not asked before.
 _LEDGER_GRACE_MS = 10_000
 
 
@@ -29,30 +29,30 @@ _LEDGER_GRACE_MS = 10_000
 class Rules:
     """How patient the audit is."""
 
-    # A minute is judged so long after its last event, and a loss after it has been one so long.
+    # The time from a minute's last event until it is judged, and from a suspicion to a loss.
     settle_ms: int
-    # What is not settled so long after that cannot be told.
+    # The further time after which an unsettled minute cannot be judged.
     blind_ms: int
 
     @property
     def ledger_grace_ms(self) -> int:
-        """So long after an event was stored the log is asked for it, if no ledger names it."""
+        """The time after which the log is asked for a stored event that no ledger names."""
         return min(_LEDGER_GRACE_MS, self.settle_ms)
 
 
 class Outcomes(Struct, forbid_unknown_fields=True):
-    """What is known of one destination in one Kafka partition."""
+    """The known outcomes of one destination in one Kafka partition."""
 
     delivered: Offsets = field(default_factory=Offsets)
     dead: Offsets = field(default_factory=Offsets)
     waiting: Offsets = field(default_factory=Offsets)
-    # What was said of events after they had been sent again out of dead letters, by `life`.
+    # Outcomes of events after they were sent again out of dead letters, by `life`.
     lives: dict[str, Offsets] = {}
     # In a tier now, and ever; and in dead letters.
     in_tier: Layers = field(default_factory=Layers)
     was_in_tier: Offsets = field(default_factory=Offsets)
     in_dead: Offsets = field(default_factory=Offsets)
-    # What has been a suspect since when: (epoch ms, node, offsets), oldest first.
+    # Suspects and since when: (epoch ms, node, offsets), oldest first.
     suspects: list[tuple[int, Node, Offsets]] = []
     # Offsets of minutes that are settled for this destination, and open for another.
     done: Offsets = field(default_factory=Offsets)
@@ -64,7 +64,7 @@ class Outcomes(Struct, forbid_unknown_fields=True):
         return self.lives.setdefault(outcome, Offsets()) if known is None else known
 
     def forget(self, gone: Offsets) -> None:
-        """Know nothing of these any more."""
+        """Forget everything about these offsets."""
         self.delivered = self.delivered.minus(gone)
         self.dead = self.dead.minus(gone)
         self.waiting = self.waiting.minus(gone)
@@ -75,18 +75,18 @@ class Outcomes(Struct, forbid_unknown_fields=True):
 
     @property
     def end(self) -> int:
-        """One past the highest offset that anything is known of."""
+        """One past the highest offset with any known fact."""
         sets = (self.delivered, self.dead, self.waiting, self.was_in_tier, self.in_dead, self.done)
         return max(known.end for known in sets)
 
     @property
     def redriven(self) -> Offsets:
-        """Sent again out of dead letters, once or more."""
+        """The offsets sent again out of dead letters, once or more."""
         return Offsets.of(span for offsets in self.lives.values() for span in offsets)
 
     @property
     def unended(self) -> Offsets:
-        """Sent again, and not given up since: their dead letters tell of an earlier life."""
+        """Sent again, and not given up since: their dead letters belong to an earlier life."""
         unended = Offsets()
         for count, offsets in self._after("waiting"):
             left = offsets
@@ -109,9 +109,9 @@ def enter_outcomes(
     done: Mapping[KafkaPartition, Offsets],
     met: AbstractSet[str] | None,
 ) -> None:
-    """Enter what receipts, tiers and dead letters say; `done` offsets are closed and stay so.
+    """Enter the outcomes in receipts, tiers and dead letters; `done` offsets stay closed.
 
-    They may be opened again for a destination that was not met yet; None: all were.
+    A destination outside `met` may open them again; if `met` is None, all were met.
     """
     for (destination, outcome, topic, partition), offsets in evidence.outcomes.items():
         where = KafkaPartition(topic, partition)
@@ -141,7 +141,7 @@ def _enter_record(known: Outcomes, kind: str, first: int, end: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of some offsets at a destination, and at which node each suspect was last."""
+    """The outcomes of some offsets at a destination, and the last node of each suspect."""
 
     balance: Balance
     suspects: Mapping[Node, Offsets]
@@ -150,17 +150,17 @@ class Account:
 def account_for(
     acked: Offsets, known: Outcomes, *, position: int | None, log: tuple[int, int]
 ) -> Account:
-    """Lay what is known over offsets; a lane without a position has passed nothing yet.
+    """Compare the known outcomes with offsets; a lane without a position has passed nothing yet.
 
-    What the log does not reach (any more) and has no outcome, Kafka has lost. Receipts of waiting
-    and dead events may be stored and their records not, for as long as whoever wrote them has not
-    gone on: then the event is where it was.
+    Kafka has lost offsets without an outcome that are outside the log. Receipts of waiting and dead
+    events may be stored before their records are, until their writer goes on: until then the event
+    is where it was.
     """
     rest = acked.minus(known.delivered)
     in_tier = known.in_tier.present
     dead = rest.both(known.dead)
-    # The retrier has given it up and has not passed it, or somebody has sent it again: then its
-    # dead letter is of before, also when no tier has it any more.
+    # The retrier has given it up and has not passed it, or it was re-driven: its dead letter then
+    # belongs to an earlier life, also when no tier has it any more.
     still_waiting = dead.both(in_tier).minus(known.in_dead.minus(known.redriven))
     still_waiting = still_waiting.union(dead.both(known.unended))
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)
@@ -190,7 +190,7 @@ def account_for(
 
 
 def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
-    """Those that have their record, or that the lane has passed, so that they should have one."""
+    """The offsets that have their record, or should have it as the lane has passed them."""
     without = said.minus(records)
     return said.minus(without if position is None else without.from_offset(position))
 
@@ -198,7 +198,7 @@ def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
 def confirmed(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> dict[Node, Offsets]:
-    """Those that have been suspects of the same node for as long as it takes to settle."""
+    """The offsets that have been suspects of the same node for the settling time."""
     if rules.settle_ms == 0:
         return dict(suspects)
     since_ms = now_ms - rules.settle_ms
@@ -214,7 +214,7 @@ def confirmed(
 def remember_suspects(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> None:
-    """Keep what is needed to tell how long something has been a suspect."""
+    """Remember since when each offset has been a suspect, as far back as the rules need."""
     since_ms = now_ms - rules.settle_ms
     recent = [seen for seen in known.suspects if seen[0] > since_ms]
     newest_old = {seen[1]: seen for seen in known.suspects if seen[0] <= since_ms}

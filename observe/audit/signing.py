@@ -1,7 +1,7 @@
 """Signs statements with one ed25519 key: that of the settings, or one kept in observe's folder.
 
 Only the process that signs reads the private key. The public key is beside it, and in every
-statement; whoever verifies should have it from elsewhere than from the statement.
+statement. Verifiers should get it from elsewhere than from the statement.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ _PRIVATE, PUBLIC = "statement.key", "statement.pub"
 
 
 class Signer:
-    """Signs statements: with the key given, or that of the folder, which is made if there is none.
+    """Signs statements with the given key, or with the folder's, which is made if missing.
 
-    With the same key given, any machine goes on where another has stopped.
+    With the same given key, any machine continues where another has stopped.
     """
 
     def __init__(self, folder: Path, *, key: str = "") -> None:
@@ -35,7 +35,7 @@ def _kept_key(path: Path) -> Ed25519PrivateKey:
     """The key of a file; made at the first start."""
     if not path.exists():
         raw = Ed25519PrivateKey.generate().private_bytes_raw()
-        # Whoever can read it can make statements in our name.
+        # Anybody who can read it can make statements in our name.
         write_whole(path, raw.hex().encode(), mode=0o600)
     try:
         return _read(path.read_text())

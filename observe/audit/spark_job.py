@@ -1,7 +1,7 @@
-"""Reads what the audit needs with Spark: records become evidence where they are read.
+"""Reads the audit's records with Spark: they become evidence where they are read.
 
 Each task folds the records it reads into intervals, roots and ids (`spark_tasks.py`); only these
-few come back. The audit reads no event's value, and only ids of the log, to lay them beside the
+few come back. The audit reads no event's value, and only ids of the log, to compare them with the
 ledger's.
 """
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from observe.audit.evidence import Evidence
 from observe.audit.ids.log_reader import read_ids
 from observe.audit.minutes import PASSED
-from observe.audit.spark_tasks import PART, LoggedRun, Named, look, name, summarise
+from observe.audit.spark_tasks import PART, LoggedRun, MinuteRoots, look, name, summarise
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import ACKED, RECEIPTS
 from shared.proof.intervals import Offsets
@@ -24,8 +24,8 @@ from shared.runtime.kafka.spark_options import range_options
 from shared.runtime.spark.session import ArrowFunction, map_arrow
 
 _COORDINATES = ("topic", "partition", "offset")
-# A Kafka partition takes a task 0.3 s, most of which it waits: two share the waiting, and more
-# would take the lanes' cores when there is a backlog to read.
+# A Kafka partition takes a task 0.3 s, mostly waiting. Two tasks share the waiting; more would take
+# the lanes' cores when there is a backlog to read.
 SLOTS = 2
 # Rows of the ledger that are rather read for nothing than by one more source, which costs the
 # planning of 100 ms; a row takes some 100 µs.
@@ -63,7 +63,7 @@ class AuditReads:
         offsets: Mapping[KafkaPartition, Offsets],
         extra: Mapping[tuple[str, int], Sequence[str]],
         compare: Mapping[tuple[str, int], Mapping[int, Offsets]],
-    ) -> Named:
+    ) -> MinuteRoots:
         """Roots over the ids of whole minutes (by topic), and the ids of single offsets.
 
         `ledger` has the records that must be read, by Kafka partition of the ledger, and `compare`
@@ -71,7 +71,7 @@ class AuditReads:
         """
         sources = [self._read(ranges, "value") for ranges in stretches(ledger)]
         if not sources:
-            return Named()
+            return MinuteRoots()
         rows = reduce(DataFrame.union, sources)
         function = partial(
             name,
@@ -86,10 +86,10 @@ class AuditReads:
         )
         # One task, as it must see all rows of a minute.
         part = next(_collect(rows, function, tasks=1), None)
-        return Named() if part is None else msgspec.msgpack.decode(part, type=Named)
+        return MinuteRoots() if part is None else msgspec.msgpack.decode(part, type=MinuteRoots)
 
     def look_up(self, wanted: Mapping[KafkaPartition, Offsets], log: Ranges) -> list[LoggedRun]:
-        """Those of the offsets that the log has."""
+        """Read the events at those of the offsets that the log has."""
         ranges: dict[KafkaPartition, tuple[int, int]] = {}
         for where, offsets in wanted.items():
             start, end = log.get(where, (0, 0))
@@ -112,7 +112,7 @@ class AuditReads:
         """Just these offsets."""
         options = {
             **range_options(self._bootstrap_servers, ranges),
-            # What is gone is the very thing that is looked for: it must not stop the reading.
+            # The audit looks for lost records, so a lost one must not stop the reading.
             "failOnDataLoss": "false",
             "groupIdPrefix": "hifi-audit",
         }
@@ -127,12 +127,12 @@ def _ours() -> Column:
 
 
 def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[int, int]]]:
-    """The n-th stretch of each Kafka partition is read together, in their order."""
+    """The n-th stretches of all Kafka partitions are read together, in order."""
     parts: list[dict[KafkaPartition, tuple[int, int]]] = []
     for partition, rows in ledger.items():
         spans = list(rows)
         gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))
-        # So many sources at most: the smallest gaps are read over.
+        # To stay within _SOURCES_MAX sources, the smallest gaps are read over.
         bridged = max([_GAP_ROWS_MAX, *gaps[: len(gaps) - _SOURCES_MAX + 1]])
         # Spans that touch once they are longer by that much are one.
         longer = Offsets.of((first, end + bridged) for first, end in spans)
@@ -144,6 +144,6 @@ def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[
 
 
 def _collect(rows: DataFrame, function: ArrowFunction, *, tasks: int) -> Iterator[bytes]:
-    """What so many tasks make of the rows; each reads its Kafka partitions in their order."""
+    """The results of `tasks` tasks; each reads its Kafka partitions in order."""
     for row in map_arrow(rows.coalesce(tasks), function, PART).collect():
         yield bytes(row[0])

@@ -1,6 +1,6 @@
 """Folds records into evidence, Merkle roots and named events, within a Spark task.
 
-It runs in Spark's Python workers, and without Spark. What comes back is one small row a task.
+It runs in Spark's Python workers, and without Spark. Each task returns one small row.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,19 +31,19 @@ PART = "part binary"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """The ids of one stream's minute, and of single offsets that somebody asked for."""
+class MinuteRoots:
+    """The roots over the ids of minutes, and the ids at single requested offsets."""
 
     roots: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
     # By topic, partition and offset: ids in the order in which they were claimed.
     ids: Mapping[tuple[str, int, int], list[str]] = field(default_factory=dict)
-    # How many of a minute's events were looked for in the log, and found there. And those in whose
-    # place the log has another: the minute that the ledger says, and the id.
+    # The number of a minute's events that were looked for and found in the log; and the offsets at
+    # which the log has another event: the minute that the ledger says, and the id.
     compared: Mapping[tuple[str, int], int] = field(default_factory=dict)
     wrong: Mapping[tuple[str, int, int], tuple[int, str]] = field(default_factory=dict)
 
-    def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "Named":
-        """The same, with roots of minutes that no row of the ledger is about."""
+    def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "MinuteRoots":
+        """The same, with roots of minutes that no row of the ledger covers."""
         made = {
             key: (merkle_root(ids), len(set(ids)))
             for key, ids in only.items()
@@ -73,7 +73,7 @@ class LoggedRun:
 def summarise(
     batches: Iterable[pa.RecordBatch], *, kinds: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """Evidence out of records; `kinds` says by topic what they are."""
+    """Make evidence from records; `kinds` has the kind of record of each topic."""
     evidence = Evidence()
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in _COORDINATES)
@@ -98,10 +98,10 @@ def name(
     compare: Mapping[tuple[str, int], Mapping[int, list[tuple[int, int]]]],
     read_ids: ReadIds,
 ) -> Iterator[pa.RecordBatch]:
-    """Roots over the ids of minutes, the ids of single offsets, and rows that the log belies.
+    """Roots over the ids of minutes, the ids of single offsets, and rows that the log contradicts.
 
-    There is one such task, which sees all rows of a minute. `compare` says at which offsets of a
-    minute the ids of the log are laid beside the ledger's.
+    There is one such task, which sees all rows of a minute. `compare` has the offsets of each
+    minute at which the ids of the log are compared with the ledger's.
     """
     # Ids as the ledger has them: a line each.
     minutes: dict[tuple[str, int], list[bytes]] = {}
@@ -114,7 +114,7 @@ def name(
             try:
                 row = AckedRow.from_bytes(head)
             except ValueError:
-                # As when it was read for its claims: nothing is known of its events.
+                # It was unreadable for its claims as well: nothing is known of its events.
                 continue
             _take_row(row, ids, minutes, wanted)
             beside.take(row, ids)
@@ -126,7 +126,7 @@ def name(
     for minute, lines in minutes.items():
         roots[minute] = root_of_lines(lines, extra.get(minute, ()))
         lines.clear()
-    yield _part(Named(roots, ids_at, *beside.laid(read_ids(beside.wanted))))
+    yield _part(MinuteRoots(roots, ids_at, *beside.laid(read_ids(beside.wanted))))
 
 
 def _take_row(
@@ -153,7 +153,7 @@ def _take_row(
 
 
 class _Comparison:
-    """The ledger's ids at those offsets that are looked at in the log."""
+    """The ledger's ids at the offsets to compare with the log."""
 
     def __init__(
         self, compare: Mapping[tuple[str, int], Mapping[int, list[tuple[int, int]]]]
@@ -166,7 +166,7 @@ class _Comparison:
 
     @property
     def wanted(self) -> dict[KafkaPartition, Offsets]:
-        """The offsets that are looked at, of all minutes together."""
+        """The offsets to compare, of all minutes together."""
         wanted: dict[KafkaPartition, Offsets] = {}
         for (topic, _), places in self._asked.items():
             unite(wanted, {KafkaPartition(topic, at): spans for at, spans in places.items()})
@@ -201,7 +201,7 @@ class _Comparison:
     def laid(
         self, log: LogIds
     ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int, int], tuple[int, str]]]:
-        """How many of each minute the log has, and which of them are another event there."""
+        """The number of each minute's events in the log, and the offsets with another event."""
         compared: dict[tuple[str, int], int] = {}
         wrong: dict[tuple[str, int, int], tuple[int, str]] = {}
         for (topic, minute, partition), rows in self._rows.items():
@@ -226,7 +226,7 @@ def _single(row: AckedRow, ids: bytes, asked: Offsets) -> Iterator[tuple[int, st
 def look(
     batches: Iterable[pa.RecordBatch], *, spans: Mapping[KafkaPartition, list[tuple[int, int]]]
 ) -> Iterator[pa.RecordBatch]:
-    """Those of some offsets that the log has; records come in their order."""
+    """The events that the log has at some offsets; records come in order."""
     wanted = {where: Offsets.of(offsets) for where, offsets in spans.items()}
     runs: list[LoggedRun] = []
     for batch in batches:
@@ -256,7 +256,7 @@ def _are_one(run: LoggedRun, more: LoggedRun) -> bool:
     )  # fmt: skip
 
 
-def _part(content: Evidence | Named | list[LoggedRun]) -> pa.RecordBatch:
+def _part(content: Evidence | MinuteRoots | list[LoggedRun]) -> pa.RecordBatch:
     """MessagePack, as JSON has no keys of several parts."""
     value = msgspec.msgpack.encode(content)
     return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], names=["part"])

@@ -1,8 +1,8 @@
 """Makes a statement about a minute when it is judged, and again when that changes.
 
-A destination of which something cannot be told is left out until it can, however late that is:
-what is signed is certain. Ids are read when the minute is over, while the ledger still has them,
-and laid beside those that the log has.
+A destination with anything uncertain is left out until that is settled, however late that is, as
+every signed fact is certain. Ids are read when the minute is over, while the ledger still has
+them, and compared with those that the log has.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ import structlog
 from observe.audit.evidence import Claim, unite
 from observe.audit.findings import AuditFinding, World, by_minute
 from observe.audit.ids.sample import sample
-from observe.audit.memory import Memory, Stated, digest_of
+from observe.audit.memory import Memory, StatedMinute, digest_of
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
-from observe.audit.spark_tasks import LoggedRun, Named
+from observe.audit.spark_tasks import LoggedRun, MinuteRoots
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import stream_and_name, stream_of
 from shared.proof.intervals import Offsets
@@ -48,10 +48,10 @@ class Naming:
     _memory: Memory
     _log: Ranges
 
-    async def of_minutes(self, minutes: Collection[Key]) -> tuple[Named, list[LoggedRun]]:
-        """Roots over all their ids; and what the log has where the ledger names another event.
+    async def of_minutes(self, minutes: Collection[Key]) -> tuple[MinuteRoots, list[LoggedRun]]:
+        """Roots over all their ids; and the log's events where the ledger names other ones.
 
-        Those are entered: then the minutes are others, and must be asked for again.
+        Those are entered: the minutes then differ, and must be asked for again.
         """
         books = self._memory.books
         due = {
@@ -78,10 +78,10 @@ class Naming:
             books.ledgers[topic].note_compared(minute_ms, count)
         return named, await self._enter_wrong(named)
 
-    async def of_places(self, offsets: Mapping[KafkaPartition, Offsets]) -> Named:
+    async def of_places(self, offsets: Mapping[KafkaPartition, Offsets]) -> MinuteRoots:
         """The ids of single offsets."""
         if not offsets:
-            return Named()
+            return MinuteRoots()
         ledger: dict[int, Offsets] = {}
         for topic, known in self._memory.books.ledgers.items():
             for minute in known.minutes.values():
@@ -94,7 +94,7 @@ class Naming:
 
     async def _read(
         self, minutes: Collection[Key], compare: Mapping[Key, Mapping[int, Offsets]]
-    ) -> Named:
+    ) -> MinuteRoots:
         books = self._memory.books
         extra, unread = await self._ids_in_log(minutes)
         stated = [key for key in minutes if key not in unread]
@@ -106,7 +106,7 @@ class Naming:
             if rows:
                 named_by_rows.add((topic, minute_ms))
         if not stated:
-            return Named()
+            return MinuteRoots()
         asked = {key: self._there(key[0], compare[key]) for key in named_by_rows}
         named = await asyncio.to_thread(
             self._job.name,
@@ -119,7 +119,7 @@ class Naming:
         return await asyncio.to_thread(named.with_roots, extra)
 
     def _there(self, topic: str, offsets: Mapping[int, Offsets]) -> dict[int, Offsets]:
-        """Those that the log still reaches."""
+        """The offsets that are still in the log."""
         found = {
             number: Offsets.of(spans.within(*self._log.get(KafkaPartition(topic, number), (0, 0))))
             for number, spans in offsets.items()
@@ -129,7 +129,7 @@ class Naming:
     async def _ids_in_log(self, stated: Collection[Key]) -> tuple[dict[Key, list[str]], set[Key]]:
         """Ids that no row of the ledger has, by minute; and the minutes of which some are gone.
 
-        They are read again: no memory grows with what pipelines and restores write.
+        They are read again, so that memory does not grow with writes of pipelines and restores.
         """
         due = {key: there for key in stated if (there := self._memory.books.in_log(*key))}
         wanted: dict[KafkaPartition, Offsets] = {}
@@ -150,8 +150,8 @@ class Naming:
             return ()
         return await asyncio.to_thread(self._job.look_up, wanted, self._log)
 
-    async def _enter_wrong(self, named: Named) -> list[LoggedRun]:
-        """Enter what the log has in the place of what the gateway said yes to, which is gone."""
+    async def _enter_wrong(self, named: MinuteRoots) -> list[LoggedRun]:
+        """Enter the log's events in place of acknowledged ones, which are gone."""
         ours: dict[KafkaPartition, Offsets] = {}
         for (topic, partition, offset), (minute, _) in named.wrong.items():
             known = self._memory.books.ledgers[topic].look(minute)
@@ -183,7 +183,7 @@ class Naming:
         return found
 
     @staticmethod
-    def _is_other(run: LoggedRun, named: Named) -> bool:
+    def _is_other(run: LoggedRun, named: MinuteRoots) -> bool:
         places = ((*run.where, run.first + nth) for nth in range(len(run.ids)))
         return all(
             named.wrong[place][1] != event_id
@@ -203,15 +203,15 @@ class Stating:
     def to_name(self, world: World) -> Iterator[tuple[str, int]]:
         """The minutes whose ids must be read, by topic: they are over, and have new events.
 
-        After a loss of memory all have: as many events as were stated may still be other ones.
-        What comes to a minute that was stated and forgotten is in no statement: the one there is
-        stands, as another would be about a part of its events.
+        After a loss of memory all have: the same number of events may still be other events.
+        Later events of a minute that was stated and forgotten are in no statement: the existing
+        one stands, as another would cover only a part of its events.
         """
         for topic, ledger in self._memory.books.ledgers.items():
             for minute_ms, minute in sorted(ledger.minutes.items()):
                 stated = self._memory.stated.get((topic, minute_ms))
                 acked = self._memory.books.acked(topic, minute_ms)
-                # Fewer than were stated: Kafka has deleted a part of what named them meanwhile.
+                # If fewer than were stated, Kafka has deleted some of the records that named them.
                 if (
                     world.is_over(topic, minute_ms, minute, self._rules)
                     and (stated is None or stated.acked < acked or ledger.only_in_rows(minute))
@@ -220,12 +220,12 @@ class Stating:
                     yield topic, minute_ms
 
     async def state(
-        self, findings: Sequence[AuditFinding], named: Named, world: World
+        self, findings: Sequence[AuditFinding], named: MinuteRoots, world: World
     ) -> frozenset[Key]:
-        """Make a statement about every judged minute whose books are not those stated last.
+        """Make a statement about every judged minute whose books differ from the last statement.
 
-        After a loss of memory books may differ as it is not known any more what the log belied:
-        these wait until that was looked at again.
+        After a loss of memory the books may differ, as the log's contradictions are forgotten:
+        such minutes wait until they were compared again.
         """
         memory = self._memory
         for key, (root, id_count) in named.roots.items():
@@ -234,7 +234,7 @@ class Stating:
                 continue
             minute = memory.books.ledgers[key[0]].look(key[1])
             only_in_log = sum(map(len, memory.books.in_log(*key).values()))
-            memory.stated[key] = Stated(
+            memory.stated[key] = StatedMinute(
                 0 if before is None else before.revision,
                 minute.count,
                 id_count,
@@ -289,7 +289,7 @@ class Stating:
     ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
         """Minutes that are over, with the books of the destinations that they are judged at.
 
-        Where one may still be judged in time, all wait for it; what cannot be told holds up none.
+        If one may still be judged in time, all wait for it; one that cannot tell delays none.
         """
         known = self._memory.books
         judged_of = by_minute(finding.books for finding in findings)

@@ -1,11 +1,11 @@
-"""Keeps what the audit last found, and tells how old that is: an audit that stops must show."""
+"""Keeps the audit's last findings and their age, so that an audit that has stopped shows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from shared.event.times import HOUR_MS
-from shared.proof.overview import AuditHealth, MinuteBooks, Unsettled
+from shared.proof.overview import AuditHealth, MinuteBooks, UnsettledMinutes
 
 _ELSEWHERE = "another observer runs the audit, and has what it found"
 
@@ -23,8 +23,8 @@ class AuditStatus:
     is_on: bool = True
     health: AuditHealth = field(default_factory=AuditHealth)
     minutes: Minutes = field(default_factory=dict)
-    # By destination; of the run before a restart, until there is one after it.
-    unsettled: Mapping[str, Unsettled] = field(default_factory=dict)
+    # By destination; from the last run before a restart, until there is one after it.
+    unsettled: Mapping[str, UnsettledMinutes] = field(default_factory=dict)
     # Another observer runs the audit; and when it was last seen to be so.
     is_elsewhere: Callable[[], bool] = lambda: False
     elsewhere_ms: int = 0
@@ -33,7 +33,7 @@ class AuditStatus:
         self.health = replace(self.health, problem=problem)
 
     def health_at(self, now_ms: int) -> AuditHealth:
-        """As it was told last, and how late the next run is."""
+        """The health that was last reported, and how late the next run is."""
         if self.is_elsewhere():
             self.elsewhere_ms = now_ms
             return AuditHealth(problem=_ELSEWHERE, is_elsewhere=True)
@@ -44,7 +44,7 @@ class AuditStatus:
         return replace(self.health, behind_s=max(0.0, behind_s))
 
     def blindness(self, now_ms: int) -> str:
-        """Why the audit's word cannot be relied on; empty while it can, or nobody wants it here."""
+        """Why the audit's results are unreliable; empty if they are not, or none are due here."""
         if not self.is_on or self.is_elsewhere():
             return ""
         behind_s = self.health_at(now_ms).behind_s
@@ -54,5 +54,5 @@ class AuditStatus:
 
 
 def is_news(books: MinuteBooks, now_ms: int) -> bool:
-    """A minute is shown for an hour, and again for an hour when a loss of it is told."""
+    """Whether to show a minute: for an hour, and for another after a loss of it is reported."""
     return books.minute_ms is None or max(books.minute_ms, books.told_at_ms) > now_ms - HOUR_MS

@@ -1,1 +1,1 @@
-"""The console: what Hifi is doing, in a browser, server-rendered."""
+"""The console: Hifi's current state in a browser, server-rendered."""

@@ -38,7 +38,7 @@ _EVERY_ANSWER = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "Cache-Control": "no-store",
 }
-# As small as can be would take many times as long for a few hundredths.
+# The smallest size would take many times as long, to save a few hundredths.
 _PACKED_AT = 5
 _STATIC = Path(__file__).with_name("static")
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -68,13 +68,13 @@ def create_app(
             Exception: _fail,
         },
     )
-    # Our cookie comes with no request from a page of another site, so that nobody can try out how
-    # long an answer becomes with a guess of a secret in it; below a link is only who has all of it.
+    # Compression is safe: our cookie comes with no request from a page of another site, so nobody
+    # can probe an answer's length with guesses of a secret; users of a link have all of it anyway.
     shown = Embedding(app, read_link)
-    return _Guarded(GZipMiddleware(shown, compresslevel=_PACKED_AT), settings)
+    return _Guard(GZipMiddleware(shown, compresslevel=_PACKED_AT), settings)
 
 
-class _Guarded:
+class _Guard:
     """Answers only to our own names, and puts our headers on every answer."""
 
     def __init__(self, app: ASGIApp, settings: ConsoleSettings) -> None:
@@ -124,7 +124,7 @@ def _static(path: Path) -> Route:
     content, media_type = path.read_bytes(), _TYPES[path.suffix]
 
     async def serve(_: Request) -> Response:
-        # Checked anew each time: after an upgrade old scripts must not meet new pages.
+        # Checked again each time: after an upgrade old scripts must not meet new pages.
         return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return Route(f"/static/{path.name}", serve, methods=["GET"])
@@ -151,7 +151,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _tell(request: Request, error: Exception) -> Response:
-    """Kafka or the gateway is away, or the gateway refuses it: each says so in one sentence."""
+    """Answer that Kafka or the gateway is away, or that the gateway refuses it, in a sentence."""
     status, says = HTTPStatus.SERVICE_UNAVAILABLE.value, str(error)
     if isinstance(error, RefusedError):
         status, says = error.status, error.detail

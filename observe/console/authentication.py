@@ -1,4 +1,4 @@
-"""Identifies who sends a request by its session or link, and refuses posts from other pages."""
+"""Identifies a request's sender by its session or link, and refuses posts from other pages."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from observe.console.parts.layout import Around
+from observe.console.parts.layout import PageFrame
 from observe.console.viewers import (
     ANYBODY,
     SESSION_MS,
@@ -37,24 +37,24 @@ class SignedOut(Exception):  # noqa: N818 - a state, no error
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One request: who looks, in which session."""
+    """One request: its viewer and its session."""
 
     viewer: Viewer
     session: Session
-    around: Around
+    around: PageFrame
     # A cookie that the answer must set.
     new_cookie: str = ""
 
 
 class Authentication:
-    """Knows who looks: by the key in a session's cookie, or by the one that a program sends."""
+    """Identifies viewers by the key in a session's cookie, or by the one that a program sends."""
 
     def __init__(
         self, configuration: Callable[[], Configuration], settings: ConsoleSettings
     ) -> None:
-        # Nobody is asked for a key.
+        # The console asks nobody for a key.
         self.is_open = not settings.asks_for_keys
-        # Without a setting a new one each time, so that none lies on a disk.
+        # Without a setting each process makes one, so that none is on a disk.
         secret = settings.cookie_secret.encode() or secrets.token_bytes(_SECRET_BYTES)
         self.cookies = Cookies(secret)
         self._configuration = configuration
@@ -64,9 +64,9 @@ class Authentication:
         self._issuer = settings.oidc_issuer
 
     def identify(self, request: Request) -> Identity:
-        """Who looks; SignedOut when we do not know."""
+        """Identify the viewer; SignedOut when we do not know."""
         if LINK in request.scope:
-            # A link counts alone, whoever has signed in besides.
+            # A link counts alone, even if somebody has signed in as well.
             return self._identity_by(request.scope[LINK])
         session, new_cookie = self.stranger(request)
         viewer = ANYBODY if self.is_open else self._viewer_in(session)
@@ -82,11 +82,11 @@ class Authentication:
         return self._identity(self._checked_viewer(text.strip()), _new_session())
 
     def read_link(self, text: str) -> ViewLink:
-        """What a link says; LinkError with the reason when it shows nothing."""
+        """The content of a link; LinkError with the reason when it shows nothing."""
         return read_link(text, self._configuration().keys, now_ms=now_ms())
 
     def stranger(self, request: Request) -> tuple[Session, str]:
-        """The session, whoever it is of, and the cookie that must be set if it is a new one."""
+        """The session, signed in or not, and the cookie that must be set if it is a new one."""
         session = self.cookies.read(request.cookies.get(COOKIE), now_ms=now_ms())
         if session is not None:
             return session, ""
@@ -116,7 +116,7 @@ class Authentication:
             )
 
     def set_cookie(self, response: Response, cookie: str) -> None:
-        """Only for us (HttpOnly), only from our own pages (SameSite=Strict); empty for none new."""
+        """Set a cookie for us alone (HttpOnly), from our own pages (SameSite=Strict), if new."""
         if cookie:
             response.set_cookie(
                 COOKIE,
@@ -129,7 +129,7 @@ class Authentication:
             )
 
     def _checked_viewer(self, api_key: str) -> Viewer:
-        # However often it is wrong: a key has 160 random bits, which nobody guesses, and a limit
+        # Wrong keys are not counted: a key has 160 random bits, which nobody guesses, and a limit
         # would let any stranger lock everybody out.
         viewer = self._viewer_of(api_key)
         if isinstance(viewer, str):
@@ -156,10 +156,10 @@ class Authentication:
         viewer = Viewer(link.key, scopes, link.tenant, link.streams, has_link=True)
         # It has no form that is sent to us, and so no token for one.
         session = Session("", link.expires_at_ms, text)
-        return Identity(viewer, session, Around(csrf="", has_link=True))
+        return Identity(viewer, session, PageFrame(csrf="", has_link=True))
 
     def _identity(self, viewer: Viewer, session: Session, new_cookie: str = "") -> Identity:
-        around = Around(self.cookies.csrf(session), viewer.key_id, self.is_open)
+        around = PageFrame(self.cookies.csrf(session), viewer.key_id, self.is_open)
         return Identity(viewer, session, around, new_cookie)
 
 

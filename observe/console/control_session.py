@@ -1,4 +1,4 @@
-"""Reads and changes through the gateway's control API, as whoever is signed in."""
+"""Reads and changes through the gateway's control API, as the person who is signed in."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -13,21 +13,21 @@ from shared.runtime.control_client import ControlClient
 _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
 # Dead letters, replays: as many as somebody reads at a time, and as a phone has room for.
 ROWS_MAX = 20
-# Into a file of dead letters; as many as the gateway gives at a time, and no more bytes than that.
+# Dead letters in a file: as many as the gateway gives at a time, with its limit of bytes.
 EXPORTED_MAX = 1_000
 _NDJSON = "application/x-ndjson"
 # Changes: a line each.
 _CHANGES_MAX = 100
-# Events: each comes with all that it says.
+# Events: each comes with its content.
 NEWEST_MAX = 50
-# Of so many it is asked what has become of them.
+# The most events to ask the outcome of.
 LOOKED_AT_MAX = 200
 OUTCOMES = ("delivered", "waiting", "dead", "pending")
-# Of a table: of a page of them a browser shows the beginnings.
+# Rows of a table on a page; a browser shows the beginning of each.
 _TABLE_ROWS_MAX = 50
 # As long as `hifi pipelines put` waits.
 _JUDGED_LOOKS_MAX, _JUDGED_LOOK_S = 10, 0.5
-# By what they can be picked, and how that is called.
+# The fields to pick them by, and their labels.
 FILTERS = {
     "stream": "Stream",
     "destination": "Destination",
@@ -44,16 +44,16 @@ class Letters(
     frozen=True,
     rename={"newest": "dead_letters", "is_whole": "is_complete"},
 ):
-    """The newest that match as the gateway tells of them, and how many match in all."""
+    """The newest matching letters as the gateway lists them, and the number of all that match."""
 
     newest: tuple[dict[str, Any], ...] = ()
     matching: int = 0
     redrivable: int = 0
-    # The streams of what can be re-driven.
+    # The streams with letters that can be re-driven.
     redrivable_streams: tuple[str, ...] = ()
-    # What to ask for, for the page after this one.
+    # The cursor of the page after this one.
     next: str | None = None
-    # False: not all dead letters could be read in the time there is.
+    # False if not all dead letters could be read in time.
     is_whole: bool = True
 
 
@@ -78,7 +78,7 @@ class KnownUpTo(msgspec.Struct, frozen=True):
 
 
 class TableRows(msgspec.Struct, frozen=True):
-    """Rows by their keys, and what to ask for, for those that follow."""
+    """Rows by their keys, and the cursor for those that follow."""
 
     rows: tuple[TableRow, ...]
     next: str | None
@@ -86,7 +86,7 @@ class TableRows(msgspec.Struct, frozen=True):
 
 
 class ControlSession:
-    """What the console may do at the gateway for one person. Without a key: what anybody may."""
+    """Calls the gateway for one person; without a key, only as anybody may."""
 
     def __init__(self, gateway: str, credential: str, in_thread: InThread) -> None:
         self._client = ControlClient(gateway, credential, setting=_SETTING)
@@ -107,7 +107,7 @@ class ControlSession:
     async def export_letters(
         self, filters: Mapping[str, str], *, streams: Collection[str]
     ) -> bytes:
-        """The oldest of each Kafka partition first, with what they say."""
+        """The letters with their content, the oldest of each Kafka partition first."""
         asked = {**filters, "stream": list(streams), "limit": str(EXPORTED_MAX)}
         page = await self._in_thread(
             self._client.send, "GET", "dead-letters", query=asked, accept=_NDJSON
@@ -115,7 +115,7 @@ class ControlSession:
         return page.content
 
     async def redrive(self, filters: Mapping[str, str], *, streams: Collection[str]) -> int:
-        """Send again what matches, stream by stream, as one re-drive is of one stream."""
+        """Send matching letters again, stream by stream, as a re-drive covers one stream."""
         fields = {name: value for name, value in filters.items() if name != "stream"}
         sent = 0
         for stream in streams:
@@ -151,7 +151,7 @@ class ControlSession:
         return {each["id"]: each.get("texts_used_at_ms", []) for each in listed["keys"]}
 
     async def rows(self, table: str, *, prefix: str = "", after: str = "") -> TableRows:
-        """Those whose keys begin so, after a key."""
+        """The rows whose keys begin with `prefix`, after a key."""
         return await self._rows(table, prefix=prefix, after=after, limit=str(_TABLE_ROWS_MAX))
 
     async def row(self, table: str, key: str) -> TableRows:
@@ -167,14 +167,14 @@ class ControlSession:
         return msgspec.json.decode(answer.content, type=TableRows)
 
     async def resend(self, stream: str, *, place: str, destination: str) -> Mapping[str, str]:
-        """Send an event again to one destination, or to all of its stream; what becomes of each."""
+        """Send an event again to one destination, or all of its stream; return the outcomes."""
         body = {"place": place, **({"destination": destination} if destination else {})}
         done = await self._call("POST", "streams", stream, "events:resend", body=body)
         told: Mapping[str, str] = done["destinations"]
         return told
 
     async def test_channel(self, name: str) -> dict[str, Any]:
-        """Have a message sent there for a try: whether it was taken, and what came back."""
+        """Have a test message sent; return whether it was accepted, and the answer."""
         return await self._call("POST", "channels", name, "test")
 
     async def replays(self, stream: str, *, before: str = "", **picked: str) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class ControlSession:
         return await self._call("GET", "streams", stream, "replays", replay_id)
 
     async def order_replay(self, stream: str, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin one, or only count what it would send."""
+        """Begin a replay, or only count the events that it would send."""
         return await self._call("POST", "streams", stream, "replays", body=order)
 
     async def cancel_replay(self, stream: str, replay_id: str) -> None:
@@ -205,7 +205,7 @@ class ControlSession:
         return await self._call(method, *path, *([action] if action else []))
 
     async def seen(self, *path: str) -> tuple[dict[str, Any], str]:
-        """An object as the gateway shows it, and its ETag; a secret is a mark of it."""
+        """An object as the gateway shows it, with marks for secrets, and its ETag."""
         shown = await self._call("GET", *path)
         return shown, self._client.etag(*path)
 
@@ -233,11 +233,11 @@ class ControlSession:
         return shown, version
 
     async def try_out(self, pipeline: str, **what: Any) -> dict[str, Any]:
-        """What would come of some events, were the pipeline as a document says."""
+        """Try some events with the pipeline that a document describes."""
         return await self._call("POST", "pipelines", pipeline, "try", body=what)
 
     async def build(self, pipeline: str, *, begin: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Have a pipeline built anew, which begins to read so long ago, to take its place."""
+        """Have a pipeline rebuilt, reading from `begin` on, to take its place."""
         path = ("pipelines", pipeline, "replacement")
         return await self._call("PUT", *path, body=body, query={"from": begin})
 

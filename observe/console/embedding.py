@@ -1,9 +1,9 @@
-"""Serves the console below a link, to whoever has it, also in a frame of somebody else's page.
+"""Serves the console below a link, to anybody who has it, also in a frame of another site's page.
 
 `/embed/LINK/streams` is the page `/streams` as the link's viewer sees it. The link is in the path
 and not in a cookie: browsers keep cookies back from frames of other sites, and two frames with two
-tenants have one jar of them. Pages know nothing of it: what leads to a path of ours leads below
-the link once the answer is made.
+tenants have one jar of them. Pages know nothing of it: once an answer is made, links to our own
+paths are moved below the link.
 """
 
 import re
@@ -19,17 +19,17 @@ from observe.console.pages.plain_pages import ended_page
 from shared.config.access import ViewLink
 from shared.runtime.tokens.links import LinkError
 
-# Where a request's scope says whose pages may show the answer in a frame.
+# The key in a request's scope for the sites that may show the answer in a frame.
 FRAMED_BY = "hifi.framed_by"
 ReadsLinks: TypeAlias = Callable[[str], ViewLink]
 _EMBED = "/embed/"
-# As markup.tag writes them, in a page and in the JSON of live news: of a text the quotes are marks.
+# Links as markup.tag writes them, in a page and in the JSON of live news; text has no raw quotes.
 _LEADS = re.compile(rb' (href|src|action)=(\\?")/')
 _WITH_LINKS = ("text/html", "text/event-stream")
 
 
 class Embedding:
-    """Everything below `/embed/`; what is elsewhere passes."""
+    """Serves everything below `/embed/`; other requests pass."""
 
     def __init__(self, app: ASGIApp, read_link: ReadsLinks) -> None:
         self._app = app
@@ -61,7 +61,7 @@ class Embedding:
 
 
 def _moved(send: Send, *, to: str) -> Send:
-    """Has what leads to a path of ours lead below the link."""
+    """Move links to our own paths below the link."""
     below = rb" \1=\2" + to.encode() + b"/"
     has_links = False
 

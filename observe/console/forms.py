@@ -12,17 +12,17 @@ from starlette.requests import ClientDisconnect, Request
 
 from observe.console.page_threads import InThread
 
-# Of the forms without a document: a key has 160 characters at most.
+# The limit of forms without a document: a key has 160 characters at most.
 BYTES_MAX = 16_384
 # The gateway takes documents of 1 MiB; in a form one byte of them can be three.
 DOCUMENT_BYTES_MAX = BYTES_MAX + 3 * 1_048_576
-# A long form and what is made of it are some 10 MB; a browser has sent it within seconds.
+# A long form takes some 10 MB with its results; a browser sends it within seconds.
 _LONG_OF_A_TENANT, _LONG_IN_ALL, _READ_S = 2, 16, 30.0
 
 
 @dataclass(slots=True)
 class LongForms:
-    """Whose long forms are being answered: nobody's take all of the memory, or all turns."""
+    """Counts the long forms under way, so that no tenant takes all of the memory or all turns."""
 
     of_a_tenant: int = _LONG_OF_A_TENANT
     in_all: int = _LONG_IN_ALL
@@ -48,9 +48,9 @@ async def form_of(
     bytes_max: int = BYTES_MAX,
     on_long: Callable[[], object] = lambda: None,
 ) -> dict[str, str]:
-    """The fields of a form; HTTPException when it is none of ours.
+    """The fields of a form; HTTPException when it is not one of ours.
 
-    `on_long` is called before more is read than forms without a document have.
+    `on_long` is called before reading more than forms without a document have.
     """
     body = bytearray()
     try:
@@ -66,7 +66,7 @@ async def form_of(
         raise HTTPException(400, "The sender of this form has left.") from error
     except TimeoutError as error:
         raise HTTPException(408, "This form took too long to come: send it again.") from error
-    # Of a long one this takes a part of a second, in which others are answered.
+    # A long form takes a part of a second, in which others are answered.
     return await in_thread(_parsed, bytes(body))
 
 

@@ -1,4 +1,4 @@
-"""Sends what has changed on a page while somebody looks at it, as server-sent events.
+"""Sends the changes of a page while somebody looks at it, as server-sent events.
 
 A region is sent piece by piece: a piece that was in it before is named by its place there.
 """
@@ -20,7 +20,7 @@ _QUIET_STEPS = 15
 # others, however many frames of a tenant's customers are open.
 STREAMS_MAX = 40
 STREAMS_OF_A_TENANT_MAX = STREAMS_MAX // 2
-# What changes together: a cell, a fact, an entry of a list, a picture.
+# The pieces that change as a whole: a cell, a fact, an entry of a list, a picture.
 _PIECES = re.compile(r"(?=<(?:t[dhr]|d[dlt]|li|div|p|figure|section)\b)")
 
 
@@ -42,9 +42,9 @@ class Live:
     async def follow(
         self, make: Callable[[], Page | None], *, tenant: str = ""
     ) -> AsyncIterator[str]:
-        """An event for each change; the first brings what changed while the page was on its way.
+        """An event for each change; the first has the changes since the page was sent.
 
-        `make` gives the page as it is now, or None when there is none any more for this viewer.
+        `make` returns the current page, or None when this viewer has none any more.
         """
         self._counts[tenant] += 1
         try:
@@ -85,7 +85,7 @@ class Live:
 
 
 def changes(before: Sequence[str], now: Sequence[str]) -> list[str | tuple[int, int]]:
-    """What is there now: new text, or from where on how many pieces that were there before."""
+    """The pieces of the page now: new text, or the place and count of pieces from before."""
     places = {piece: place for place, piece in enumerate(before)}
     made: list[str | tuple[int, int]] = []
     for piece in now:

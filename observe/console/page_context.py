@@ -1,4 +1,4 @@
-"""What pages are made from: the newest overview, the configuration, flow, and the past."""
+"""The data that pages are made from: the newest overview, the configuration, flow, and the past."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,13 +26,13 @@ class PageContext:
     configuration: Configuration
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
     series: PastSource | None = None
-    # Of services that die again and again: a sentence each.
+    # A sentence for each service that dies repeatedly.
     ailing: Sequence[str] = ()
-    # By channel: what this observer has told it last.
+    # By channel: the last message that this observer sent it.
     told: Mapping[str, LastMessage] = field(default_factory=dict)
 
     def seen_by(self, viewer: Viewer) -> "PageContext":
-        """The same with only those streams and tables that somebody may see."""
+        """The same with only the streams and tables that the viewer may see."""
         streams = tuple(
             stream
             for stream in self.overview.streams
@@ -48,7 +48,7 @@ class PageContext:
             for each in self.overview.unknown
             if viewer.sees(each.stream, tenant=self.tenant_of(each.stream))
         )
-        # Its document names other streams: whoever sees it sees all of these.
+        # Its document names other streams, so only viewers of all of them may see it.
         pipelines = tuple(
             each
             for each in self.overview.pipelines
@@ -89,18 +89,18 @@ class PageContext:
 
 
 def is_in_trouble(verdict: StreamVerdict) -> bool:
-    """A pause is somebody's will."""
+    """Whether a verdict is trouble; a pause is intended."""
     return verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
 
 
 def worst_first(destinations: Iterable[DestinationView]) -> list[DestinationView]:
-    """In the order in which a reader's eye should meet them."""
+    """The destinations by severity, the worst first, then by id."""
     return sorted(
         destinations, key=lambda view: (-SEVERITY.index(view.verdict), view.destination_id)
     )
 
 
 def slowest(destinations: Iterable[DestinationView]) -> DestinationView | None:
-    """Whose events are under way longest, of those that had any lately."""
+    """The destination whose recent events take longest on average; None without any."""
     timed = [(view.since_accepted.mean_ms, view) for view in destinations if view.since_accepted]
     return max(timed, key=itemgetter(0), default=(0, None))[1]

@@ -1,4 +1,4 @@
-"""One request to the console: who sent it, what it says, and what there is to answer it."""
+"""One request to the console: its sender, its content, and the sources to answer it from."""
 
 import asyncio
 import math
@@ -17,7 +17,7 @@ from observe.console.control_session import FILTERS, ControlSession, Letters
 from observe.console.forms import BYTES_MAX, LongForms, form_of
 from observe.console.page_context import PageContext
 from observe.console.page_threads import InThread, PageThreads
-from observe.console.parts.layout import Around, Page, is_shown_by_link, render
+from observe.console.parts.layout import Page, PageFrame, is_shown_by_link, render
 from observe.console.viewers import Viewer
 from shared.config.access import DEFAULT_TENANT, ApiKey
 from shared.config.configuration import Stream
@@ -33,7 +33,7 @@ from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 from shared.runtime.setup_error import NoAnswerError
 from shared.runtime.tenant_turns import TenantTurns
 
-# 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
+# 2 s in all, the longest that a change takes to come back; then the page is shown as it is.
 _LOOK_S = 0.05
 _LOOKS_MAX = 40
 # No year in milliseconds, and no count of ours, has more.
@@ -64,9 +64,9 @@ class EventFinder(Protocol):
 @dataclass(frozen=True, slots=True)
 class PageRequest:
     viewer: Viewer
-    around: Around
+    around: PageFrame
     path: str
-    # Of its query, or of its form.
+    # The fields of its query, or of its form.
     fields: Mapping[str, str]
     sources: "Sources"
     context: PageContext
@@ -74,11 +74,11 @@ class PageRequest:
 
     @property
     def in_thread(self) -> InThread:
-        """Does work beside that of others; it is the viewer's own share of threads."""
+        """Runs work in the viewer's own share of threads, beside that of others."""
         return self.sources.threads.of(self.viewer.tenant)
 
     def search_turn(self) -> AbstractAsyncContextManager[None]:
-        """For as long as events are searched: others have theirs in between."""
+        """A turn for the length of one search; others have theirs in between."""
         return self.sources.searches.of(self.viewer.tenant)
 
     def field(self, name: str) -> str:
@@ -90,13 +90,13 @@ class PageRequest:
 
     @property
     def streams(self) -> list[str]:
-        """The names of the streams that the viewer may look into, also of those that were."""
+        """The names of the streams that the viewer may see, including removed ones."""
         names, tenant_of = self.context.configuration.past_streams, self.context.tenant_of
         return sorted(each for each in names if self.viewer.sees(each, tenant=tenant_of(each)))
 
     @property
     def keys(self) -> list[ApiKey]:
-        """Those of the viewer's tenant; of every tenant for who is in charge of all."""
+        """The keys of the viewer's tenant; those of every tenant for an operator."""
         tenant, keys = self.viewer.tenant, self.context.configuration.keys.values()
         if tenant == DEFAULT_TENANT and self.viewer.may_change:
             # As the gateway has it.
@@ -112,12 +112,12 @@ class PageRequest:
         raise HTTPException(404, "There is no such key (any more).")
 
     def channel_id(self, name: str) -> str:
-        """Of a channel of the viewer's tenant: who has not signed in is the gateway's default."""
+        """The id of a channel of the viewer's tenant, or of the default one without sign-in."""
         return f"{self.viewer.tenant or DEFAULT_TENANT}/{name}"
 
     @property
     def channels(self) -> list[Channel]:
-        """Those of the viewer's tenant, by name."""
+        """The channels of the viewer's tenant, by name."""
         if self.viewer.streams:
             # As the gateway has it.
             return []
@@ -161,7 +161,7 @@ class PageRequest:
 
     @property
     def is_set(self) -> bool:
-        """Whether what the path names is set, and the viewer's, whatever is shown of it yet."""
+        """Whether the object that the path names is set and the viewer's, even if not shown yet."""
         known = self.context.configuration
         match self.path.strip("/").split("/"):
             case ["streams", stream]:
@@ -175,11 +175,11 @@ class PageRequest:
 
     @property
     def filters(self) -> dict[str, str]:
-        """Which dead letters are asked for."""
+        """The filters that pick dead letters."""
         return {name: value for name in FILTERS if (value := self.field(name))}
 
     async def letters(self) -> Letters:
-        """What the viewer may see of the dead letters that are asked for."""
+        """The requested dead letters that the viewer may see."""
         if (streams := self._letter_streams) is None:
             return Letters()
         before = self.field("before")
@@ -193,7 +193,7 @@ class PageRequest:
 
     @property
     def _letter_streams(self) -> list[str] | None:
-        """Of which streams the gateway is asked; of none named it is all that the key may see."""
+        """The streams to ask the gateway for; an empty list means all that the key may see."""
         stream = self.field("stream")
         streams = [name for name in self.streams if stream in {"", name}]
         if self.viewer.tenant is None and not stream:
@@ -209,12 +209,12 @@ class PageRequest:
             await asyncio.sleep(_LOOK_S)
 
 
-# What a route makes of a request.
+# A route's answer to a request.
 Answer: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
 
 
 def _search_turns() -> TenantTurns:
-    """One search reads Kafka at a time, for seconds: those of a tenant wait for one another."""
+    """The turns of searches, each of which reads Kafka for seconds: one at a time per tenant."""
     return TenantTurns(math.inf, within_s=_SEARCH_WAIT_S, refusal=_searching_already)
 
 
@@ -224,7 +224,7 @@ def _searching_already() -> NoAnswerError:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What answers are made from. Put together once, in the server."""
+    """The sources that answers are made from. Put together once, in the server."""
 
     authentication: Authentication
     context: Callable[[], PageContext]
@@ -235,7 +235,7 @@ class Sources:
     threads: PageThreads
     searches: TenantTurns = field(default_factory=_search_turns)
     long_forms: LongForms = field(default_factory=LongForms)
-    # Each holds a thread for as long as Spark takes, and there are few.
+    # Each trial holds a thread for as long as Spark takes, and there are few threads.
     trials: LongForms = field(
         default_factory=lambda: LongForms(1, 2, "Other pipelines are being tried: try it again.")
     )
@@ -249,7 +249,7 @@ class Sources:
         for_admins: bool = False,
         form_bytes_max: int = BYTES_MAX,
     ) -> Route:
-        """Who asks is known, and may ask this; a form is from their own session."""
+        """Identify the viewer, check their rights, and accept forms of their own session only."""
 
         async def serve(request: Request) -> Response:
             identity = self.authentication.identify(request)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 # They wait, and cost little: 16 tenants may have as many as they can.
 _COUNT_MAX, _OF_A_TENANT = 128, 8
-# Whoever gets none within this is told so.
+# A request that gets no thread within this time is refused.
 _WAIT_S = 5.0
 
 
@@ -42,7 +42,7 @@ class PageThreads:
     async def run(
         self, tenant: str | None, work: Callable[..., T], *args: object, **more: Any
     ) -> T:
-        """What `work` returns; NoAnswerError if too much of the tenant's is under way."""
+        """Return the result of `work`; NoAnswerError if too much of the tenant's is under way."""
         await self._turns.take(tenant)
         loop = asyncio.get_running_loop()
         working = loop.run_in_executor(self._pool, partial(work, *args, **more))
@@ -51,13 +51,13 @@ class PageThreads:
         return await asyncio.shield(working)
 
     def close(self) -> None:
-        """Begin nothing more; what is under way ends by itself."""
+        """Begin nothing more; running work ends by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _is_over(self, tenant: str | None, working: asyncio.Future[Any]) -> None:
         self._turns.give_back(tenant)
         if not working.cancelled():
-            # Or Python complains of an error that nobody is there to see.
+            # Otherwise Python complains of an error that no caller has retrieved.
             working.exception()
 
 

@@ -29,10 +29,10 @@ from shared.runtime.serving.server import HttpServer, listening, server_config
 
 log = structlog.get_logger()
 
-# Live pages end at once when they are told; what else is under way is a page.
+# Live pages end at once when they hear of the stop; other requests under way are single pages.
 _DRAIN_S = 5
-# Browsers have a few connections each; whoever has most loses idle ones when there is no room, and
-# the audit, channels and Kafka beside it keep their descriptors.
+# Browsers have a few connections each. When there is no room, the peer with the most loses idle
+# ones, and the audit, channels and Kafka beside it keep their descriptors.
 _CONNECTIONS_MAX, _BACKLOG = 1_024, 128
 _HEAD_DEADLINE_S, _HEAD_BYTES_MAX = 10.0, 32_768
 

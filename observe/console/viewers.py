@@ -1,4 +1,4 @@
-"""Identifies who looks: the key or token in the session cookie, and what it may see and do.
+"""Identifies the viewer: the key or token in the session cookie, and its rights.
 
 The cookie holds the key itself, sealed with a secret of the console, so that nobody can read it
 there. The key is looked up at every request: one that is revoked or has expired ends its sessions
@@ -19,14 +19,14 @@ from shared.config.configuration import Configuration
 from shared.event.times import HOUR_MS
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
-# A working day: who comes back tomorrow signs in again.
+# A working day: people who come back tomorrow sign in again.
 SESSION_MS = 12 * HOUR_MS
 _OWNER = "console session"
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom an OpenID provider has told us of, with a token."""
+    """A person that an OpenID provider vouches for, with a token."""
 
     issuer: str
     subject: str
@@ -36,25 +36,25 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What the cookie says. Without a key it only carries the CSRF token of an open console."""
+    """The cookie's content. Without a key it only carries the CSRF token of an open console."""
 
     nonce: str
     until_ms: int
-    # An API key, or the token of a person: what the gateway is shown.
+    # The credential for the gateway: an API key, or the token of a person.
     credential: str = field(default="", repr=False)
     person: Person | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks, and what they may see and do."""
+    """The person who looks, and their rights."""
 
     key_id: str
     scopes: frozenset[str]
-    # None: of every tenant, in a console that asks nobody.
+    # If it is None, the viewer sees every tenant, in a console without sign-in.
     tenant: str | None = None
     streams: frozenset[str] = frozenset()
-    # By a link that somebody with the key has given them.
+    # The viewer came by a link from somebody with the key.
     has_link: bool = False
 
     def sees(self, stream: str, *, tenant: str) -> bool:
@@ -62,17 +62,17 @@ class Viewer:
         return is_ours and (not self.streams or stream in self.streams)
 
     def sees_tables(self, tenant: str) -> bool:
-        """Those of a tenant. What is in them is in no stream: whose key is for some sees none."""
+        """Whether a tenant's tables are shown. Rows have no stream: a key for some sees none."""
         return self.tenant in {None, tenant} and not self.streams
 
     @property
     def may_change(self) -> bool:
-        """Re-drive, revoke keys, and see what events say."""
+        """Whether the viewer may re-drive, revoke keys, and read the content of events."""
         return "admin" in self.scopes
 
     @property
     def is_operator(self) -> bool:
-        """Whoever runs Hifi: an administrator of the default tenant, as the gateway has it."""
+        """Whether the viewer runs Hifi: an admin of the default tenant, as the gateway has it."""
         return self.may_change and self.tenant in {None, DEFAULT_TENANT} and not self.streams
 
 
@@ -126,7 +126,7 @@ class Cookies:
 
 
 def viewer_of(api_key: str, configuration: Configuration, *, now_ms: int) -> Viewer | str:
-    """Whose key it is, as the keys are now, or why it is nobody's."""
+    """The viewer with this key, as the keys are now, or the reason why there is none."""
     shown = read_text(api_key)
     if shown is None:
         return "This is no key, or not all of one: copy it again, from hifisk_ to its end."

@@ -1,6 +1,6 @@
 """Routes each request to its answer: pages, their live changes, the overview as JSON, sign-in.
 
-What changes or reveals something is written down with the key of whoever asks before it is done.
+Changes and revelations are logged, with the key of the person who asks, before they are done.
 """
 
 from collections.abc import Iterator, Mapping
@@ -79,10 +79,10 @@ _CHANGES = {
     **KEY_CHANGES,
     **REPLAY_CHANGES,
 }
-# Different pages that are looked at within a second; what somebody makes up is not kept for long.
+# Different pages that are looked at within a second; pages of made-up addresses go soon.
 _MADE_MAX = 100
-# Path, what is asked there, and tenant, streams and rights of whoever looks; and of what which
-# page was made.
+# The path, its query, and the viewer's tenant, streams and rights; and the sources that a page was
+# made from, with the page.
 _Seen = tuple[str, tuple[tuple[str, str], ...], str | None, frozenset[str], bool]
 _Made = tuple[Overview, Configuration, Page | None]
 
@@ -91,7 +91,7 @@ class Views:
     def __init__(self, sources: Sources, live: Live) -> None:
         self._sources = sources
         self._authentication = sources.authentication
-        # Shared by all who have not signed in.
+        # Shared by all people who have not signed in.
         self._in_thread = sources.threads.of(None)
         self._live = live
         self._provider = sources.authentication.provider_name
@@ -137,7 +137,7 @@ class Views:
         ]
 
     def _changes(self) -> Iterator[Route]:
-        """What admins make, change and remove by forms."""
+        """The routes of forms by which admins make, change and remove things."""
         route = self._sources.route
         for path, change in _CHANGES.items():
             yield route("GET", path, change.ask, for_admins=True)
@@ -160,7 +160,7 @@ class Views:
         return page
 
     async def object_page(self, asked: PageRequest) -> Page:
-        """The same of a stream or a destination, with who has changed it last."""
+        """The page of a stream or a destination, with the author of its last change."""
         page = await self.made_page(asked)
         name = asked.path.removeprefix(f"{STREAMS}/")
         return await with_last_change(page, asked, "destination" if "/" in name else "stream", name)
@@ -225,9 +225,9 @@ class Views:
         return response
 
     def _page_at(self, path: str, fields: Mapping[str, str], viewer: Viewer) -> Page | None:
-        """The page as it is now; made once for all who look at the same."""
+        """The current page, made once for all viewers of the same."""
         context = self._sources.context()
-        # What else a query says is nothing to these pages.
+        # These pages ignore all other query parameters.
         others = {STREAMS: ASKED, DESTINATIONS: ASKED, DEAD: DEAD_ASKED}
         names = others.get(path, PICTURES_ASKED)
         asked = {name: fields[name] for name in names if name in fields}

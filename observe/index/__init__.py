@@ -1,1 +1,1 @@
-"""Keeps where each event lies, by its id and its ordering key, beside the process that observes."""
+"""Keeps the place of each event, by its id and its ordering key, beside the observing process."""

@@ -2,7 +2,7 @@
 
 An entry is 16 bytes: a mark of 8, which is a hash of topic and name, and a place of 8: the Kafka
 partition (2 bytes), the first offset (44 bits) and how many events from there on (a power of two, 4
-bits). They sort by their bytes. A mark may be two names': whoever looks reads the log itself.
+bits). They sort by their bytes. Two names may share a mark, so a search reads the log itself.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from shared.proof.acked import AckedRow, key_mark
 
 ENTRY_BYTES, MARK_BYTES = 16, 8
 _SPAN_BITS, _PARTITION_SHIFT = 4, 48
-# What one entry of a key covers at most: a row of several gateways' time.
+# The longest span that one entry of a key covers: a row of several gateways' time.
 _SPAN_MAX = 1 << ((1 << _SPAN_BITS) - 1)
 
 
@@ -27,7 +27,7 @@ def mark_of_key(topic: str, key: str) -> bytes:
 def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
     """The topic of a row of the ledger, its entries, and the stretches whose ids it has.
 
-    ValueError if it is none.
+    ValueError if it is not a row.
     """
     row = AckedRow.from_bytes(value, with_ids=False)
     ids = value.partition(b"\n")[2].split(b"\n")
@@ -54,7 +54,7 @@ def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
 
 
 def entries_of_ids(topic: str, partition: int, first: int, ids: Sequence[str]) -> bytes:
-    """Of events that follow one another in the log."""
+    """The entries of events that follow one another in the log."""
     names = [event_id.encode(errors="surrogatepass") for event_id in ids]
     return b"".join(_of_ids(topic, partition, first, names))
 

@@ -1,8 +1,8 @@
-"""Fills the index from the gateways' ledger as it is written, and tells what it has.
+"""Fills the index from the gateways' ledger as it is written, and answers lookups.
 
 The ledger has the ids and is a small part of the log. After a start it is read on from where the
-index's files end, or from as far back as is worth it. What no ledger names comes from the audit,
-which has read it in the log.
+index's files end, or from as far back as is worth it. Events that no ledger names come from the
+audit, which has read them in the log.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _ROWS_BACK = 500_000
 _ROWS = 20
 _POLL_S = 1.0
 _PAUSE_S = 5.0
-# What was read to its end within so long is what there is, to somebody who asks.
+# An index that was read to the end within this time counts as complete.
 _LEVEL_S = 5.0
 # A row is a megabyte at most.
 _FETCH_BYTES = 4_000_000
@@ -54,7 +54,7 @@ class IndexFeed:
 
     @property
     def askable(self) -> tuple[PlacesOf, ...]:
-        """What tells places by id and by key; nothing if there is to be no index."""
+        """Lookups of places by id and by key; none if there is to be no index."""
         return () if self._index is None else (self.places_by_id, self.places_by_key)
 
     def places_by_id(self, topic: str, event_id: str) -> Places:
@@ -64,20 +64,20 @@ class IndexFeed:
         return self._places(topic, mark_of_key(topic, key))
 
     def page(self, asked: Mapping[str, str]) -> bytes:
-        """For gateways: by id, or else by ordering key."""
+        """The places of an id, or else of an ordering key, as JSON for gateways."""
         topic = asked.get("topic", "")
         by_key = mark_of_key(topic, asked.get("key", ""))
         mark = mark_of_id(topic, asked["id"]) if "id" in asked else by_key
         return msgspec.json.encode(self._places(topic, mark))
 
     def take_logged(self, where: KafkaPartition, first: int, ids: Sequence[str]) -> None:
-        """Enter events that no ledger names, as the audit has come by them."""
+        """Enter events that no ledger names, and that the audit has found."""
         if self._index is not None:
             known = [(where.partition, first, first + len(ids))]
             self._index.add(where.topic, entries_of_ids(*where, first, ids), known)
 
     async def run(self) -> None:
-        """Follow the ledger until this is cancelled; whatever happens to Kafka or the disk."""
+        """Follow the ledger until this is cancelled, through failures of Kafka and the disk."""
         index = self._index
         if index is None:
             await asyncio.Event().wait()
@@ -92,7 +92,7 @@ class IndexFeed:
             except (KafkaUnavailableError, OSError) as error:
                 log.warning("index.failed", error=repr(error))
             except Exception:
-                # A fault of ours; a search that finds less must not end the audit beside it.
+                # A bug in the index makes searches find less; it must not end the audit beside it.
                 log.exception("index.failed")
             else:
                 continue

@@ -1,8 +1,8 @@
 """Keeps entries of the index: the newest in memory, the others in sorted files, within a bound.
 
-Each tenant has files of its own, and whoever has most loses the oldest of theirs first. What was
-not written yet is read again from the ledger: beside the files stands up to where that was read.
-Beside each file stands of which stretches of the log it has all ids, and a checksum.
+Each tenant has files of its own, and the tenant with the most loses its oldest files first. Entries
+that were not written yet are read again from the ledger, from the position kept beside the files.
+A sidecar of each file lists the stretches of the log whose ids it has in full, and a checksum.
 """
 
 import mmap
@@ -30,17 +30,17 @@ from shared.runtime.files.whole_file import write_whole
 
 log = structlog.get_logger()
 
-# A file of so many entries is written: 2 MB, which takes 30 ms to sort.
+# Open entries are written to files at this number: 2 MB, which takes 30 ms to sort.
 _ENTRIES = 131_072
-# As many for each tenant who has some at least, so that many who send little are not many files.
+# And at this many per tenant with entries, so that many small tenants do not make many files.
 _ENTRIES_OF_A_TENANT = 256
-# Of one id or key: whoever posts the same again and again is shown the newest.
+# Places shown of one id or key; somebody who posts the same again and again sees the newest.
 _FOUND_MAX = 1_000
-# Of so many stretches at most it is said that their ids are known: of the longest.
+# Remember at most this many indexed stretches; keep the longest.
 _KNOWN_MAX = 1_000
 # A look begins again if a file was replaced meanwhile; one that others have removed stays away.
 _LOOKS = 3
-# Another way to lay entries out is another folder.
+# Each layout of entries has a folder of its own.
 _LAYOUT = "index-1"
 
 _BESIDE = ".known"
@@ -51,8 +51,8 @@ Stretches: TypeAlias = tuple[tuple[int, int, int], ...]
 Known: TypeAlias = dict[str, dict[int, Offsets]]
 
 
-class _Beside(msgspec.Struct):
-    """What stands beside a file."""
+class _Sidecar(msgspec.Struct):
+    """The content of the sidecar of a file."""
 
     crc: int
     known: Known
@@ -60,14 +60,14 @@ class _Beside(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Loose:
-    """What is in no file yet."""
+    """Entries that are in no file yet."""
 
     entries: bytearray = field(default_factory=bytearray)
     known: Known = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sealed:
+class _SealedFile:
     """A sorted file of entries."""
 
     path: Path
@@ -76,16 +76,16 @@ class _Sealed:
     known: Known
 
     @classmethod
-    def read(cls, path: Path) -> "_Sealed":
+    def read(cls, path: Path) -> "_SealedFile":
         """ValueError of a file that is not as it was written."""
         entries, beside = path.read_bytes(), path.with_suffix(_BESIDE)
-        said = msgspec.json.decode(beside.read_bytes(), type=_Beside)
+        said = msgspec.json.decode(beside.read_bytes(), type=_Sidecar)
         if not entries or len(entries) % ENTRY_BYTES or crc32(entries) != said.crc:
             raise ValueError(f"{path} is damaged")
         return cls(path, int(path.name), len(entries) // ENTRY_BYTES, said.known)
 
     def write(self, entries: bytes) -> None:
-        beside = _Beside(crc32(entries), self.known)
+        beside = _Sidecar(crc32(entries), self.known)
         write_whole(self.path.with_suffix(_BESIDE), msgspec.json.encode(beside))
         write_whole(self.path, entries)
 
@@ -94,7 +94,7 @@ class _Sealed:
         self.path.with_suffix(_BESIDE).unlink(missing_ok=True)
 
     def find(self, mark: bytes) -> Iterator[bytes]:
-        """Those of a mark, the last first; OSError or ValueError if the file is gone."""
+        """The entries of a mark, the last first; OSError or ValueError if the file is gone."""
         with self.path.open("rb") as file:
             entries = mmap.mmap(file.fileno(), self.count * ENTRY_BYTES, access=mmap.ACCESS_READ)
         with entries:
@@ -125,12 +125,12 @@ class EventIndex:
     bytes_max: int
     # Whose a stream is.
     tenant_of: Callable[[str], str]
-    # What the log may have, and we have not read of.
+    # The log may have events that were not read yet.
     is_behind: bool = True
-    # By tenant's folder: what is in no file yet, what is on its way into one, and the files.
+    # By tenant's folder: entries in no file yet, entries being written to one, and the files.
     _open: dict[str, _Loose] = field(default_factory=dict)
     _closing: dict[str, _Loose] = field(default_factory=dict)
-    _sealed: dict[str, list[_Sealed]] = field(default_factory=dict)
+    _sealed: dict[str, list[_SealedFile]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -139,9 +139,9 @@ class EventIndex:
         for path in sorted(self.folder.glob("*/*"), key=lambda it: it.name):
             if path.name.isdecimal():
                 try:
-                    sealed = _Sealed.read(path)
+                    sealed = _SealedFile.read(path)
                 except (OSError, ValueError) as error:
-                    # What it had is found by reading the log.
+                    # Its events are then found by reading the log.
                     log.warning("index.file_dropped", path=str(path), error=str(error))
                     path.unlink()
                 else:
@@ -163,18 +163,18 @@ class EventIndex:
 
     @property
     def byte_count(self) -> int:
-        """What the files take."""
+        """The size of all files."""
         with self._lock:
             return sum(map(_bytes_of, self._sealed.values()))
 
     @property
     def is_full(self) -> bool:
-        """Whether what is open is worth a file."""
+        """Whether the open entries are worth a file."""
         wanted = max(_ENTRIES, _ENTRIES_OF_A_TENANT * len(self._open))
         return sum(len(of.entries) for of in self._open.values()) >= wanted * ENTRY_BYTES
 
     def add(self, topic: str, entries: bytes, known: Iterable[tuple[int, int, int]] = ()) -> None:
-        """Enter entries of a topic, and the stretches of which they name all ids."""
+        """Enter entries of a topic, and the stretches whose ids they name in full."""
         with self._lock:
             loose = self._open.setdefault(self._group(topic), _Loose())
             loose.entries.extend(entries)
@@ -183,12 +183,12 @@ class EventIndex:
                 of_topic.setdefault(partition, Offsets()).add(first, end)
 
     def forget_open(self) -> None:
-        """What is in no file is going to be read again."""
+        """Forget entries that are in no file; they will be read again."""
         with self._lock:
             self._open, self._closing = {}, {}
 
     def forget(self) -> None:
-        """What there is is of another ledger."""
+        """Forget everything, because it describes another ledger."""
         self.forget_open()
         with self._lock:
             files = [each for of in self._sealed.values() for each in of]
@@ -198,11 +198,11 @@ class EventIndex:
         self._position.unlink(missing_ok=True)
 
     def look(self, topic: str, mark: bytes) -> tuple[Stretches, Stretches]:
-        """Where what has this mark lies, the newest, and where all ids are known.
+        """The newest places of a mark, and the stretches where all ids are known.
 
         Kafka partition, first offset and end of each.
         """
-        # What came before we had heard of its stream was nobody's.
+        # Entries that came before their stream was known have no tenant.
         groups = {self._group(topic), _group_of("")}
         for looks_left in reversed(range(_LOOKS)):
             with self._lock:
@@ -212,12 +212,12 @@ class EventIndex:
                 parts = [bytes(each.entries) for each in loose]
                 known = [list(_of_topic(each.known, topic)) for each in loose]
                 files = [each for it in groups for each in self._sealed.get(it, ())]
-            # What a process had read and not said so was read again: each counts once.
+            # Entries read before a crash that lost the position were read again: count them once.
             found = dict.fromkeys(entry for each in parts for entry in _scan(each, mark))
             is_whole = True
             for each in sorted(files, key=lambda each: -each.number):
                 if len(found) >= _FOUND_MAX:
-                    # There may be others, and so nothing is known for sure.
+                    # There may be others, so no stretch is known to be complete.
                     known = []
                     break
                 try:
@@ -231,7 +231,7 @@ class EventIndex:
         return stretches, _longest(chain.from_iterable(known))
 
     def seal(self, position: Mapping[int, int]) -> None:
-        """Write what is open into files; `position` is up to where it was read from the ledger."""
+        """Write the open entries into files; `position` is where they end in the ledger."""
         with self._lock:
             self._open, self._closing = {}, self._open
         for group, loose in self._closing.items():
@@ -246,7 +246,7 @@ class EventIndex:
         number = 1 + max((each.number for of in self._sealed.values() for each in of), default=0)
         parts, kept = [bytes(loose.entries)], len(files)
         count = len(loose.entries) // ENTRY_BYTES
-        # As large as those before, or nearly: each entry is written a few times at most.
+        # Merge smaller files into the new one, so that each entry is written a few times at most.
         while kept and files[kept - 1].count < min(_ENTRIES, 2 * count):
             kept -= 1
             count += files[kept].count
@@ -254,7 +254,7 @@ class EventIndex:
         folder = self.folder / group
         folder.mkdir(exist_ok=True)
         known = _joined([loose.known, *(each.known for each in files[kept:])])
-        made = _Sealed(folder / f"{number:012}", number, count, known)
+        made = _SealedFile(folder / f"{number:012}", number, count, known)
         made.write(_sorted(b"".join(parts)))
         with self._lock:
             self._sealed[group] = [*files[:kept], made]
@@ -262,7 +262,7 @@ class EventIndex:
             each.remove()
 
     def _drop(self) -> None:
-        """Keep within the bound; whoever has most loses the oldest."""
+        """Keep within the bound: the tenant with the most loses its oldest files."""
         while self.byte_count > self.bytes_max:
             with self._lock:
                 group = max(self._sealed, key=lambda it: _bytes_of(self._sealed[it]))
@@ -283,7 +283,7 @@ def _group_of(tenant: str) -> str:
     return blake2s(tenant.encode(), digest_size=16).hexdigest()
 
 
-def _bytes_of(files: list[_Sealed]) -> int:
+def _bytes_of(files: list[_SealedFile]) -> int:
     return sum(each.count for each in files) * ENTRY_BYTES
 
 
@@ -294,7 +294,7 @@ def _of_topic(known: Known, topic: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _longest(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
-    """Those that touch are one, and the longest are enough."""
+    """Join stretches that touch, and return the longest."""
     by_partition: dict[int, Offsets] = {}
     for partition, first, end in stretches:
         by_partition.setdefault(partition, Offsets()).add(first, end)
@@ -303,7 +303,7 @@ def _longest(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
 
 
 def _joined(parts: Sequence[Known]) -> Known:
-    """What is known of all together; of each topic the longest."""
+    """The known stretches of all parts together; the longest for each topic."""
     made: Known = {}
     for topic in {topic for known in parts for topic in known}:
         stretches = _longest(chain.from_iterable(_of_topic(known, topic) for known in parts))
@@ -317,7 +317,7 @@ def _entry(entries: mmap.mmap, at: int) -> bytes:
 
 
 def _scan(entries: bytes, mark: bytes) -> Iterator[bytes]:
-    """Those of a mark, the last first."""
+    """The entries of a mark, the last first."""
     end = len(entries)
     while (at := entries.rfind(mark, 0, end)) >= 0:
         if at % ENTRY_BYTES == 0:

@@ -1,4 +1,4 @@
-"""Counts what a destination answered lately, and keeps the newest requests that it did not take."""
+"""Counts a destination's recent answers, and keeps the newest requests that it refused."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from shared.proof.overview import Answers, RefusedRequest
 from shared.proof.receipt import Receipt, ReceiptOutcome
 
 _NEWEST = 5
-# A destination chooses its statuses; further ones are one.
+# Destinations choose their statuses freely; further ones count as one.
 _KINDS_MAX = 20
 _OTHERS = "other"
 
 
 @dataclass(slots=True)
 class RecentAnswers:
-    """Requests of the last minutes, by what came of them."""
+    """Requests of the last minutes, by outcome."""
 
     _counts: StepCounts = field(default_factory=StepCounts)
     _newest: deque[RefusedRequest] = field(default_factory=lambda: deque(maxlen=_NEWEST))
-    # The batch whose receipt came last, and when it ended: of one taken in part there are several.
+    # The batch of the last receipt, and its end: a partly accepted batch has several receipts.
     _last: tuple[str, int] = ("", 0)
 
     def add(self, receipt: Receipt) -> None:
@@ -41,17 +41,17 @@ class RecentAnswers:
             self._newest.append(RefusedRequest(receipt.batch_id, receipt.event_count, told))
 
     def of(self, step: int) -> Counter[str]:
-        """How many requests came to what in one step."""
+        """The number of requests of one step, by outcome."""
         return self._counts.of(step)
 
     def read(self, *, now_ms: int, span_ms: int) -> Answers:
-        """Of the last `span_ms`, the most frequent first; what is older is forgotten."""
+        """The answers of the last `span_ms`, the most frequent first; forgets older ones."""
         total = self._counts.read(now_ms=now_ms, span_ms=span_ms)
         return Answers(dict(total.most_common(_KINDS_MAX)), tuple(reversed(self._newest)))
 
 
 def _reasons(receipt: Receipt) -> Iterator[str]:
-    """What came of each request of a round."""
+    """The outcome of each request of a round."""
     for failed in receipt.failed_tries:
         yield failed.reason
     if receipt.outcome is ReceiptOutcome.DELIVERED:

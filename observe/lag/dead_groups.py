@@ -1,7 +1,7 @@
-"""Groups what a destination gives up by reason and answer, and counts each over time.
+"""Groups a destination's dead letters by reason and answer, and counts each group over time.
 
-A destination has so many groups at most, whatever it answers: its further answers are one. How many
-of a group are dead still is for its books to say, as they know what was sent again.
+A destination has at most _GROUPS_MAX groups: all further answers are one group. Only its books know
+how many of a group are still dead, as they know which were sent again.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _OTHERS = "others"
 
 
 @dataclass(slots=True)
-class _Group:
+class _GroupCount:
     reason: str
     answer: str
     first_ms: int
@@ -39,26 +39,26 @@ class _Group:
 
 @dataclass(slots=True)
 class DeadGroups:
-    """Those of one destination, each under a name that its books know it by."""
+    """The groups of one destination, each under the name that its books use."""
 
-    _groups: dict[str, _Group] = field(default_factory=dict)
+    _groups: dict[str, _GroupCount] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
     def enter(self, receipt: Receipt) -> str:
-        """Count the events of a receipt that says they are dead; the name of their group."""
+        """Count the dead events of a receipt, and return the name of their group."""
         reason, answer = receipt.reason, _answer_of(receipt)
         name = self._name_of(reason, answer)
         if name == _OTHERS:
             reason = answer = ""
         at_ms = receipt.ended_at_ms
-        group = self._groups.setdefault(name, _Group(reason, answer, at_ms, at_ms))
+        group = self._groups.setdefault(name, _GroupCount(reason, answer, at_ms, at_ms))
         group.add(receipt.event_count, at_ms)
         return name
 
     def read(self, counts: Mapping[str, int]) -> tuple[DeadGroup, ...]:
-        """Those of which some are dead still, by how many; the others are forgotten."""
+        """The groups with events that are still dead, and their number; forgets the others."""
         self._groups = {name: of for name, of in self._groups.items() if counts.get(name)}
         return tuple(
             DeadGroup(
@@ -76,11 +76,11 @@ class DeadGroups:
 
 
 def _answer_of(receipt: Receipt) -> str:
-    """Of the last request, if it is what they died of; nothing if there was none."""
+    """The answer to the last request, if they died of it; empty if there was none."""
     if not receipt.failed_tries:
         return ""
     last = receipt.failed_tries[-1]
     if receipt.reason.startswith("status_") and last.reason != receipt.reason:
-        # Of a batch that was taken in part each event has its own status.
+        # Each event of a partly accepted batch has its own status.
         return ""
     return answer_of(receipt.reason, last.reason, last.text)

@@ -1,4 +1,4 @@
-"""Watches what lag and loss rest on: replicas in sync, and clocks that agree with the broker's."""
+"""Watches the basis of lag and loss: replicas in sync, and clocks that agree with the broker's."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ log = structlog.get_logger()
 
 # An alert waits a minute before it speaks; a look costs a handful of requests.
 _STEP_S = 15.0
-# A row of the ledger is written within so long of its events, as its gateway gathers them.
+# A row of the ledger is written within this time of its events, as its gateway gathers them.
 _ROW_MS_MAX = 5_000
 _OURS = "hifi."
 _MIN_ISR = "min.insync.replicas"
 
 
 async def watch_kafka(bootstrap_servers: str, metrics: Metrics) -> None:
-    """Look every few seconds until cancelled; a Kafka that is away is the sampler's to report."""
+    """Look every few seconds until cancelled; the sampler reports a Kafka that is away."""
     under_min = metrics.gauge(OBSERVE_UNDER_MIN_ISR_TOPICS)
     skew = metrics.gauge(OBSERVE_CLOCK_SKEW_SECONDS)
     while True:
@@ -42,7 +42,7 @@ async def watch_kafka(bootstrap_servers: str, metrics: Metrics) -> None:
 
 
 async def topics_under_min_isr(bootstrap_servers: str) -> list[str]:
-    """Topics of ours of which some Kafka partition takes no writes, for want of replicas."""
+    """Our topics with a Kafka partition that takes no writes, for want of replicas."""
     async with topic_admin(bootstrap_servers) as admin:
         names = [name for name in await admin.names() if name.startswith(_OURS)]
         states = await admin.states(names)
@@ -69,7 +69,7 @@ async def own_skew_ms(bootstrap_servers: str) -> float:
 async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
     """How far the gateways' clocks are off, by their newest rows in the ledger; None without any.
 
-    A row is stored a little after its events were accepted: what is outside of that is skew.
+    A row is stored a little after its events were accepted: any difference beyond that is skew.
     """
     async with open_reader(bootstrap_servers) as reader:
         spans = await reader.spans([ACKED])

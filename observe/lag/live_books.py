@@ -1,7 +1,7 @@
-"""Keeps the books as receipts come: of every destination, laid over the log and lanes' positions.
+"""Keeps every destination's books as receipts come, against the log and the lanes' positions.
 
 A position is asked for before the receipts that it can vouch for are read to their end: otherwise
-what a lane has just delivered and passed would look lost. Nothing here asks Spark how it is.
+events that a lane has just delivered and passed would look lost. Nothing here asks Spark.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,18 +28,18 @@ log = structlog.get_logger()
 # Values of records, by topic.
 Values: TypeAlias = Mapping[str, list[bytes]]
 
-# So long the records that are followed are waited for, if there are none.
+# Seconds to wait for followed records, if there are none.
 POLL_S = 0.2
-# A record and its neighbours; what is peeked at is one event of at most a megabyte.
+# A record and its neighbours; a peek wants one event of at most a megabyte.
 _PEEK_BYTES = 65_536
 _PEEK_S = 2.0
 
 
 @dataclass(slots=True)
 class LiveBooks:
-    """What is proven of each destination so far. Made by `open_books`."""
+    """The proven progress of each destination so far. Made by `open_books`."""
 
-    # Receipts, and whatever else is read with them.
+    # Follows receipts, and the other topics that are read with them.
     _follow: Follow
     _peeker: KafkaReader
     _groups: LaneGroups
@@ -47,12 +47,12 @@ class LiveBooks:
     _progress: dict[str, Progress] = field(default_factory=dict)
     # Where the logs of streams began and ended when they were looked at, by topic.
     _logs: dict[str, dict[KafkaPartition, tuple[int, int]]] = field(default_factory=dict)
-    # What restores have told of themselves.
+    # The restores' own reports.
     restores: Restores = field(default_factory=Restores)
 
     @property
     def destination_ids(self) -> list[str]:
-        """Whoever has had a receipt, or was asked for."""
+        """The destinations that have had a receipt, or were asked for."""
         return list(self._progress)
 
     def of(self, destination_id: str) -> Progress:
@@ -72,13 +72,13 @@ class LiveBooks:
         return progress.balance(self.log_of(destination_id))
 
     def left_of(self, gone: RemovedDestination) -> RemovedView:
-        """The books of one that was removed."""
+        """The books of a removed destination."""
         balance = self.balance(gone.id).come_to
         groups = self.of(gone.id).dead_groups()
         return RemovedView(gone.stream, gone.name, gone.removed_at_ms, balance, groups)
 
     def of_pipelines(self, configuration: Configuration) -> Iterator[PipelineView]:
-        """The books of each pipeline that there is, by stream and name."""
+        """The books of each existing pipeline, by stream and name."""
         there = configuration.pipelines.values()
         for pipeline in sorted(there, key=lambda it: (it.source.stream, it.name)):
             balance = self.balance(pipeline.lane_id)
@@ -94,7 +94,7 @@ class LiveBooks:
         return sum(end - first for first, end in log_spans.values())
 
     def unknown_of(self, configuration: Configuration) -> Iterator[UnknownView]:
-        """Destinations of which nobody has heard here, and for which events wait."""
+        """Destinations that are not configured here, and for which events wait."""
         known = {*configuration.destinations, *configuration.removed_destinations}
         for destination_id in sorted(self._progress.keys() - known):
             waiting = sum(self._progress[destination_id].waiting_by_cause().values())
@@ -116,7 +116,7 @@ class LiveBooks:
         return records[0].timestamp_ms if records else None
 
     async def read(self) -> Values:
-        """Enter the receipts that have come; gives everything that has, by topic."""
+        """Enter the receipts that have come; return all values that have come, by topic."""
         values = await self._follow.values(wait_s=POLL_S)
         at_ms = now_ms()
         for value in values.get(RESTORES, ()):
@@ -130,7 +130,7 @@ class LiveBooks:
         return values
 
     async def catch_up(self, destination_ids: Iterable[str]) -> AsyncIterator[Values]:
-        """See how far lanes are, then read all that is there."""
+        """Ask for the lanes' positions, then read all receipts up to now."""
         retrier = await self._groups.position(RETRIER)
         for destination_id in destination_ids:
             position = await self._groups.position(destination_id)
@@ -141,7 +141,7 @@ class LiveBooks:
             yield await self.read()
 
     async def refresh(self, streams: Sequence[str], destination_ids: Sequence[str]) -> None:
-        """Read all that is there now, for whoever wants nothing else of Kafka."""
+        """Read everything in Kafka now, for callers that follow nothing else."""
         if not self._logs:
             await self.look_at_log(streams)
         async for _ in self.catch_up(destination_ids):
@@ -156,9 +156,9 @@ async def open_books(
     *,
     latest: Mapping[str, int] | None = None,
 ) -> AsyncIterator[LiveBooks]:
-    """Books of one's own, read from Kafka with consumers that belong to no group.
+    """Open separate books, read from Kafka with consumers that belong to no group.
 
-    All receipts and restores are followed, and other topics from a moment (epoch ms) on.
+    They follow all receipts and restores, and the topics in `latest` from a moment (epoch ms) on.
     """
     since_ms = latest or {}
     async with (

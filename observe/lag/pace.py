@@ -12,14 +12,14 @@ PACE_S = 10
 
 @dataclass(slots=True)
 class Pace:
-    """How many events a lane had before it, and behind it, at each sample of the last seconds."""
+    """The events that a lane had ahead of it, and behind it, at each sample of the last seconds."""
 
     _samples: deque[tuple[int, Balance]] = field(default_factory=deque)
 
     def drain_s(self, balance: Balance, at_ms: int) -> float:
-        """How long what is there will take; 0 unless some of it was there PACE_S ago.
+        """How long the backlog will take; 0 unless some of it was there PACE_S ago.
 
-        Without that last part a burst of a second would be judged by the quiet before it.
+        Without that condition a burst of a second would be judged by the quiet before it.
         """
         samples = self._samples
         samples.append((at_ms, balance))

@@ -1,4 +1,4 @@
-"""Says how the documents of pipelines stand, and what is being built in their places. Pure."""
+"""Reads the states of pipelines' documents, and of the rebuilds to take their places. Pure."""
 
 from shared.config.configuration import Configuration
 from shared.config.pipeline_state import PipelineStates, state_of
@@ -6,7 +6,7 @@ from shared.proof.overview import BuiltAnew
 
 
 def built_anew(name: str, configuration: Configuration, states: PipelineStates) -> BuiltAnew | None:
-    """What is being built to take a pipeline's place; None if nothing is."""
+    """The rebuild that will take a pipeline's place; None if there is none."""
     if (document := configuration.replacement_of(name)) is None:
         return None
     state = state_of(document, states)

@@ -21,7 +21,7 @@ def pipeline_verdict(
     blindness: str = "",
     slow_after_s: float,
 ) -> Finding:
-    """The worst that holds, and why.
+    """The worst verdict that holds, and why.
 
     `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses.
     """
@@ -37,7 +37,7 @@ def pipeline_verdict(
 def _trouble(
     lane: DestinationView, state: PipelineState, rates: Mapping[str, float]
 ) -> Finding | None:
-    """What keeps it from its events."""
+    """The trouble that keeps it from its events."""
     if state.standing == "refused":
         where = f" ({state.pointer})" if state.pointer else ""
         return Finding(StreamVerdict.DISABLED, f"it is refused: {state.why}{where}", "refused")
@@ -52,7 +52,7 @@ def _trouble(
 
 
 def _pace(lane: DestinationView, slow_after_s: float) -> Finding:
-    """Whether what is there moves as it should, once nothing worse is known."""
+    """Whether events move as they should, once nothing worse is known."""
     p95_s = lane.since_accepted.p95_ms / 1000 if lane.since_accepted else 0.0
     if lane.oldest_age_s is not None and lane.oldest_age_s >= slow_after_s:
         return Finding(

@@ -1,7 +1,7 @@
-"""Follows one destination by its receipts: how far, how late, what waits for what.
+"""Follows one destination by its receipts: its progress, its lag, and its waiting events.
 
-What is delivered below the first open event is kept as a count only, so that what is held in memory
-follows what is open or dead, not what has ever been.
+Events delivered below the first open one are kept as a count only, so that memory grows with open
+and dead events, not with all events so far.
 """
 
 from collections import Counter, deque
@@ -12,7 +12,7 @@ from typing import assert_never
 from observe.lag.answers import RecentAnswers
 from observe.lag.dead_groups import DeadGroups
 from observe.lag.step_counts import StepCounts, StepLags
-from observe.series.steps import STEP_MS, Taken, statuses
+from observe.series.steps import STEP_MS, DestinationStep, statuses
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.event.times import MINUTE_MS
 from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
@@ -21,10 +21,10 @@ from shared.proof.intervals import Offsets
 from shared.proof.last_answer import DeadGroup
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.outcome_sets import OutcomeSets
-from shared.proof.overview import Lately
+from shared.proof.overview import RecentOutcomes
 from shared.proof.receipt import PASSED, Receipt, ReceiptOutcome
 from shared.proof.unconfirmed import UnconfirmedReceipts
-from shared.retry.attempt import Failed, Failure, Outcome, WebhookDirective, classify
+from shared.retry.attempt import Failure, NoResponse, Outcome, WebhookDirective, classify
 from shared.retry.decision import (
     DEADLINE_PASSED,
     DESTINATION_REFUSED_RETRY,
@@ -36,21 +36,21 @@ from shared.retry.decision import (
 SLOT_S = 30
 SLOTS = 10
 WINDOW_MS = SLOTS * SLOT_S * 1000
-# Twice as long as streams are kept, and half as long as receipts: of events that were accepted
-# since then every receipt is there, so that one without any is not delivered.
+# Twice as long as streams are kept, and half as long as receipts: events accepted since then have
+# all of their receipts, so that one without any is not delivered.
 _TOLD_MS = 2 * STREAM_RETENTION_MS
-# Given up at once because of what the destination, or the way to it, asks for.
+# Given up at once at the request of the destination, or of a rule on the way to it.
 _REFUSED = frozenset(
     {DESTINATION_REFUSED_RETRY, Failure.POLICY_BLOCKED.value, Failure.REQUEST_UNBUILDABLE.value}
     | {f"asked_{directive.value}" for directive in WebhookDirective}
 )
-# Not the destination's doing, but its owner can mend it and nobody else.
+# Not the destination's fault, but only its owner can mend it.
 _OWNERS_FAULTS = frozenset(
     {Failure.SECRET_UNAVAILABLE.value, Failure.TOKEN_UNAVAILABLE.value, Failure.INTERNAL.value}
 )
 # Not tried, or not to be tried now, by no fault of the destination's.
 _PARKED = frozenset(
-    failure.value for failure in Failure if classify(Failed(failure)).outcome is Outcome.PARK
+    failure.value for failure in Failure if classify(NoResponse(failure)).outcome is Outcome.PARK
 )
 
 
@@ -81,7 +81,7 @@ class Rolling:
         self.merge(LogBuckets.of_counts({-value_ms: count}, until_ms=0), now_ms=now_ms)
 
     def read(self, *, now_ms: int) -> LogBuckets:
-        """All that is not too old by now."""
+        """Everything that is not too old yet."""
         oldest = now_ms // (SLOT_S * 1000) - SLOTS
         total = LogBuckets()
         for slot, buckets in self._slots:
@@ -91,7 +91,7 @@ class Rolling:
 
 
 def fate_of(receipt: Receipt) -> str:
-    """What a receipt says of its destination, as a member of `Lately`; nothing if it says none."""
+    """The member of `RecentOutcomes` that a receipt counts in; empty if it counts in none."""
     reason = receipt.reason
     match receipt.outcome:
         case ReceiptOutcome.DELIVERED:
@@ -110,20 +110,20 @@ def fate_of(receipt: Receipt) -> str:
 
 
 def _outcomes_of(receipt: Receipt) -> dict[str, int]:
-    """How many of its events came to what in a pipeline."""
+    """The number of a receipt's events in a pipeline, by outcome."""
     if receipt.outcome is not ReceiptOutcome.DELIVERED:
         return {receipt.outcome.value: receipt.event_count}
     others = {outcome: sum(minutes.values()) for outcome, minutes in receipt.not_passed.items()}
-    # Of several receipts of a job the first says what was not passed on of all of them.
+    # The first of several receipts of a job counts the events that none of them passed on.
     return {PASSED: receipt.event_count - sum(others.values()), **others}
 
 
 @dataclass(slots=True)
 class Recent:
-    """How many events came to what, of the last WINDOW_MS."""
+    """The number of events in the last WINDOW_MS, by outcome."""
 
     _fates: StepCounts = field(default_factory=StepCounts)
-    # Of a pipeline, by outcome.
+    # A pipeline's events, by outcome.
     _outcomes: StepCounts = field(default_factory=StepCounts)
 
     def add(self, receipt: Receipt) -> None:
@@ -134,18 +134,18 @@ class Recent:
             self._outcomes.at(receipt.ended_at_ms).update(_outcomes_of(receipt))
 
     def rates(self, *, now_ms: int, span_ms: int = MINUTE_MS) -> dict[str, float]:
-        """Events per second that a pipeline has come to, by outcome."""
-        # With the step in which the span began.
+        """Events per second that a pipeline has processed, by outcome."""
+        # Includes the step in which the span began.
         total = self._outcomes.read(now_ms=now_ms, span_ms=span_ms + STEP_MS)
         return {outcome: count * 1000 / span_ms for outcome, count in total.items()}
 
     def of(self, step: int) -> Counter[str]:
-        """How many came to what in one step."""
+        """The number of events in one step, by outcome."""
         return self._fates.of(step)
 
-    def read(self, *, now_ms: int, span_ms: int = WINDOW_MS) -> Lately:
-        """Of the last `span_ms`; what is older than the window is forgotten."""
-        return Lately(**self._fates.read(now_ms=now_ms, span_ms=span_ms, kept_ms=WINDOW_MS))
+    def read(self, *, now_ms: int, span_ms: int = WINDOW_MS) -> RecentOutcomes:
+        """The outcomes of the last `span_ms`; forgets those older than the window."""
+        return RecentOutcomes(**self._fates.read(now_ms=now_ms, span_ms=span_ms, kept_ms=WINDOW_MS))
 
 
 @dataclass(slots=True)
@@ -176,31 +176,31 @@ class Progress:
     destination_id: str
     # It counts from where its lane began, and not from where the log does.
     starts_late: bool = False
-    # It may come to what the log holds no more, out of an archive.
+    # It may read events from an archive that the log no longer holds.
     reads_archives: bool = False
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
     recent: Recent = field(default_factory=Recent)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
-    # Of events delivered, since they were accepted.
+    # How late events were delivered, from when they were accepted.
     _lateness: StepLags = field(default_factory=lambda: StepLags(WINDOW_MS // STEP_MS))
     # When the last receipt came, by our clock; 0 while none has.
     heard_at_ms: int = 0
     # By Kafka partition of the stream: its outcomes, and from where on events are counted.
     _outcomes: dict[KafkaPartition, tuple[int, OutcomeSets]] = field(default_factory=dict)
-    # Of which the lane's first receipt has come.
+    # Kafka partitions whose first receipt from the lane has come.
     _told: set[KafkaPartition] = field(default_factory=set)
     _unconfirmed: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
     _died_of: DeadGroups = field(default_factory=DeadGroups)
-    # As they were told last; None once a receipt has come since.
+    # As they were last returned; None once a receipt has come since.
     _told_groups: tuple[DeadGroup, ...] | None = None
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
-        """Enter one receipt; what it says of events is counted once, however often it comes."""
+        """Enter one receipt; each outcome counts once, even if the receipt comes repeatedly."""
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
         if not receipt.is_retry and self._since_ms(receipt) > now_ms - _TOLD_MS:
-            # Later ones may be of a replay, which says nothing of what lies between.
+            # Later ones may belong to a replay, which says nothing about the events between.
             for topic, partition, first, _ in receipt.covered:
                 where = KafkaPartition(topic, partition)
                 if where not in self._told:
@@ -208,7 +208,7 @@ class Progress:
                     self._count_from(where, first)
         if self._unconfirmed.admit(receipt):
             self._count(receipt)
-        # Most of a long history: it tells nothing of the last minutes.
+        # Skips most of a long history, which says nothing about the last minutes.
         if receipt.ended_at_ms > now_ms - WINDOW_MS:
             (self.retrier if receipt.is_retry else self.delivery).take(receipt)
             self.recent.add(receipt)
@@ -217,16 +217,16 @@ class Progress:
                 lags = LogBuckets.from_list(receipt.out_from_accepted)
                 self._lateness.merge(lags, at_ms=receipt.ended_at_ms)
 
-    def ended(self, step: int) -> tuple[Taken, LogBuckets]:
-        """What became of events in a step that is over, and how late those delivered were."""
+    def ended(self, step: int) -> tuple[DestinationStep, LogBuckets]:
+        """The outcomes of events in a step that is over, and how late those delivered were."""
         fates, requests = self.recent.of(step), self.answers.of(step)
         counts = (fates[name] for name in ("delivered", "refused", "failed", "throttled"))
-        taken = Taken(STEP_MS / 1000, *counts, *statuses(requests))
+        taken = DestinationStep(STEP_MS / 1000, *counts, *statuses(requests))
         return taken, self._lateness.of(step)
 
     def _since_ms(self, receipt: Receipt) -> int:
         """Since when every receipt would be there if this one is the first."""
-        # Nothing is replayed to a pipeline, and what it reads may be as old as an archive.
+        # Nothing is replayed to a pipeline, and its events may be as old as an archive.
         is_lane = is_pipelines(stream_and_name(self.destination_id)[1])
         return receipt.ended_at_ms if is_lane else receipt.accepted_at_ms_min
 
@@ -235,9 +235,9 @@ class Progress:
         return self.recent.read(now_ms=at_ms, span_ms=MINUTE_MS).delivered * 1000 / MINUTE_MS
 
     def reached(self, position: Position) -> None:
-        """Enter how far the lane and the retrier say they are."""
+        """Enter the positions that the lane and the retrier report."""
         for where, offset in position.items():
-            # At 0 is also one that has not begun, wherever it will.
+            # A lane that has not begun is at 0 too, and may begin elsewhere.
             if offset and where in self._outcomes:
                 self._count_from(where, offset)
         for receipt in self._unconfirmed.reached(position):
@@ -245,20 +245,20 @@ class Progress:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether all that has been said counts by now."""
+        """Whether everything in the receipts counts already."""
         return not self._unconfirmed.offsets()
 
     def begin(self, log: Ranges) -> None:
-        """Look at the log for the first time: what it held before counts if the lane owes it."""
+        """Look at the log for the first time: its earlier events count if they are due."""
         for where, span in log.items():
             self._outcomes_of(where, self._begin(span))
 
     def _begin(self, span: tuple[int, int]) -> int:
-        """Where the books of a Kafka partition begin, unless its lane tells of earlier events."""
+        """Where the books of a Kafka partition begin, unless its lane reports earlier events."""
         return span[self.starts_late]
 
     def _count_from(self, where: KafkaPartition, offset: int) -> None:
-        """Count what the log does not hold any more, too: what was deleted unread is not well."""
+        """Count events that the log no longer holds, too: those deleted unread are a loss."""
         begin, outcomes = self._outcomes_of(where)
         if offset < begin:
             others = outcomes.dead.union(outcomes.waiting)
@@ -289,7 +289,7 @@ class Progress:
     def balance(self, log: Ranges) -> Balance:
         """The books over the log's [first, end).
 
-        A lane that never said how far it is is believed to be where its last outcome is.
+        A lane that never reported a position is taken to be at its last outcome.
         """
         unconfirmed = self._unconfirmed.offsets()
         total = Balance()
@@ -313,7 +313,7 @@ class Progress:
         return self._by_cause(ReceiptOutcome.WAITING)
 
     def dead_groups(self) -> tuple[DeadGroup, ...]:
-        """What was given up and not sent again since, by reason and answer."""
+        """The events given up and not sent again since, by reason and answer."""
         if not self._died_of:
             return ()
         if self._told_groups is None:
@@ -330,13 +330,13 @@ class Progress:
     def oldest_open(self, log: Ranges) -> Iterator[Origin]:
         """The first event of each Kafka partition that was never delivered nor dead.
 
-        What a person has sent again out of dead letters is under way, yet not old: it began anew.
+        An event that a person has sent again out of dead letters is under way, but not old.
         """
         for (topic, number), (first, end) in log.items():
             _, outcomes = self._outcomes_of(
                 KafkaPartition(topic, number), self._begin((first, end))
             )
-            # A base is where the first such event is.
+            # A base is the offset of the first such event.
             oldest = max(outcomes.base, first)
             if oldest < end:
                 yield Origin(topic, number, oldest)

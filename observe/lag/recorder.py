@@ -1,4 +1,4 @@
-"""Enters each step of time into the series once it is over, beside all else that observe does."""
+"""Enters each step of time into the series once it is over, beside observe's other work."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from shared.runtime.clock import now_ms
 log = structlog.get_logger()
 
 _LOOK_S = 1.0
-# So many steps back receipts are told apart: what a restart took is made up for.
+# Steps back for which receipts are kept apart, so that steps missed in a restart are filled in.
 _BACK = WINDOW_MS // STEP_MS - SETTLES
-# What waits, and how old the oldest is, by destination.
+# Waiting events, and the age of the oldest, by destination.
 _Held = Mapping[str, DestinationView]
 
 
 class StepSource(Protocol):
-    """Who knows of steps that are over: the sampler."""
+    """The source of figures of past steps: the sampler."""
 
     @property
     def overview(self) -> Overview: ...
@@ -35,12 +35,12 @@ class Recorder:
     def __init__(self, source: StepSource, series: Series) -> None:
         self._source = source
         self._series = series
-        # At the end of each of the newest steps.
+        # The backlog at the end of each of the newest steps.
         self._held: dict[int, _Held] = {}
         self._is_failing = False
 
     async def run(self) -> None:
-        """Until cancelled. A disk that takes no more costs the pictures, and nothing else."""
+        """Record until cancelled. A full disk costs the pictures, and nothing else."""
         while True:
             try:
                 if not self._series.is_open:
@@ -55,7 +55,7 @@ class Recorder:
             await asyncio.sleep(_LOOK_S)
 
     async def look(self, at_ms: int) -> bool:
-        """Enter what is over by now; False: there was no room for all of it."""
+        """Enter the steps that are over; False if there was no room for all of them."""
         going_on = at_ms // STEP_MS
         if going_on - 1 not in self._held:
             views = self._source.overview.takers
@@ -65,7 +65,7 @@ class Recorder:
             self._held[going_on - 1] = {view.destination_id: view for view in views}
         has_room, newest = True, self._series.newest
         if newest > going_on + _BACK:
-            # The clock has been set back, for longer than is waited for.
+            # The clock was set back further than we wait for.
             newest = going_on - SETTLES - 1
         for step in range(max(newest + 1, going_on - _BACK), going_on - SETTLES + 1):
             ended = self._source.ended(step)
@@ -77,7 +77,7 @@ class Recorder:
 
 
 def _with_held(ended: EndedStep, held: _Held) -> EndedStep:
-    """With what waited when the step ended; not known of one that is made up for."""
+    """Add the backlog at the end of the step; it is unknown for a step that is filled in."""
     taken = dict(ended.taken)
     for name, (step, lags) in taken.items():
         if (view := held.get(name)) is not None:

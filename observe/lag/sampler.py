@@ -1,4 +1,4 @@
-"""Samples what is known of every destination, once a second: books, lag, age, and a verdict.
+"""Samples every destination once a second: books, lag, age, and a verdict.
 
 Independent of Spark: a lane that hangs shows because the log grows and its receipts do not.
 """
@@ -40,7 +40,7 @@ from shared.proof.overview import (
     StreamVerdict,
     StreamView,
     UnknownView,
-    Unsettled,
+    UnsettledMinutes,
     worst,
 )
 from shared.proof.restored import RestoredView
@@ -50,23 +50,23 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# Half of what a hung lane may take to show, and a fraction of a percent of a core.
+# Half of the time in which a hung lane must show; it costs a fraction of a percent of a core.
 SAMPLE_S = 1.0
 # Positions and ages cost a request each; they are as fresh as a person can look. Positions that
 # would confirm an outcome are asked for with each sample.
 _SLOW_SAMPLE_S = 3.0
-# The ledger's rows of the last minute tell the pace at once after a start.
+# The ledger's rows of the last minute give the pace right after a start.
 _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
-# It tells something at least so often: what it asks Kafka for ends within its clients' 40 s.
+# It gives a sign at least this often: its requests to Kafka end within the clients' 40 s.
 _TURN_WITHIN_S = 120.0
 _NOTHING_READ = Overview(0, (), AuditHealth(), problem="nothing has been read yet")
 
 
 @dataclass(slots=True)
-class _Stream:
-    """What the gateway's ledger says of a stream."""
+class _StreamData:
+    """A stream's data from the gateway's ledger."""
 
     ingest: Rolling = field(default_factory=Rolling)
     process: Rolling = field(default_factory=Rolling)
@@ -83,19 +83,19 @@ class Sampler:
 
     _bootstrap_servers: str
     _configuration: Callable[[], Configuration]
-    # What workers know of each destination.
+    # The workers' flow record of each destination.
     _flows: Callable[[], Mapping[str, FlowRecord]]
-    # What has been judged of pipelines, by name.
+    # The judged states of pipelines, by name.
     _standings: Callable[[], PipelineStates]
     _audit: AuditStatus
     _slow_after_s: float
     # Hears of each new overview.
     _show: Callable[[Overview], None]
-    # What is known now; never changed in place, so that any thread may look.
+    # The current overview; never changed in place, so that any thread may look.
     overview: Overview = _NOTHING_READ
     _problem: str = _NOTHING_READ.problem
     _books: LiveBooks | None = None
-    _streams: dict[str, _Stream] = field(default_factory=dict)
+    _streams: dict[str, _StreamData] = field(default_factory=dict)
     # When the broker took the first open event that a destination has in a Kafka partition.
     _oldest: dict[tuple[str, Origin], int] = field(default_factory=dict)
     _busy_since_ms: dict[str, int] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Sampler:
         health.must_turn("what samples the lag", self._pulse, within_s=_TURN_WITHIN_S)
 
     async def run(self) -> None:
-        """Follow Kafka; whatever happens to it, begin anew."""
+        """Follow Kafka; start again after any failure."""
         while True:
             try:
                 latest = {ACKED: now_ms() - _LEDGER_MS}
@@ -137,7 +137,7 @@ class Sampler:
             async for values in books.catch_up(self._to_ask(books, is_slow=is_slow)):
                 self._enter(values)
                 if self._problem and loop.time() >= sample_s:
-                    # A long history takes its time after a start: say so meanwhile.
+                    # A long history takes time to read after a start: report that meanwhile.
                     sample_s = loop.time() + SAMPLE_S
                     self._publish()
             self._problem = ""
@@ -148,10 +148,10 @@ class Sampler:
             self._publish()
 
     def _to_ask(self, books: LiveBooks, *, is_slow: bool) -> list[str]:
-        """Lanes whose position may have changed what counts.
+        """Lanes whose new position may change their books.
 
-        Each has a turn, also those that are gone, as what is kept back of theirs would be kept for
-        ever. In between, only those with outcomes that may be confirmed any moment and look idle
+        Every lane has a turn, also those that are gone, as their unconfirmed outcomes would be kept
+        forever. In between, only those with outcomes that may be confirmed any moment and look idle
         until then.
         """
         configuration = self._configuration()
@@ -172,7 +172,7 @@ class Sampler:
                 log.warning("record.unreadable", topic=ACKED, error=repr(error))
 
     def _enter_row(self, row: AckedRow, at_ms: int) -> None:
-        stream = self._streams.setdefault(stream_of(row.topic), _Stream())
+        stream = self._streams.setdefault(stream_of(row.topic), _StreamData())
         stream.ingest.merge(row.ingest, now_ms=at_ms)
         stream.process.merge(row.process, now_ms=at_ms)
         stream.spread.take(row.partition, row.count, row.keys, now_ms=at_ms)
@@ -219,12 +219,12 @@ class Sampler:
         self._show(self.overview)
 
     def ended(self, step: int) -> EndedStep | None:
-        """What is known of a step that is over, of streams for a minute; None: not all is read."""
+        """The figures of a past step, streams' for a minute; None if not all is read yet."""
         if (books := self._books) is None or self._problem:
             return None
         seconds = range(step * STEP_MS // 1000, (step + 1) * STEP_MS // 1000)
         views = self.overview.streams if step * STEP_MS > self.overview.at_ms - _PACE_MS else ()
-        counts = {it.name: self._streams.setdefault(it.name, _Stream()).counts for it in views}
+        counts = {it.name: self._streams.setdefault(it.name, _StreamData()).counts for it in views}
         accepted = {name: sum(of.get(at, 0) for at in seconds) for name, of in counts.items()}
         takers = (view.destination_id for view in self.overview.takers)
         return EndedStep(accepted, {each: books.of(each).ended(step) for each in takers})
@@ -232,7 +232,7 @@ class Sampler:
     def _stream_view(
         self, name: str, configuration: Configuration, books: LiveBooks, at_ms: int
     ) -> StreamView:
-        stream = self._streams.setdefault(name, _Stream())
+        stream = self._streams.setdefault(name, _StreamData())
         ours = sorted(configuration.destinations_of(name), key=lambda ours: ours.name)
         destinations = tuple(self._view(destination, books, at_ms) for destination in ours)
         verdict = worst(view.verdict for view in destinations)
@@ -246,8 +246,8 @@ class Sampler:
             events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
             ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
             destinations=destinations,
-            # An event counts once, however many destinations want it; those that Kafka has deleted
-            # since they were read count still.
+            # An event counts once, however many destinations want it. Events that Kafka has deleted
+            # since they were read still count.
             acked=max([books.acked_count(name), *(view.balance.acked for view in destinations)]),
             spread=stream.spread.view(configuration.streams[name].partition_count, now_ms=at_ms),
             last_accepted_at_ms=stream.last_accepted_at_ms,
@@ -302,9 +302,9 @@ class Sampler:
     def _shown(
         self, destination_id: str, books: LiveBooks, at_ms: int, *, is_paused: bool
     ) -> DestinationView:
-        """What is known of a destination, or of a pipeline, that nobody has judged yet."""
+        """The view of a destination, or of a pipeline, before it is judged."""
         stream_name, name = stream_and_name(destination_id)
-        stream = self._streams.setdefault(stream_name, _Stream())
+        stream = self._streams.setdefault(stream_name, _StreamData())
         progress, balance = books.of(destination_id), books.balance(destination_id)
         stored = [at for (who, _), at in self._oldest.items() if who == destination_id]
         backlog = balance.pending + balance.waiting
@@ -336,7 +336,7 @@ class Sampler:
             silent_s=self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms),
             waiting_by_cause=progress.waiting_by_cause(),
             minutes=minutes,
-            unsettled=self._audit.unsettled.get(destination_id, Unsettled()),
+            unsettled=self._audit.unsettled.get(destination_id, UnsettledMinutes()),
             lately=progress.recent.read(now_ms=at_ms),
             delivered_per_s=progress.delivered_per_s(at_ms),
             answers=progress.answers.read(now_ms=at_ms, span_ms=WINDOW_MS),
@@ -352,7 +352,7 @@ class Sampler:
 
 
 def node_lags(
-    progress: Progress, stream: _Stream, at_ms: int, *, is_pipelines: bool = False
+    progress: Progress, stream: _StreamData, at_ms: int, *, is_pipelines: bool = False
 ) -> tuple[NodeLag, ...]:
     """Gateway, Kafka, delivery, retrier, in the order of the way; or the pipeline."""
     ingest = Quantiles.of(stream.ingest.read(now_ms=at_ms))
@@ -388,7 +388,7 @@ def _node(node: Node, lags: Lags, at_ms: int) -> NodeLag:
 
 
 def _between(before: Quantiles | None, after: Quantiles | None) -> Quantiles | None:
-    """How long a node took that does not say so itself: the means' difference is exact."""
+    """The time of a node that does not report it: the means' difference is exact."""
     if before is None or after is None:
         return None
     return replace(

@@ -1,4 +1,4 @@
-"""Counts what came in each ten seconds, by name or by how late it was, and forgets what is old."""
+"""Counts events in steps of ten seconds, by name or by lateness, and forgets old steps."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ class StepCounts:
     _steps: dict[int, Counter[str]] = field(default_factory=dict)
 
     def at(self, at_ms: int) -> Counter[str]:
-        """The counts of the step in which this moment is, to be added to."""
+        """The counts of the step with this moment, to add to."""
         return self._steps.setdefault(at_ms // STEP_MS, Counter())
 
     def of(self, step: int) -> Counter[str]:
-        """Those of one step."""
+        """The counts of one step."""
         return self._steps.get(step, Counter())
 
     def read(self, *, now_ms: int, span_ms: int, kept_ms: int = 0) -> Counter[str]:
-        """All of the last `span_ms`; what is older than that and than `kept_ms` is forgotten."""
+        """The counts of the last `span_ms`; forgets those older than that and than `kept_ms`."""
         oldest = now_ms // STEP_MS - span_ms // STEP_MS
         forgotten = min(oldest, now_ms // STEP_MS - kept_ms // STEP_MS)
         self._steps = {step: counts for step, counts in self._steps.items() if step > forgotten}
@@ -33,7 +33,7 @@ class StepCounts:
 
 @dataclass(slots=True)
 class StepLags:
-    """How late events were, of the newest steps that there are."""
+    """How late events were in the newest steps."""
 
     _kept: int
     _steps: dict[int, LogBuckets] = field(default_factory=dict)

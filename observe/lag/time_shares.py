@@ -2,7 +2,7 @@
 
 from shared.proof.overview import DestinationView, Node
 
-# Every event goes through these; what is left of the mean beside them and the retrier is waiting.
+# Every event goes through these; the rest of the mean, without them and the retrier, is waiting.
 _EVERYBODYS = (Node.GATEWAY, Node.KAFKA, Node.DELIVERY, Node.PIPELINE)
 
 
@@ -27,6 +27,6 @@ def time_shares(view: DestinationView) -> tuple[tuple[str, float], ...]:
     rest_of = Node.RETRY_TIER if rest_ms > 0 and Node.RETRIER in shares else Node.KAFKA
     shares[rest_of] = max(0.0, shares.get(rest_of, 0.0) + rest_ms)
     claimed_ms = sum(shares.values())
-    # Of nothing at all, any share is nothing.
+    # Any share of zero is zero.
     part = whole.mean_ms / claimed_ms if claimed_ms else 0.0
     return tuple((node.value, shares[node] * part) for node in Node if node in shares)

@@ -1,7 +1,7 @@
-"""Says what keeps a destination from taking events, and in whose words: its own, if it gave any.
+"""Says what keeps a destination from taking events, in its own words if it gave any.
 
-Told from what became of events in the last minutes, and from the flow that its workers share. What
-a person has said since then, and no worker has heard yet, counts before both.
+It uses the outcomes of the last minutes, and the flow that its workers share. A person's request
+that no worker has heard yet takes precedence over both.
 """
 
 from shared.config.destination import Destination
@@ -9,21 +9,21 @@ from shared.event.times import HOUR_MS, MINUTE_MS
 from shared.flow.flow import Blocking, Flow, FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.proof.last_answer import LastAnswer
-from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdict
+from shared.proof.overview import DestinationView, Finding, RecentOutcomes, StreamVerdict
 from shared.retry.attempt import CONFIG_FAULTS
 
-# What the last so many seconds say counts before what the last minutes say: who has mended a
-# destination sees it within them.
+# Outcomes of this last span take precedence over those of the last minutes, so that people who
+# have mended a destination see it within this time.
 LATEST_MS = 30_000
-# No chance: that many requests in a row, and none was taken; or nothing for so long, although it
-# was asked. Local retries have had their time by then, and people hear of it within 15 s.
+# A destination is hopeless after this many failed requests in a row, or this long without a success
+# under requests. Local retries are over then, and people hear of it within 15 s.
 _FAILURES_IN_ROW = 10
 HOPELESS_MS = 3_000
-# Of ten events that wait because it is asked for less, nine are late.
+# The share from which it is throttled: nine of ten events that wait at its request are late.
 _THROTTLED_PART_MIN = 0.1
-# A sentence holds so much of an answer; the destination's page has the rest.
+# Characters of an answer in a sentence; the destination's page has the rest.
 _TEXT_CHARS_MAX = 120
-# What a destination that gets its stream in order waits for.
+# The event that a destination with an ordered stream waits for.
 BLOCKING = "blocking"
 _REJECTIONS = frozenset(f"status_{status}" for status in CONFIG_FAULTS)
 
@@ -32,18 +32,18 @@ def trouble_of(
     view: DestinationView,
     to: Destination,
     record: FlowRecord | None,
-    latest: Lately,
+    latest: RecentOutcomes,
     *,
     now_ms: int,
 ) -> Finding | None:
-    """What is the matter with a destination, of which `latest` is the newest part of `lately`."""
+    """Return a destination's trouble, if any; `latest` is the newest part of `lately`."""
     heard = heard_of(to, record)
     flow = heard.flow if heard else None
     said = _said(flow, view.last_refusal)
     if halted := _halted(view, to, heard, said=said):
         return halted
     if record is not None and heard is None:
-        # A person has said to try now: what was before says nothing any more.
+        # A person asked to try now, so earlier outcomes no longer count.
         return None
     state = heard.state if heard else FlowState.CLOSED
     verdict = _verdict(flow, state, view.lately, latest, now_ms=now_ms)
@@ -61,7 +61,7 @@ def trouble_of(
 def _halted(
     view: DestinationView, to: Destination, heard: FlowRecord | None, *, said: str
 ) -> Finding | None:
-    """Whether a person, or what it kept answering, has stopped it."""
+    """The finding if a person, or its own answers, have stopped it."""
     backlog = counted(view.backlog_events, "waits", "wait")
     if to.is_disabled:
         reason = "a person has disabled it: its events become dead letters"
@@ -80,7 +80,7 @@ def _halted(
 
 
 def _blocked(blocking: Blocking, backlog: str) -> str:
-    """Which event all others wait for, in the order of their stream."""
+    """Name the event that all others wait for, in the order of their stream."""
     tries = "once" if blocking.attempts == 1 else f"{blocking.attempts} times"
     return (
         f"the event at offset {blocking.offset} holds up all behind it since"
@@ -90,26 +90,31 @@ def _blocked(blocking: Blocking, backlog: str) -> str:
 
 
 def heard_of(to: Destination, record: FlowRecord | None) -> FlowRecord | None:
-    """What is known of a destination since a person last said to try it now."""
+    """The record of a destination if it is newer than a person's last request to try it now."""
     if record is None or record.flow.resumed_at_ms < to.resumed_at_ms:
         return None
     return record
 
 
 def _verdict(
-    flow: Flow | None, state: FlowState, lately: Lately, latest: Lately, *, now_ms: int
+    flow: Flow | None,
+    state: FlowState,
+    lately: RecentOutcomes,
+    latest: RecentOutcomes,
+    *,
+    now_ms: int,
 ) -> StreamVerdict | None:
     if state in {FlowState.OPEN, FlowState.HALF_OPEN}:
         return StreamVerdict.FAILING
     is_failing = flow is not None and flow.failing_since_ms > 0
     if flow is not None and is_failing and flow.last_refusal is not None:
-        # What it says of itself counts before how its events were kept back meanwhile.
+        # Its own answer takes precedence over how its events were kept back meanwhile.
         is_long = now_ms - flow.failing_since_ms >= HOPELESS_MS
         is_hopeless = is_long or flow.failures_in_row >= _FAILURES_IN_ROW or not latest.delivered
         verdict = _verdict_of(flow.last_refusal.reason)
         if is_hopeless and verdict is not None:
             return verdict
-    # Minutes that ended badly say nothing any more once something was taken.
+    # Earlier failures no longer count once an event was taken.
     is_well_again = flow is not None and not is_failing and flow.last_ok_at_ms > 0
     counts = latest if latest.total or is_well_again else lately
     bad = {
@@ -124,7 +129,7 @@ def _verdict(
 
 
 def _verdict_of(reason: str) -> StreamVerdict | None:
-    """What one answer says of the destination; nothing if it may be the event's fault."""
+    """The verdict that one answer gives; None if it may be the event's fault."""
     if reason == "status_429":
         return StreamVerdict.THROTTLED
     if reason in _REJECTIONS:
@@ -147,12 +152,12 @@ def _said(flow: Flow | None, answer: LastAnswer | None) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """So many events, and what they do."""
+    """The number of events, with the verb that follows."""
     return f"1 event {one}" if number == 1 else f"{number:,} events {many}"
 
 
 def words_of(reason: str) -> str:
-    """A reason as people say it: the status, or what the network did."""
+    """A reason in people's words: the status, or the network's error."""
     return reason.removeprefix("status_").replace("_", " ")
 
 

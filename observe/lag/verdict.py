@@ -9,9 +9,15 @@ from shared.config.destination import Destination
 from shared.flow.flow import SLOW_MS
 from shared.flow.flow_record import FlowRecord
 from shared.glossary import STAGE_WORDS
-from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdict, Unsettled
+from shared.proof.overview import (
+    DestinationView,
+    Finding,
+    RecentOutcomes,
+    StreamVerdict,
+    UnsettledMinutes,
+)
 
-# A lane that has work and gives no sign for so long hangs; a busy one gives several a second.
+# A lane that has work and is silent for this long hangs; a busy one gives several signs a second.
 STALLED_AFTER_S = 4.0
 # A lane at rest begins a micro-batch every four to five seconds, and waits for a probe in it.
 _REST_S = 10.0
@@ -21,7 +27,7 @@ def stream_verdict(
     view: DestinationView,
     to: Destination,
     record: FlowRecord | None = None,
-    latest: Lately = Lately(),  # noqa: B008 - frozen
+    latest: RecentOutcomes = RecentOutcomes(),  # noqa: B008 - frozen
     *,
     problem: str = "",
     blindness: str = "",
@@ -29,12 +35,11 @@ def stream_verdict(
     slow_after_s: float,
     now_ms: int,
 ) -> Finding:
-    """The worst that holds, and why.
+    """The worst verdict that holds, and why.
 
     `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses;
-    `drain_s`: how long what is there will take at the pace of late, if some of it is late already.
-    What is known to be the matter with a destination also explains a silent lane and minutes that
-    are not settled.
+    `drain_s`: how long the backlog will take at the recent pace, if some of it is late already.
+    Known trouble of a destination also explains a silent lane and minutes that are not settled.
     """
     if lost := loss_of(view):
         return lost
@@ -56,7 +61,7 @@ def stream_verdict(
 
 
 def loss_of(view: DestinationView) -> Finding | None:
-    """What was lost lately, if anything was."""
+    """The recent losses, if there are any."""
     lost = sum(minute.lost_count for minute in view.minutes)
     if not lost:
         return None
@@ -67,7 +72,7 @@ def loss_of(view: DestinationView) -> Finding | None:
 
 
 def _answer_s_max(to: Destination, record: FlowRecord | None) -> float:
-    """How long an answer may well take: after one slow answer nobody knows what is usual."""
+    """How long an answer may take: after one slow answer the usual time is unknown."""
     if record is None:
         return 0.0
     usual_s = record.flow.concurrency.mean_ms / 1000
@@ -86,8 +91,8 @@ def _slowness(record: FlowRecord | None) -> str:
     return f"it takes over {SLOW_MS / 1000:g} s to answer" if is_first else ""
 
 
-def in_words(unsettled: Unsettled) -> str:
-    """How many minutes cannot be told, since when, and why not."""
+def in_words(unsettled: UnsettledMinutes) -> str:
+    """The number of minutes that cannot be judged, since when, and why not."""
     if unsettled.oldest_ms is None:
         oldest = "events with a wild time"
     else:
@@ -105,8 +110,8 @@ def _pace(
     drain_s: float,
     slow_after_s: float,
 ) -> Finding:
-    """Whether what is there moves as it should, once nothing worse is known."""
-    # Of answers that it gave long ago nothing follows, unless events wait.
+    """Whether events move as they should, once nothing worse is known."""
+    # Its old answers mean nothing, unless events wait.
     slowness = _slowness(record) if view.lately.total or view.backlog_events else ""
     cause = "slow_answers" if slowness else "late"
     why = f"; {slowness}" if slowness else ""

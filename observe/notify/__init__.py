@@ -1,1 +1,1 @@
-"""Tells people of trouble where they are: what is worth a message, what was told, and sending."""
+"""Sends people messages about trouble: which notices are due, which were sent, and sending."""

@@ -1,4 +1,4 @@
-"""Remembers for a channel what holds and what was told of it, and says what is due now."""
+"""Remembers a channel's open and sent notices, and says which are due now."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,24 +8,24 @@ import msgspec
 from observe.notify.notices import Notice
 from shared.config.outside.channel import Concern
 
-# What comes back within this time was never over: a destination that flaps is told of once.
+# Trouble that comes back within this time was never over: a flapping destination is one notice.
 OVER_AFTER_S = 60.0
 
 
 class OpenNotice(msgspec.Struct):
-    """A notice, from when it was first seen until it was told that it is over."""
+    """A notice, from when it was first seen until the channel hears that it is over."""
 
     notice: Notice
     since_ms: int
     seen_ms: int
-    # At the last look; where nobody could look, it may be over.
+    # Whether the last look saw it; if no look was possible, it may be over.
     is_seen: bool = True
     is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What a channel has to be told, the oldest first."""
+    """The notices to send to a channel, the oldest first."""
 
     begun: Sequence[OpenNotice]
     over: Sequence[OpenNotice]
@@ -36,14 +36,14 @@ class Due:
 
 @dataclass(slots=True)
 class ChannelMemory:
-    """What one channel knows; it has as many entries at most as there is trouble."""
+    """The notices that one channel knows; at most as many as there are troubles."""
 
     standings: dict[str, OpenNotice] = field(default_factory=dict)
 
     def look(self, notices: Sequence[Notice], untold: Collection[str], *, now_ms: int) -> bool:
-        """Hear of all that is the matter now; whether anything began, or ended untold.
+        """Enter all current trouble; return whether any began, or ended without a message.
 
-        `untold`: destinations of which nothing is known now, so that nothing of theirs ends.
+        `untold`: destinations of unknown state, whose notices therefore do not end.
         """
         before = set(self.standings)
         for standing in self.standings.values():
@@ -54,7 +54,7 @@ class ChannelMemory:
             known = self.standings.setdefault(notice.key, OpenNotice(notice, now_ms, now_ms))
             known.notice, known.seen_ms, known.is_seen = notice, now_ms, True
         for key, standing in [*self.standings.items()]:
-            # Nobody is told that a loss is over: what was lost is lost.
+            # No message says that a loss is over: lost events stay lost.
             is_said = standing.is_told and standing.notice.concern is not Concern.LOSS
             if self._is_over(standing, now_ms) and not is_said:
                 del self.standings[key]
@@ -80,7 +80,7 @@ class ChannelMemory:
 
     def was_told(self, due: Due) -> None:
         for standing in due.begun:
-            # Also what was over meanwhile: of that is told next.
+            # Includes notices that ended meanwhile: their end is sent next.
             self.standings.setdefault(standing.notice.key, standing).is_told = True
         for standing in due.over:
             self.standings.pop(standing.notice.key, None)
@@ -91,7 +91,7 @@ class ChannelMemory:
 
 
 def memories_from(content: bytes, *, now_ms: int) -> dict[str, ChannelMemory]:
-    """By channel, as it was written; what held then is taken to have held until now."""
+    """The saved memories by channel; notices open then are taken to have held until now."""
     kept = msgspec.json.decode(content, type=dict[str, list[OpenNotice]])
     for standings in kept.values():
         for standing in standings:

@@ -1,4 +1,4 @@
-"""Sends messages for a try when a gateway asks for them, and answers what each channel says.
+"""Sends test messages at a gateway's request, and returns each channel's answer.
 
 They go out from where all others do: a gateway may have no way there, or another one.
 """
@@ -30,12 +30,12 @@ Answer = Callable[[RecordOut], Awaitable[None]]
 
 
 class ChannelTrials:
-    """Those that the active observer is asked for, until it is cancelled."""
+    """Runs the trials that the active observer is asked for, until it is cancelled."""
 
     def __init__(self, sender: ChannelSender, answer: Answer) -> None:
         self._sender, self._answer = sender, answer
         self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
-        # Of the tenants whose trials run or wait; forgotten with the last of them.
+        # One per tenant with trials that run or wait; forgotten with the last of them.
         self._own_turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -47,13 +47,13 @@ class ChannelTrials:
                 task.cancel()
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """The next records of the topic, with what others are asked for."""
+        """Take the next records of the topic, and start the trials that nobody has answered."""
         asked: dict[bytes | None, tuple[RecordIn, ChannelAsked]] = {}
         for record, read in readable_trials(records):
             if isinstance(read, ChannelAsked):
                 asked[record.key] = record, read
             elif isinstance(read, ChannelAnswer):
-                # By the observer that was active before.
+                # The observer that was active before has answered it.
                 asked.pop(record.key, None)
         for question in asked.values():
             task = asyncio.create_task(self._try(*question))
@@ -74,7 +74,7 @@ class ChannelTrials:
 
 
 def channel_trials(bootstrap_servers: str, sender: ChannelSender) -> Callable[[], Awaitable[None]]:
-    """What the active observer runs. There are a few trials a day: each is answered anew."""
+    """The active observer's task. Trials are few a day, so each gets a producer of its own."""
 
     async def answer(row: RecordOut) -> None:
         async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:

@@ -1,11 +1,11 @@
-"""What became of the last message to a channel, for the page that lists them."""
+"""The outcome of the last message to a channel, for the page that lists channels."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LastMessage:
-    """When it went, and what came back."""
+    """When it went, and the channel's answer."""
 
     at_ms: int
     is_taken: bool

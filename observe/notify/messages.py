@@ -1,4 +1,4 @@
-"""Words what a channel is told: as JSON of ours for webhooks, as text for Slack and mail."""
+"""Writes a channel's messages: as our own JSON for webhooks, as text for Slack and mail."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ from observe.notify.notices import Notice
 from shared.config.outside.channel import Channel
 from shared.runtime.channels.message import Message
 
-# A message is read by people: so many are named, and the rest is counted.
+# People read messages: this many notices are named, and the rest is counted.
 NAMED_MAX = 20
-# What Slack shows of a text without folding it, or worse: https://docs.slack.dev says 4,000.
+# Slack folds longer texts, or worse: https://docs.slack.dev says 4,000.
 SLACK_CHARS_MAX = 4_000
 _SAYS_CHARS_MAX = 400
-# What would be markup to Slack.
+# Characters that are markup to Slack.
 _SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -25,7 +25,7 @@ _SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 class Links:
     """Where links in messages lead."""
 
-    # Where people reach the console, which has the runbooks; none: they are named as files.
+    # Where people reach the console, which has the runbooks; if empty, they are named as files.
     console: str = ""
 
     def of(self, notice: Notice) -> dict[str, str]:
@@ -39,7 +39,7 @@ class Links:
 
 
 def message_of(channel: Channel, links: Links, due: Due) -> Message:
-    """What a channel is told; of the same notices it has the same id."""
+    """The message to a channel; the same notices make the same id."""
     parts = [f"{it.notice.key} {it.since_ms} begun" for it in due.begun]
     parts += [f"{it.notice.key} {it.since_ms} over" for it in due.over]
     digest = hashlib.sha256("\n".join([channel.id, *parts]).encode()).hexdigest()
@@ -96,7 +96,7 @@ def _notice_fields(standing: OpenNotice, links: Links) -> dict[str, Any]:
 def _lines(
     title: str, due: Due, links: Links, *, is_slack: bool, chars_max: float = inf
 ) -> list[str]:
-    """As many as there is room for, and how many more there are."""
+    """As many lines as there is room for, and the number of the others."""
     lines, chars = [title], len(title)
     named = [_begun_line(it, links, is_slack=is_slack) for it in due.begun[:NAMED_MAX]]
     named += [_over_line(it, is_slack=is_slack) for it in due.over[:NAMED_MAX]]
@@ -128,7 +128,7 @@ def _over_line(standing: OpenNotice, *, is_slack: bool) -> str:
 
 
 def _told(text: str) -> str:
-    """In one line: a destination's answer may be in it."""
+    """The text in one line, as it may hold a destination's answer."""
     return " ".join(text[:_SAYS_CHARS_MAX].split())
 
 

@@ -1,4 +1,4 @@
-"""Finds what is worth a message now: destinations in trouble, losses, and that nobody looks."""
+"""Finds current trouble worth a message: of destinations, losses, and a missing audit."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from shared.flow.failing import WARN_AT, failing_part
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, Overview, StreamVerdict
 
-# As deploy/alerts judges: the second of three warnings, and the limit for blind minutes.
+# The same limits as in deploy/alerts: the second of three warnings, and that of blind minutes.
 _SOON_AT = WARN_AT[1]
 _BEHIND_S_MAX = 600
-# What a person has done needs no message to them.
+# A person's own action needs no message to them.
 _BY_A_PERSON = "disabled"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that is the matter, with all that a message says of it."""
+    """One trouble, with everything that a message says about it."""
 
     concern: Concern
     # A page of docs/runbooks, and the alert of that name.
     runbook: str
-    # How long it has to hold before anybody is told: as long as the alert waits.
+    # How long it has to hold before a message goes out: as long as the alert waits.
     holds_s: float
     says: str
-    # Empty: it is about Hifi as a whole, and the operator's.
+    # Empty if it is about Hifi as a whole, and belongs to the operator.
     destination_id: str = ""
     tenant: str = ""
     waiting: int = 0
@@ -42,7 +42,7 @@ class Notice:
         return f"/streams/{self.destination_id}" if self.destination_id else "/"
 
 
-# The alert of each word, what that is about, and for how long the alert waits.
+# For each verdict: what it concerns, its alert, and the seconds that the alert waits.
 _OF_VERDICTS: Mapping[StreamVerdict, tuple[Concern, str, float]] = {
     StreamVerdict.FAILING: (Concern.FAILING, "HifiDestinationFailing", 300),
     StreamVerdict.REJECTING: (Concern.FAILING, "HifiDestinationRejecting", 60),
@@ -62,7 +62,7 @@ def notices_of(
     *,
     now_ms: int,
 ) -> list[Notice]:
-    """All that is the matter now; nothing is known while the overview has a problem itself."""
+    """All current trouble; nothing is known while the overview itself has a problem."""
     found = [*_of_the_audit(overview)]
     for view in overview.destinations:
         to = configuration.destinations.get(view.destination_id)
@@ -73,7 +73,7 @@ def notices_of(
 
 
 def untold_of(overview: Overview) -> set[str]:
-    """Destinations of which it cannot be told now whether what was the matter still is."""
+    """Destinations of which nobody knows now whether their trouble goes on."""
     unknown = StreamVerdict.CANNOT_TELL
     return {view.destination_id for view in overview.destinations if view.verdict is unknown}
 
@@ -86,7 +86,7 @@ def _of(
         return Notice(topic, runbook, holds_s, says, to.id, tenant, waiting)
 
     if view.verdict is StreamVerdict.CANNOT_TELL:
-        # Whose fault it is nobody knows yet; most often that of who runs Hifi.
+        # The cause is not known yet; most often it is for the operator of Hifi to mend.
         says = f"it cannot be told whether it is complete: {view.reason}"
         yield Notice(Concern.NO_AUDIT, "HifiCannotTell", 600, says, to.id)
     of_verdict = _OF_VERDICTS.get(view.verdict)

@@ -1,7 +1,7 @@
-"""Looks at what is the matter each few seconds, and tells each channel in its own time.
+"""Looks for trouble every few seconds, and sends each channel its messages at its own pace.
 
-What was told is in a file in observe's folder: written soon after a channel has said yes, so that a
-restart says something twice at worst, and forgets nothing that is due.
+Sent notices are in a file in observe's folder. It is written soon after a channel has accepted
+one, so that a restart repeats something at worst, and forgets nothing that is due.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ log = structlog.get_logger()
 
 FILE = "notices.json"
 _LOOK_S = 5.0
-# A channel gets one message in so long, however much is due.
+# A channel gets one message in this time, however much is due.
 PAUSE_S = 60.0
-# So many are sent to at once: with each a connection is open, and whoever hangs lets go in seconds.
+# Channels to send to at once: each takes a connection, and one that hangs lets go in seconds.
 _AT_ONCE_MAX = 256
-# After so many of them whoever else has something to do has a turn.
+# Other tasks get a turn after this many channels.
 _LINES_AT_ONCE = 100
-# After a channel has not taken one: longer each time.
+# The pause after a channel has refused a message; it grows each time.
 _AGAIN_S_MIN, _AGAIN_S_MAX = 5.0, 600.0
 
 
 @dataclass(slots=True)
 class _ChannelLine:
-    """What there is for one channel: what it knows, and when it may be told more."""
+    """The state of one channel: its memory, and when it may get the next message."""
 
     channel: Channel
     memory: ChannelMemory
-    # After it took one, and after it did not; the latter is over when somebody changes it.
+    # Pauses after an accepted and after a refused message; changing the channel ends the latter.
     rests_until_s: float = 0.0
     again_at_s: float = 0.0
     again_s: float = field(default_factory=lambda: _AGAIN_S_MIN)
@@ -80,13 +80,13 @@ class Notifier:
         self._pause_s, self._look_s = pause_s, look_s
         self._lines: dict[str, _ChannelLine] = {}
         self._kept: dict[str, ChannelMemory] = {}
-        # Since it was written last.
+        # Whether anything changed since the last write.
         self._is_changed = False
         self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
 
     @property
     def last_messages(self) -> Mapping[str, LastMessage]:
-        """By channel, as it is set now; of those to which something was sent from here."""
+        """The last message of each channel that got one from here since its last change."""
         return {name: line.last for name, line in self._lines.items() if line.last is not None}
 
     async def run(self) -> None:
@@ -100,11 +100,11 @@ class Notifier:
                     await self._write()
                     await asyncio.sleep(self._look_s)
         finally:
-            # What was told since: of a stop nobody is told twice.
+            # Keep the notices sent since the last write, so that a stop repeats none.
             await self._write()
 
     def _take(self, channels: Mapping[str, Channel]) -> None:
-        """Have a line for each channel that there is, and for no other."""
+        """Keep a line for each existing channel, and for no other."""
         for gone in self._lines.keys() - channels.keys():
             line = self._lines.pop(gone)
             self._is_changed = True
@@ -118,7 +118,7 @@ class Notifier:
                 line.channel, line.again_at_s, line.again_s = channel, 0.0, _AGAIN_S_MIN
                 line.last = None
         if channels:
-            # Of channels that went while nobody looked.
+            # These belong to channels that were removed while no observer ran.
             self._kept.clear()
 
     async def _each_line(self) -> AsyncIterator[_ChannelLine]:
@@ -147,7 +147,7 @@ class Notifier:
             self._is_changed |= line.memory.look(wanted, untold, now_ms=at_ms)
 
     async def _tell(self, tasks: asyncio.TaskGroup) -> None:
-        """Each channel by itself: one that hangs holds up no other."""
+        """Send to each channel in a task of its own, so that one that hangs delays no other."""
         now_s = asyncio.get_running_loop().time()
         async for line in self._each_line():
             if line.is_ready(now_s) and (due := line.memory.due(now_ms=now_ms())):
@@ -172,7 +172,7 @@ class Notifier:
         log.info("notices.sent", **named, begun=len(due.begun), over=len(due.over))
 
     async def _answer(self, channel: Channel, due: Due) -> ChannelAnswer:
-        """What a channel says; a mistake of ours with one keeps nothing from the others."""
+        """A channel's answer; our own mistake with one channel does not stop the others."""
         try:
             message = message_of(channel, self._links, due)
             return await self._sender.send(channel, message, now_ms=now_ms())
@@ -187,7 +187,7 @@ class Notifier:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError) as error:
-            # What holds is told again, which is better than not at all.
+            # Open notices are sent again, which is better than not at all.
             log.warning("notices.unreadable", error=repr(error))
             return {}
 

@@ -1,1 +1,1 @@
-"""What is kept of each stream and destination over time, for the pictures of the console."""
+"""The figures kept of each stream and destination over time, for the console's pictures."""

@@ -1,7 +1,7 @@
 """Keeps the newest steps of many names in one file, a ring for each range, of a fixed size each.
 
-A record says which step it is of, so that what is old, torn or was never written is not there.
-Nothing is synced: what a lost machine takes with it are pictures of its last seconds.
+A record has the number of its step, so that old, torn and unwritten records count as missing.
+Nothing is synced: a lost machine takes only the pictures of its last seconds with it.
 """
 
 import errno
@@ -23,7 +23,7 @@ _FIRSTS = (0, *accumulate(each.steps for each in RANGES))
 
 
 class RingFile:
-    """One file; whoever opens it owns it."""
+    """One file, owned by the process that opens it."""
 
     def __init__(self, path: Path, *, width: int, names_max: int) -> None:
         self._record = struct.Struct(f"<I{width}f")
@@ -31,7 +31,7 @@ class RingFile:
         self._names_max = names_max
         self._head = (_MAGIC, width)
         self.newest = 0
-        # Where each name is; and places that are nobody's, the first one last.
+        # The place of each name; and the free places, the first one last.
         self.slots: dict[str, int] = {}
         self._free: list[int] = []
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,12 +49,12 @@ class RingFile:
         head = os.pread(self._file, _HEAD.size, 0)
         magic, width, newest = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0)
         if (magic.rstrip(b"\0"), width) != self._head:
-            # Of another release, or new: its figures would be nonsense.
+            # The file is new, or from another release: its figures would be nonsense.
             os.ftruncate(self._file, 0)
             self.end_step(0)
             return
         self.newest = newest
-        # What is behind the last whole place was cut off.
+        # Bytes after the last whole place were cut off.
         count = (os.fstat(self._file).st_size - _HEAD_BYTES) // self._slot_bytes
         for slot in range(count):
             written = os.pread(self._file, _NAME_BYTES, self._at(slot)).rstrip(b"\0")
@@ -74,9 +74,9 @@ class RingFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def enter(self, name: str, gone: Iterator[str]) -> bool:
-        """Make room for a name, if need be that of the next one that is gone; False: there is none.
+        """Make room for a name, if need be in place of one of `gone`; False if there is none.
 
-        `gone` is asked on and on: with more names than room nobody looks for one each time.
+        `gone` continues from call to call, so that a full file is not searched for each new name.
         """
         if name in self.slots:
             return True
@@ -87,7 +87,7 @@ class RingFile:
             if not former:
                 return False
             slot = self.slots[former]
-        # All of its room at once: a disk that has that takes every later record.
+        # Write its whole room at once: a disk with room for that takes every later record.
         self._put(name.encode().ljust(self._slot_bytes, b"\0"), self._at(slot))
         if former:
             del self.slots[former]
@@ -102,14 +102,14 @@ class RingFile:
         self._put(self._record.pack(number, *figures), at)
 
     def end_step(self, number: int) -> None:
-        """All of this step of the first range is written."""
+        """Note that all of this step of the first range is written."""
         self.newest = number
         self._put(_HEAD.pack(*self._head, number), 0)
 
     def read(
         self, name: str, level: int, newest: int, count: int
     ) -> list[tuple[float, ...] | None]:
-        """The last figures of a range up to a step, the oldest first; None where there are none."""
+        """The last figures of a range up to a step, the oldest first; None for missing ones."""
         slot = self.slots.get(name)
         if slot is None:
             return [None] * count
@@ -120,7 +120,7 @@ class RingFile:
         found: list[tuple[float, ...] | None] = []
         for number in range(newest - count + 1, newest + 1):
             at = number % steps * size
-            # Of another round of the ring, never written, or cut off.
+            # The record may be from another round of the ring, never written, or cut off.
             is_of = len(ring) >= at + size and self._record.unpack_from(ring, at)[0] == number
             found.append(self._record.unpack_from(ring, at)[1:] if is_of else None)
         return found

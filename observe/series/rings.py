@@ -1,4 +1,4 @@
-"""Folds each step into those of every range, and gives them back as they are shown."""
+"""Folds each step into those of every range, and returns them for the pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _COARSER = range(1, len(RANGES))
 
 @dataclass(frozen=True, slots=True)
 class _Open(Generic[Step]):
-    """A step of a coarser range that goes on.
+    """An unfinished step of a coarser range.
 
     Each step that it takes in makes a new one: pages are made while another thread enters.
     """
@@ -37,7 +37,7 @@ class _Open(Generic[Step]):
 
 
 def number_at(level: int, fine: int) -> int:
-    """In which step of a range one of the first range is."""
+    """The step of a range that contains a step of the first range."""
     return fine * STEP_MS // RANGES[level].step_ms
 
 
@@ -53,19 +53,19 @@ class Rings(Generic[Step]):
 
     @property
     def newest(self) -> int:
-        """The newest step of the first range; 0: there is none."""
+        """The newest step of the first range; 0 if there is none."""
         return self._file.newest
 
     def close(self) -> None:
         self._file.close()
 
     def _go_on(self, name: str) -> None:
-        """What the process before had of steps that are not over, from finer ones that were."""
+        """Restore a former process's unfinished steps from the finer ones that were over."""
         fine = self.newest
         for level in _COARSER:
             number, finer = number_at(level, fine), number_at(level - 1, fine)
             of_finer = RANGES[level].step_ms // RANGES[level - 1].step_ms
-            # With the one that goes on, as far as it is over.
+            # Includes the unfinished one, as far as it has got.
             count = finer - number * of_finer + 1
             read = self._file.read(name, level - 1, finer, count)
             going_on = self._open[level - 1].get(name)
@@ -80,7 +80,7 @@ class Rings(Generic[Step]):
                 self._open[level][name] = _Open(number, fine, so_far, LogBuckets())
 
     def end_step(self, number: int, steps: Mapping[str, tuple[Step, LogBuckets]]) -> bool:
-        """Enter a step of the first range that is over; False: there was no room for all."""
+        """Enter a step of the first range that is over; False if there was no room for all."""
         gone = (name for name in tuple(self._file.slots) if name not in steps)
         there = [name for name in steps if self._file.enter(name, gone)]
         for name in there:
@@ -89,7 +89,7 @@ class Rings(Generic[Step]):
             coarse = wider(lags)
             for level in _COARSER:
                 self._fold(name, level, number, step, coarse)
-        # What goes on of names that are gone is over.
+        # Unfinished steps of names that are gone are over.
         for level in _COARSER:
             for ended in self._open[level].keys() - steps.keys():
                 self._write(ended, level, self._open[level][ended])
@@ -112,7 +112,7 @@ class Rings(Generic[Step]):
             self._file.write(name, level, ended.number, ended.whole)
 
     def read(self, name: str, level: int, fine: int) -> list[Step | None]:
-        """A range up to a step of the first range, with what goes on now; the oldest first."""
+        """A range up to a step of the first range, with the unfinished step; the oldest first."""
         newest = number_at(level, fine)
         found = [
             None if figures is None else self._kind(*figures)

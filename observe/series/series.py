@@ -1,4 +1,4 @@
-"""All that is kept over time: what streams accepted, what destinations took."""
+"""The history: events accepted by streams, and events taken by destinations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from observe.series.rings import Rings, number_at
-from observe.series.steps import RANGES, STEP_MS, Accepted, EndedStep, Range, Step, Taken
+from observe.series.steps import (
+    RANGES,
+    STEP_MS,
+    DestinationStep,
+    EndedStep,
+    Range,
+    Step,
+    StreamStep,
+)
 from shared.proof.log_buckets import LogBuckets
 
 # Each 8.7 KB: as many as one Hifi may have.
@@ -23,11 +31,11 @@ _SHOWN_MAX = 400
 
 
 class Moment(NamedTuple):
-    """One step of what is shown; None: nobody looked."""
+    """One step of a shown range; figures are None if no observer looked."""
 
     at_ms: int
-    accepted: Accepted | None
-    taken: Taken | None
+    accepted: StreamStep | None
+    taken: DestinationStep | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +63,16 @@ class Series:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._rings: tuple[Rings[Accepted], Rings[Taken]] | None = None
+        self._rings: tuple[Rings[StreamStep], Rings[DestinationStep]] | None = None
         self._shown: dict[tuple[object, ...], Past] = {}
 
     def open(self) -> None:
-        """Have the files before anything is entered; a disk that refuses them is asked again."""
-        streams = Rings(self._folder / "streams", Accepted, names_max=_STREAMS_MAX)
+        """Open the files before anything is entered; after an error the caller tries again."""
+        streams = Rings(self._folder / "streams", StreamStep, names_max=_STREAMS_MAX)
         try:
-            takers = Rings(self._folder / "destinations", Taken, names_max=_DESTINATIONS_MAX)
+            takers = Rings(
+                self._folder / "destinations", DestinationStep, names_max=_DESTINATIONS_MAX
+            )
         except OSError:
             streams.close()
             raise
@@ -82,12 +92,12 @@ class Series:
         return self._rings[1].newest if self._rings else 0
 
     def end_step(self, number: int, ended: EndedStep) -> bool:
-        """Enter a step that is over; False: there was no room for all of it."""
+        """Enter a step that is over; False if there was no room for all of it."""
         assert self._rings is not None
         streams, takers = self._rings
         covered_s, none = STEP_MS / 1000, LogBuckets()
         accepted = {
-            name: (Accepted(covered_s, count), none) for name, count in ended.accepted.items()
+            name: (StreamStep(covered_s, count), none) for name, count in ended.accepted.items()
         }
         has_room = streams.end_step(number, accepted)
         return takers.end_step(number, ended.taken) and has_room
@@ -95,7 +105,7 @@ class Series:
     def past(
         self, streams: Sequence[str], takers: Sequence[str], level: int, *, now_ms: int
     ) -> Past:
-        """Up to the newest step that is known; of several the sums, and the highest lag."""
+        """The past up to the newest known step; for several, the sums and the highest lag."""
         fine = now_ms // STEP_MS - SETTLES
         if 0 <= fine - self.newest <= _LATE:
             fine = self.newest
@@ -108,8 +118,8 @@ class Series:
 
     def _past(self, streams: Sequence[str], takers: Sequence[str], level: int, fine: int) -> Past:
         shown = RANGES[level]
-        came: list[list[Accepted | None]] = []
-        went: list[list[Taken | None]] = []
+        came: list[list[StreamStep | None]] = []
+        went: list[list[DestinationStep | None]] = []
         if self._rings is not None:
             came = [self._rings[0].read(name, level, fine) for name in streams]
             went = [self._rings[1].read(name, level, fine) for name in takers]
@@ -123,7 +133,7 @@ class Series:
 
 
 def _added(columns: Sequence[Sequence[Step | None]], shown: Range) -> list[Step | None]:
-    """Step by step of all of them together."""
+    """The steps of all columns, added one by one."""
     beside: Callable[[Step, Step], Step] = lambda one, other: one.beside(other)  # noqa: E731
     found: list[Step | None] = []
     for at in range(shown.steps):

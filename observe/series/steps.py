@@ -1,4 +1,4 @@
-"""What is kept of one step of time, and in which lengths of steps: one for each range shown."""
+"""The figures kept for one step of time, and the lengths of steps: one for each range shown."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
 from shared.proof.log_buckets import LogBuckets
 
 UNKNOWN = math.nan
-# Coarser steps keep their lags in buckets as wide as so many: a quantile is within 5 %.
+# Coarser steps keep their lags in buckets this many times as wide: a quantile is within 5 %.
 _WIDER = 5
 
 
@@ -34,30 +34,30 @@ RANGES = (
 STEP_MS = RANGES[0].step_ms
 
 
-class Accepted(NamedTuple):
+class StreamStep(NamedTuple):
     """A step of a stream."""
 
-    # For how much of it somebody has looked.
+    # Seconds of it that an observer has watched.
     covered_s: float = 0.0
     accepted: float = 0.0
 
-    def plus(self, other: "Accepted") -> "Accepted":
-        """With what came after it."""
-        return Accepted(self.covered_s + other.covered_s, self.accepted + other.accepted)
+    def plus(self, other: "StreamStep") -> "StreamStep":
+        """Join this step with the one after it."""
+        return StreamStep(self.covered_s + other.covered_s, self.accepted + other.accepted)
 
-    def beside(self, other: "Accepted") -> "Accepted":
-        """With what another stream had in the same time."""
+    def beside(self, other: "StreamStep") -> "StreamStep":
+        """Join this step with another stream's at the same time."""
         return self.plus(other)._replace(covered_s=max(self.covered_s, other.covered_s))
 
-    def with_lags(self, _: LogBuckets) -> "Accepted":
+    def with_lags(self, _: LogBuckets) -> "StreamStep":
         return self
 
 
-class Taken(NamedTuple):
+class DestinationStep(NamedTuple):
     """A step of a destination."""
 
     covered_s: float = 0.0
-    # Events, by what became of them.
+    # Events, by outcome.
     delivered: float = 0.0
     refused: float = 0.0
     failed: float = 0.0
@@ -68,7 +68,7 @@ class Taken(NamedTuple):
     limited: float = 0.0
     broken: float = 0.0
     unanswered: float = 0.0
-    # Since the gateway had them, of events delivered; the age of the oldest that was not.
+    # The lag of delivered events since the gateway had them; the age of the oldest undelivered one.
     p95_s: float = UNKNOWN
     oldest_s: float = UNKNOWN
     backlog: float = UNKNOWN
@@ -79,29 +79,29 @@ class Taken(NamedTuple):
 
     @property
     def success(self) -> float:
-        """The part of all outcomes that is good news; not known without any."""
+        """The delivered share of all outcomes; unknown without any."""
         return self.delivered / self.outcomes if self.outcomes else UNKNOWN
 
-    def plus(self, other: "Taken") -> "Taken":
-        """With what came after it: counts add up, of the rest the highest counts."""
+    def plus(self, other: "DestinationStep") -> "DestinationStep":
+        """Join this step with the one after it: counts add up, other figures take the highest."""
         counts = map(add, self[:_COUNTS], other[:_COUNTS])
-        return Taken(*counts, *map(_higher, self[_COUNTS:], other[_COUNTS:]))
+        return DestinationStep(*counts, *map(_higher, self[_COUNTS:], other[_COUNTS:]))
 
-    def beside(self, other: "Taken") -> "Taken":
-        """With what another destination had in the same time."""
+    def beside(self, other: "DestinationStep") -> "DestinationStep":
+        """Join this step with another destination's at the same time."""
         held = [each for each in (self.backlog, other.backlog) if not math.isnan(each)]
         return self.plus(other)._replace(
             covered_s=max(self.covered_s, other.covered_s), backlog=sum(held) if held else UNKNOWN
         )
 
-    def with_lags(self, lags: LogBuckets) -> "Taken":
+    def with_lags(self, lags: LogBuckets) -> "DestinationStep":
         if not lags.counts:
             return self
         return self._replace(p95_s=_higher(self.p95_s, lags.quantile(0.95) / 1000))
 
 
-_COUNTS = Taken._fields.index("p95_s")
-Step = TypeVar("Step", Accepted, Taken)
+_COUNTS = DestinationStep._fields.index("p95_s")
+Step = TypeVar("Step", StreamStep, DestinationStep)
 
 
 def _higher(one: float, other: float) -> float:
@@ -109,7 +109,7 @@ def _higher(one: float, other: float) -> float:
 
 
 def wider(lags: LogBuckets) -> LogBuckets:
-    """The same in fewer buckets, for what is kept of many destinations for an hour."""
+    """The same in fewer buckets, for figures of many destinations that are kept for an hour."""
     found = LogBuckets()
     for bucket, count in lags.counts.items():
         middle = bucket - bucket % _WIDER + _WIDER // 2 if bucket else 0
@@ -118,7 +118,7 @@ def wider(lags: LogBuckets) -> LogBuckets:
 
 
 def statuses(reasons: Mapping[str, int]) -> tuple[float, ...]:
-    """How many requests were taken, rejected, told to wait, met an error, or had no answer."""
+    """The numbers of requests taken, rejected, asked to wait, met by an error, or unanswered."""
     counts = [0.0] * 5
     for reason, count in reasons.items():
         kind, _, status = reason.partition("_")
@@ -135,9 +135,9 @@ def statuses(reasons: Mapping[str, int]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class EndedStep:
-    """All that is known of a step that is over."""
+    """All figures of a step that is over."""
 
     # Events that streams have acknowledged.
     accepted: Mapping[str, int]
-    # By destination: what it took, without p95, and how late that was.
-    taken: Mapping[str, tuple[Taken, LogBuckets]]
+    # By destination: its step, without p95, and how late its events were.
+    taken: Mapping[str, tuple[DestinationStep, LogBuckets]]

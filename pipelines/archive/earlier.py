@@ -1,8 +1,8 @@
-"""Has pipelines read out of archives what Kafka has no more of their streams.
+"""Has pipelines read events from archives that Kafka no longer has in their streams.
 
-An archive of a stream is a pipeline that keeps all of it, as it comes. Where a lane is before the
-beginning of its log, what comes next there is looked for in the archives that there are, a piece at
-a time. What none of them has is passed by, told and counted, as where there is no archive.
+An archive of a stream is a pipeline that keeps all of it, as it comes. While a lane is before the
+beginning of its log, its next events are looked for in the existing archives, a piece at a time.
+Events that no archive has are skipped, reported and counted, as where there is no archive.
 """
 
 import asyncio
@@ -35,32 +35,32 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# What a store does not give is asked for again so soon.
+# The wait before asking a store again for objects that it did not give.
 _AGAIN_S = 5.0
 _TELL_S = 10.0
-# Of each tenant one at a time.
+# Each tenant uses one thread at a time.
 _THREADS = 8
-# That an archive does not give what it may have.
+# The errors of an archive that does not give what it may have.
 NOT_GIVEN = (StoreAwayError, DamagedObjectError, UnreadableError, SinkAwayError)
 
 T = TypeVar("T")
-# From where to where nobody has anything.
+# The offsets, from and to, that neither Kafka nor an archive has.
 Gone = Mapping[KafkaPartition, tuple[int, int]]
 
 
 @dataclass
 class EarlierReads:
-    """Those of the pipelines of one process."""
+    """The archive reads of the pipelines of one process."""
 
     settings: PipelinesSettings
     log: LogClient
     book: PipelineBook
     configuration: Callable[[], Configuration]
-    # Has a lane go on behind what nobody has.
+    # Moves a lane past offsets that nobody has.
     pass_by: Callable[[str, Pipeline, Gone], Awaitable[None]]
-    # Gets the pipeline's title, and why what it reads does not come; empty: it does.
+    # Takes the pipeline's title, and why the events that it reads do not come; empty: they come.
     say: Callable[[str, str], None]
-    # Gets the title, and what it reads; empty: what Kafka has.
+    # Takes the title, and the archive that it reads; empty: it reads from Kafka.
     note: Callable[[str, str], None]
 
     def __post_init__(self) -> None:
@@ -70,9 +70,9 @@ class EarlierReads:
         self._threads = ThreadPoolExecutor(_THREADS, "archive")
         self._turns: dict[str, asyncio.Lock] = {}
         self._looking: set[asyncio.Task[None]] = set()
-        # Of which it was said that what they read does not come.
+        # Titles of pipelines whose reads are reported as failing.
         self._away: set[str] = set()
-        # When it was told last what each reads.
+        # When each pipeline's archive was last reported.
         self._noted_s: dict[str, float] = {}
 
     def close(self) -> None:
@@ -81,19 +81,19 @@ class EarlierReads:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def may_have(self, pipeline: Pipeline) -> bool:
-        """Whether there is an archive of what it reads."""
+        """Say whether there is an archive of the pipeline's stream."""
         return bool(self.configuration().archives_for(pipeline))
 
     async def begin(
         self, pipeline: Pipeline, found: Mapping[KafkaPartition, Reach], *, is_new: bool
     ) -> tuple[dict[KafkaPartition, Reach], Position]:
-        """Where it begins if an archive has what is before its logs; and where those begin."""
+        """Where it begins if an archive has events before its logs; and where the logs begin."""
         begins = dict(found)
         if not self.may_have(pipeline):
             return begins, {}
         starts = await self.log.starts(list(begins))
         if is_new and isinstance(pipeline.source.start, int):
-            # What Kafka has of these begins later than it is to.
+            # Kafka's events of these begin later than the pipeline is to start.
             late = [it for it, start in starts.items() if start and begins[it].at == start]
             since_ms = pipeline.source.start
             firsts = await self._in_turn(pipeline, self._first_at, late, since_ms) if late else {}
@@ -101,7 +101,7 @@ class EarlierReads:
         return begins, {it: start for it, start in starts.items() if begins[it].at < start}
 
     def look(self, running: Mapping[str, Pipeline]) -> None:
-        """Look for what comes next, of those of which it is not known."""
+        """Look for the next events of lanes for which they are not known."""
         for lane_id, pipeline in running.items():
             lane = self.book.lanes.get(lane_id)
             if lane is None or lane.is_under_way:
@@ -141,13 +141,13 @@ class EarlierReads:
             lane.is_under_way = False
 
     def given(self, pipeline: Pipeline) -> None:
-        """What it reads comes."""
+        """Clear the failure of a pipeline: its events come again."""
         if pipeline.title in self._away:
             self._away.discard(pipeline.title)
             self.say(pipeline.title, "")
 
     def not_given(self, pipeline: Pipeline, error: Exception) -> None:
-        """Say why: `given`, once it is."""
+        """Report why the events do not come; `given` clears that."""
         self._away.add(pipeline.title)
         self.say(pipeline.title, str(error))
         log.warning("lane.archive_away", lane=pipeline.lane_id, error=str(error))
@@ -164,7 +164,7 @@ class EarlierReads:
         self.note(pipeline.title, f"reads from the archive {archives} since {at}, {left:,} events")
 
     async def _in_turn(self, pipeline: Pipeline, work: Callable[..., T], *given: Any) -> T:
-        """In a thread of its own: a store may be slow. Others of its tenant wait for it."""
+        """Run in a thread: a store may be slow. Others of the tenant wait until it is done."""
         async with self._turns.setdefault(pipeline.tenant, asyncio.Lock()):
             topic = stream_topic(pipeline.source.stream)
             if not (life := (await topic_ids(self.log, [topic])).get(topic)):
@@ -173,7 +173,7 @@ class EarlierReads:
             return await loop.run_in_executor(self._threads, work, pipeline, life, *given)
 
     def _archives(self, pipeline: Pipeline, life: str) -> list[tuple[Piece, ArchiveId, OpenStore]]:
-        """As pieces without anything in them."""
+        """The archives, each with an empty piece and its store."""
         found = []
         for each in self.configuration().archives_for(pipeline):
             store = store_for(each, self._stores)
@@ -185,7 +185,7 @@ class EarlierReads:
     def _found(
         self, pipeline: Pipeline, life: str, wanted: Position, borders: Position
     ) -> dict[KafkaPartition, Piece]:
-        """Of each Kafka partition the next there is, of whichever archive has it."""
+        """The next piece of each Kafka partition, from whichever archive has the earliest."""
         best: dict[KafkaPartition, Piece] = {}
         for empty, archive, bucket in self._archives(pipeline, life):
             for where, at in wanted.items():
@@ -199,7 +199,7 @@ class EarlierReads:
     def _first_at(
         self, pipeline: Pipeline, life: str, places: list[KafkaPartition], at_ms: int
     ) -> Position:
-        """The first offsets that Kafka got at that time or later, where an archive has any."""
+        """The first offsets stored in Kafka at that time or later, where an archive has any."""
         firsts: dict[KafkaPartition, int] = {}
         for _, archive, bucket in self._archives(pipeline, life):
             for where in places:

@@ -1,4 +1,4 @@
-"""Says how pipelines get to an archive."""
+"""Makes archive sinks for pipelines."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +12,12 @@ from shared.config.pipeline import Pipeline, ToArchive
 from shared.proof.archived import ArchiveId
 from shared.runtime.archive.stores import read_stores
 
-# Half of what a job may take: an archive that is slower has less the next time.
+# Half of a job's time limit: after a slower job, the next has fewer events.
 _TIME_BOX_S = 60.0
 
 
 def archive_kind(settings: PipelinesSettings) -> SinkKind:
-    """With the stores of its file, which is read once."""
+    """Make the kind of sink, with the stores of its file, which is read once."""
     stores = read_stores(settings.stores)
     folders = settings.store_folders and settings.store_folders.absolute()
     gathering = Gathering(
@@ -31,7 +31,7 @@ def archive_kind(settings: PipelinesSettings) -> SinkKind:
 def archive_sink(
     pipeline: Pipeline, life: str, stores: dict[str, Store], folders: Path | None
 ) -> ArchiveSink:
-    """SinkAwayError if its store is not for it."""
+    """Make the sink; raise SinkAwayError if the pipeline may not use its store."""
     return ArchiveSink(
         store_for(pipeline, stores),
         ArchiveId(pipeline.tenant, pipeline.source.stream, pipeline.name, life),
@@ -42,12 +42,12 @@ def archive_sink(
 
 
 def store_for(pipeline: Pipeline, stores: Mapping[str, Store]) -> Store:
-    """Where an archive is; SinkAwayError if there is no such store for it."""
+    """Return the store of an archive; raise SinkAwayError if there is none for it."""
     output = pipeline.sink
     assert isinstance(output, ToArchive), "it archives"
     store = stores.get(output.archive)
     if store is None or not store.allows(pipeline.tenant):
-        # Which stores there are for others is not for everybody.
+        # Tenants may not see the names of others' stores.
         allowed = sorted(name for name, it in stores.items() if it.allows(pipeline.tenant))
         there = f"there are {', '.join(allowed)}" if allowed else "whoever runs Hifi names them"
         raise SinkAwayError(f"there is no store {output.archive!r} for {pipeline.tenant}: {there}")

@@ -1,9 +1,9 @@
-"""Archives events: of each Kafka partition's range objects of 64 MiB at most, whole and only once.
+"""Archives events: each Kafka partition's range becomes whole objects of 64 MiB at most, once each.
 
 Where an object is cut depends on the range, which is stored before anything is written, and on the
-events in it. So whoever does a range again, after a crash, makes the same objects: what is there
-already is compared, and kept (ADR 0084). Where a topic is made anew, offsets begin again: that is
-another life of the stream, and kept beside (ADR 0088).
+events in it. So a task that repeats a range after a crash makes the same objects: it compares those
+that exist already, and keeps them (ADR 0084). When a topic is recreated, its offsets restart: the
+objects of that second life of the stream are kept beside the first (ADR 0088).
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from pipelines.jobs.sink import Said, SinkAwayError
 from shared.config.outside.store import Store
 from shared.event.record import Ranges, RecordOut
 from shared.event.topics import ARCHIVE
-from shared.proof.archived import Archived, ArchiveId
+from shared.proof.archived import ArchivedObject, ArchiveId
 from shared.runtime.archive.files import (
     ObjectFile,
     UnreadableError,
@@ -35,23 +35,23 @@ from shared.runtime.archive.files import (
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
 from shared.runtime.settings import SecretSettings
 
-# Of keys and values, before they are packed.
+# Keys and values of one object, before they are packed.
 OBJECT_BYTES_MAX = 64 * 1_048_576
-# Of a job at once: memory for as many objects.
+# The tasks of a job at once: each needs memory for one object.
 _TASKS = 2
-# What an object says of who made it.
+# The metadata in which an object names its maker.
 _BY = ("hifi.document", "hifi.is-whole")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """What a pipeline keeps, and where."""
+    """The events that a pipeline archives, and the store that it keeps them in."""
 
     store: Store
     id: ArchiveId
-    # Which document says so, by its fingerprint.
+    # The fingerprint of the document that archives them.
     document: str
-    # Whether that keeps all events, as they come.
+    # Whether the document keeps all events, as they come.
     is_whole: bool
     folders: Path | None
     tasks: int = _TASKS
@@ -68,13 +68,13 @@ class ArchiveSink:
 
     def records(self, _: Ranges, reports: Sequence[str]) -> Iterable[RecordOut]:
         for report in reports:
-            said = Archived.from_json(report.encode())
+            said = ArchivedObject.from_json(report.encode())
             yield RecordOut(ARCHIVE, said.path.encode(), report.encode())
 
 
 @dataclass
 class ArchiveWriter:
-    """What a task writes with: one object at a time."""
+    """The writer of one task: it makes one object at a time."""
 
     sink: ArchiveSink
     bucket: OpenStore
@@ -92,7 +92,7 @@ class ArchiveWriter:
                 begin = self.ranges[partition][0]
                 self._made = _Making(partition, begin)
             room = OBJECT_BYTES_MAX - self._made.raw_bytes
-            # An event that is larger than all of it would still be an object.
+            # An event that is larger than an object's limit still gets an object.
             upto = max(bisect_right(reached, reached[at] + room) - 1, at + (self._made.count == 0))
             self._made.add(ours.slice(at, upto - at), reached[upto] - reached[at])
             at = upto
@@ -106,14 +106,14 @@ class ArchiveWriter:
             yield self._put(self.ranges[self._made.partition][1])
 
     def _put(self, end: int) -> str:
-        """Store what was gathered, about all offsets up to `end`; gives what is said of it."""
+        """Store the gathered events, all offsets up to `end`; return the manifest as JSON."""
         made, self._made = self._made, None
         assert made is not None, "there is something to store"
         by = (self.sink.document, str(self.sink.is_whole))
         data = made.file.end(dict(zip(_BY, by, strict=True)))
         said = made.said(self.sink, end, data, by)
         if not self.bucket.put_new(said.path, data):
-            # From before a crash.
+            # The object was stored before a crash.
             said = self._from_before(said, data)
         told = said.to_json()
         if not self.bucket.put_new(said.manifest_path, told) and (
@@ -124,8 +124,8 @@ class ArchiveWriter:
             )
         return told.decode()
 
-    def _from_before(self, said: Archived, data: bytes) -> Archived:
-        """What is said of the object that is there: this range, maybe by an earlier document."""
+    def _from_before(self, said: ArchivedObject, data: bytes) -> ArchivedObject:
+        """Describe the existing object: it has this range, maybe by an earlier document."""
         there = self.bucket.get(said.path) or b""
         try:
             known = said_of(there)
@@ -144,7 +144,7 @@ class ArchiveWriter:
 
 
 class _Making:
-    """An object of which not all events have come."""
+    """An object whose events have not all come yet."""
 
     def __init__(self, partition: int, first: int) -> None:
         self.partition = partition
@@ -164,11 +164,11 @@ class _Making:
             low, high = self._times.get(name, (ends["min"], ends["max"]))
             self._times[name] = (min(low, ends["min"]), max(high, ends["max"]))
 
-    def said(self, sink: ArchiveSink, end: int, data: bytes, by: tuple[str, str]) -> Archived:
+    def said(self, sink: ArchiveSink, end: int, data: bytes, by: tuple[str, str]) -> ArchivedObject:
         document, is_whole = by
         from_ms, to_ms = self._times["time_ms"]
         event_from_ms, event_to_ms = self._times["event_time_ms"]
-        return Archived(
+        return ArchivedObject(
             tenant=sink.id.tenant,
             stream=sink.id.stream,
             archive=sink.id.name,

@@ -1,6 +1,6 @@
-"""What is asked of a database: a table that is written in transactions which hold the position.
+"""Defines a database: a table that is written in transactions which hold the position.
 
-Each kind of database does the same, which a suite of tests holds them to (tests/contract).
+Each kind of database behaves the same; a suite of tests checks that (tests/contract).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ POSITIONS_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a database is, and who enters it; every address has been judged."""
+    """The place of a database, and the user who enters it; every address has been judged."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Server:
     # off, require (whoever answers), or verify: by the certificates that this machine trusts.
     tls: str = "verify"
     connect_s: float = 5.0
-    # What is asked of it takes milliseconds; what takes longer holds up whoever waits.
+    # Requests take milliseconds; a longer one holds up all that wait for it.
     statement_s: float = 10.0
     lock_s: float = 5.0
 
@@ -40,16 +40,16 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is written: which columns of which table, and by what its rows are known."""
+    """The columns to write, their table, and the key of its rows."""
 
     table: str
     columns: tuple[str, ...]
-    # Empty when rows are inserted only.
+    # Empty when rows are only inserted.
     key: tuple[str, ...] = ()
     inserts_only: bool = False
 
     def columns_of(self, there: Mapping[str, ColumnOf]) -> list[ColumnOf]:
-        """Its columns, out of those that the table has; SettingError if one is missing."""
+        """Pick the columns out of those that the table has; SettingError if one is missing."""
         for name in self.columns:
             if name not in there:
                 raise SettingError(
@@ -59,7 +59,7 @@ class Target:
         return [there[name] for name in self.columns]
 
     def check_key(self, unique: Sequence[Collection[str]], *, made_by: str) -> None:
-        """SettingError unless one of the table's unique indexes is of just its key."""
+        """Raise SettingError unless the table has a unique index of exactly the key."""
         if set(self.key) not in map(set, unique):
             listed = ", ".join(self.key)
             raise SettingError(
@@ -70,7 +70,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class PositionOf:
-    """Whose position it is: of a pipeline in a Kafka partition."""
+    """The owner of a position: a pipeline in a Kafka partition."""
 
     pipeline: str
     topic: str
@@ -79,7 +79,7 @@ class PositionOf:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Up to where the table has it, and what of that it refused, with the server's words."""
+    """The offset up to which the table has events, and those it refused, with its words."""
 
     next_offset: int
     refused: Mapping[int, str] = field(default_factory=dict)
@@ -93,19 +93,19 @@ class OpenTable(Protocol):
         """The columns of the target, as the table has them."""
 
     def stand(self, place: PositionOf, begin: int) -> Stand:
-        """Where it is; `begin` if nothing of this place was ever written."""
+        """Return the position; `begin` if nothing of this place was ever written."""
 
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
         """Begin a transaction that moves the position; PositionMovedError if it has moved."""
 
     def write(self, changes: Sequence[RowChange]) -> None:
-        """Within it: all of these, or RowsRefusedError and none, and the transaction goes on."""
+        """Within the transaction: write all of these; or raise RowsRefusedError and go on."""
 
     def commit(self, place: PositionOf, refused: Mapping[int, str]) -> None:
-        """End it: all of it counts now, with what was refused. If this raises, it may count."""
+        """End it: all of it counts now, with the refused events. If this raises, it may count."""
 
     def roll_back(self) -> None:
-        """End it: nothing of it ever was."""
+        """End it: nothing of it counts."""
 
     def close(self) -> None:
-        """Never raises."""
+        """Close the connection; never raises."""

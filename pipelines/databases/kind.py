@@ -1,7 +1,7 @@
-"""What the driver knows of databases: what is written where, and whether it is worth a try.
+"""Holds the driver's side of databases: makes sinks, and decides whether a server is tried.
 
 All pipelines of a tenant that write to one server share a breaker, as for destinations: while it is
-open none of them has a job, and then one is tried.
+open none of them has a job, and then one of them tries.
 """
 
 import random
@@ -19,25 +19,25 @@ from shared.event.record import KafkaPartition
 from shared.event.topics import stream_topic
 from shared.flow.breaker import Breaker, Start, answered, asked, unanswered
 
-# Many more do not make a transaction quicker, and what takes long holds up the next.
+# Many more do not make a transaction quicker, and a long one holds up the next.
 _GATHERING = Gathering(linger_s=0.2, events_max=10_000, time_box_s=5.0)
-# It is tried again after 1 s and, while it stays away, after 30 s in the end.
+# A failing server is tried again after 1 s, and in the end every 30 s while it stays away.
 _OPEN_MS_MIN = 1_000.0
-# A job that nobody has heard of for so long was ended with its process.
+# A job without any news for this long was ended with its process.
 _PROBE_MS = 310_000
 _BREAKERS_MAX = 1_000
 
 
 @dataclass(slots=True)
 class Databases:
-    """Makes sinks of documents. One for a process."""
+    """Makes sinks from documents. One for a process."""
 
     allows_private: bool
     files: Path | None
     clock: Callable[[], int]
-    # Where the logs of streams end, as the book has it.
+    # The ends of the streams' logs, as the book has them.
     ends: Mapping[KafkaPartition, int] = field(default_factory=dict)
-    # By tenant, and by the servers that it wants.
+    # Keyed by tenant and the servers that its pipeline wants.
     _breakers: dict[tuple[str, ...], Breaker] = field(default_factory=dict)
     _probing: set[str] = field(default_factory=set)
     _spread: random.Random = field(default_factory=random.Random)
@@ -47,7 +47,7 @@ class Databases:
         return SinkKind(_GATHERING, self.made, self.ended)
 
     def made(self, pipeline: Pipeline, topic_id: str) -> DatabaseSink:
-        """SinkAwayError while its server is left alone."""
+        """Make the sink; raise SinkAwayError while its server is left alone."""
         table, topic = _table(pipeline), stream_topic(pipeline.source.stream)
         servers = _servers(pipeline)
         breaker, answer = asked(
@@ -73,7 +73,7 @@ class Databases:
         )
 
     def ended(self, pipeline: Pipeline, error: Exception | None) -> None:
-        """How a job has ended; what has nothing to do with its server says nothing of it."""
+        """Note how a job has ended; an error elsewhere says nothing of its server."""
         servers = _servers(pipeline)
         breaker = self._breakers.get(servers, Breaker())
         is_probe = pipeline.name in self._probing
@@ -98,7 +98,7 @@ class Databases:
         if breaker == Breaker():
             return
         if len(self._breakers) >= _BREAKERS_MAX:
-            # The one that nobody has asked for the longest.
+            # Drop the breaker that has not been asked for the longest.
             del self._breakers[next(iter(self._breakers))]
         self._breakers[servers] = breaker
 

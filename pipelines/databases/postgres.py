@@ -44,7 +44,7 @@ FROM pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
   AND i.indexprs IS NULL
 """
-# Which of the changes it is; no table has a column of this name.
+# The number of the change that a row is from; no table has a column of this name.
 _NTH = sql.Identifier("hifi:nth")
 
 
@@ -81,9 +81,9 @@ class PostgresTable:
         return Stand(found[0], {int(at): str(why) for at, why in refused.items()})
 
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
-        # What its owner has put off until the end is refused where it is written.
+        # Check deferred constraints at once, so that a refused row fails where it is written.
         self._link.run("BEGIN; SET CONSTRAINTS ALL IMMEDIATE")
-        # Others that are here wait for this row, and find it moved.
+        # Other tasks on this position wait for this row, and find it moved.
         moved = self._link.run(
             "UPDATE {positions} SET next_offset = %s, refused = '' WHERE pipeline = %s"
             " AND topic = %s AND partition = %s AND next_offset = %s",
@@ -172,8 +172,8 @@ class PostgresTable:
         try:
             self._link.run("CREATE TABLE IF NOT EXISTS {positions} (" + POSITIONS_COLUMNS + ")")
         except (RowsRefusedError, SettingError) as error:
-            # Another task has made it in this moment: which of Postgres' catalogues says so first,
-            # and how, is chance.
+            # Another task has made it in this moment; the error, and the catalogue that raises it
+            # first, vary.
             if self._is_there(named):
                 return
             raise SettingError(
@@ -189,7 +189,7 @@ class PostgresTable:
         self._link.copy("COPY {table} ({names}) FROM STDIN", rows, names=names)
 
     def _change(self, changes: Sequence[RowChange]) -> None:
-        """Keys are compared as what their columns are: of texts that differ the last may count."""
+        """Change rows; keys compare by column type, so the last of differing texts may count."""
         coming = [(*it.values, f"{nth}") for nth, it in enumerate(changes) if it.values is not None]
         going = [(*it.key, f"{nth}") for nth, it in enumerate(changes) if it.values is None]
         if coming:
@@ -229,7 +229,7 @@ class PostgresTable:
         self._link.run("DELETE FROM {table} t USING pg_temp.leaving g WHERE {same}", same=same)
 
     def _fill(self, name: LiteralString, columns: Sequence[str], rows: Sequence[Values]) -> None:
-        """A table of this connection alone, with columns of the types that they have, and _NTH."""
+        """Fill a table of this connection alone, with its columns' types, and _NTH."""
         made, names = sql.Identifier("pg_temp", name), _listed(columns)
         self._link.run(
             "CREATE TEMPORARY TABLE IF NOT EXISTS {made} ON COMMIT DROP AS"
@@ -252,5 +252,5 @@ def _takes(base: str, category: str) -> Takes:
         return Takes.JSON
     if base == "bytea":
         return Takes.BYTES
-    # Of Postgres' own categories: arrays, and texts.
+    # Postgres' own categories for arrays and texts.
     return {"A": Takes.ARRAY, "S": Takes.TEXT}.get(category, Takes.PLAIN)

@@ -1,7 +1,7 @@
-"""A connection to a Postgres: every call has an end, and every error is told in plain words.
+"""A connection to a Postgres: each call ends in time, and each error is in plain words.
 
-Nothing of this machine's is given to the server, whatever libpq would read from its files and its
-environment. A server that takes no notice of its own timeouts is cut off.
+The server gets nothing of this machine that libpq would read from its files and its environment. A
+server that takes no notice of its own timeouts is cut off.
 """
 
 import re
@@ -29,9 +29,9 @@ from pipelines.databases.refusals import (
 from pipelines.databases.rows import Value
 
 _TLS = {"off": "disable", "require": "require", "verify": "verify-full"}
-# Its own timeouts come first, and leave the connection as it is.
+# The server's own timeouts come first, and leave the connection as it is.
 _MARGIN_S = 2.0
-# libpq gives no code of what goes wrong before somebody is let in.
+# libpq gives no code for errors before the login has succeeded.
 _CODES_BY_WORDS = (
     (re.compile(r"password authentication failed"), "28P01"),
     (re.compile(r'database ".*" does not exist'), "3D000"),
@@ -50,12 +50,12 @@ _ERRORS: dict[Fault, type[DatabaseError]] = {
 
 
 class PostgresLink:
-    """Runs statements; names are quoted into them, and values never become a part of them."""
+    """Runs statements; names are quoted into them, and values never become part of them."""
 
     def __init__(self, server: Server, table: str) -> None:
         self._server = server
         self.spot = server.spot(table)
-        # How the statements below call what is there: {name} stands for it, quoted.
+        # The names in the statements below: {name} stands for an object there, quoted.
         self.names: dict[str, sql.Composable] = {}
         with self._told():
             self._connection = _connected(server)
@@ -122,7 +122,7 @@ def _connected(server: Server) -> "psycopg.Connection[Any]":
         gssencmode="disable",
         target_session_attrs="any",
         tcp_user_timeout=round(1000 * server.statement_s),
-        # With these, statements are prepared on a server that may stand behind a balancer.
+        # Otherwise statements are prepared, on a server that may stand behind a balancer.
         prepare_threshold=None,
     )
 
@@ -138,10 +138,10 @@ def _cut_off(connection: "psycopg.Connection[Any]") -> None:
 def _as_ours(error: psycopg.Error, spot: Spot) -> DatabaseError:
     code, words = error.sqlstate, error.diag.message_primary
     if code is None and isinstance(error, psycopg.DataError):
-        # It was not sent: a text with a NUL in it, for example.
+        # The value was not sent: a text with a NUL in it, for example.
         return RowsRefusedError(str(error))
     if code is None:
-        # Only what the server says itself: how it was reached is nobody's to know.
+        # Keep only the server's own words: the way to it is not for others to know.
         words = _WAY_THERE.sub("", str(error))
         code = next((code for said, code in _CODES_BY_WORDS if said.search(words)), None)
     kind = _ERRORS[fault_of(code)]

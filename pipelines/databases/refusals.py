@@ -1,16 +1,16 @@
-"""Says what an error of a database means: a bad row, a wrong setting, or a database in trouble.
+"""Classifies errors of a database: a bad row, a wrong setting, or a database in trouble.
 
-A bad row goes to dead letters, and the others are written. What is set wrong, somebody can put
-right: nothing is given up meanwhile. All else passes by itself, and is waited for. Pure.
+A bad row goes to dead letters, and the others are written. Somebody can correct a wrong setting, so
+nothing is given up meanwhile. All else passes by itself, and is waited for. Pure.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-# Where positions stand, in the schema of the table; whoever may not have it made makes it.
+# The table of positions, in the target's schema. If our user may not create it, an admin must.
 POSITIONS = "hifi_positions"
-# As much of a server's words as anybody reads: they go into a header and a state.
+# The most characters of a server's message: they go into a header and a state.
 WORDS_MAX = 300
 
 
@@ -18,32 +18,32 @@ class Fault(Enum):
     ROW = "row"
     SETTING = "setting"
     AWAY = "away"
-    # It was told to give up, as it took too long.
+    # The database was asked to cancel, as it took too long.
     SLOW = "slow"
 
 
 class DatabaseError(Exception):
-    """Nothing was written; the text says what is the matter, for people."""
+    """Nothing was written; the text says why, for people."""
 
 
 class RowsRefusedError(DatabaseError):
-    """The database is well, and does not want something of these rows."""
+    """The database is well, and refuses some of these rows."""
 
 
 class SettingError(DatabaseError):
-    """Somebody has to change something: the text says what."""
+    """Somebody has to change a setting: the text says which."""
 
 
 class AwayError(DatabaseError):
-    """It does not answer, is full, locked or read-only: later it may be well."""
+    """It does not answer, is full, locked or read-only: it may recover later."""
 
 
 class SlowError(AwayError):
-    """It has not done in time what it was asked for; of less it may."""
+    """It was too slow for this request; a smaller one may succeed."""
 
 
 class PositionMovedError(DatabaseError):
-    """Somebody else has gone on from there: what this task has is not its to write any more."""
+    """Another task has gone on from there: this one may not write its rows any more."""
 
 
 # The first two characters of an SQLSTATE are its class (Postgres, appendix A).
@@ -53,7 +53,7 @@ _QUERY_CANCELLED = "57014"
 
 
 def fault_of(sqlstate: str | None) -> Fault:
-    """What an error says; one without a code comes from the way there."""
+    """Classify an error; one without a code comes from the connection."""
     if sqlstate is None:
         return Fault.AWAY
     if sqlstate == _QUERY_CANCELLED:
@@ -66,7 +66,7 @@ def fault_of(sqlstate: str | None) -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where something went wrong, as people named it."""
+    """The place of an error, in the names that people gave it."""
 
     host: str
     database: str
@@ -99,7 +99,7 @@ _SENTENCES: Mapping[str, _Sentence] = {
 
 
 def sentence(sqlstate: str | None, words: str, at: Spot) -> str:
-    """What is the matter and what to do, in plain words."""
+    """Say what is wrong and what to do, in plain words."""
     made = _SENTENCES.get(sqlstate or "")
     said = shortened(words)
     if made is not None:
@@ -115,5 +115,5 @@ def sentence(sqlstate: str | None, words: str, at: Spot) -> str:
 
 
 def shortened(words: str) -> str:
-    """In one line that has an end."""
+    """Put words on one line of limited length."""
     return " ".join(words.split())[:WORDS_MAX]

@@ -1,7 +1,7 @@
-"""Makes rows of a table of events: each member of an event is what its column takes. Pure.
+"""Makes table rows of events: each member of an event becomes the value of its column. Pure.
 
 Numbers and texts go to the database as they were written, so that nothing is rounded on the way;
-whether one of them can be what the column is, the database says.
+the database says whether a value suits its column.
 """
 
 import binascii
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from msgspec import DecodeError, Raw, json
 
-# What a column is given: text that the database reads, or bytes.
+# The value of a column: text that the database reads, or bytes.
 Value: TypeAlias = str | bytes | None
 Values: TypeAlias = tuple[Value, ...]
 
@@ -24,7 +24,7 @@ _TEXTS = json.Decoder(str)
 
 
 class Takes(Enum):
-    """What of JSON a column can hold; whether a text or a number is right, its database says."""
+    """The kind of JSON that a column takes; its database judges the text or number itself."""
 
     TEXT = "text"
     # Numbers, texts, true and false, as they stand.
@@ -39,24 +39,24 @@ class ColumnOf:
     """A column of the table, as its catalogue has it."""
 
     name: str
-    # As people call it.
+    # The name of its type, as people know it.
     type: str
     takes: Takes
 
 
 @dataclass(frozen=True, slots=True)
 class EventRows:
-    """What becomes of one event: rows that are written all together, or not at all."""
+    """The rows of one event: they are written all together, or not at all."""
 
     offset: int
     key: bytes | None
-    # Each as JSON; None takes the row of its key away.
+    # Each row as JSON; None deletes the row of the event's key.
     rows: tuple[bytes | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A row of the table to be written; or, without values, to be taken away."""
+    """A row of the table to write; or to delete, if it has no values."""
 
     offset: int
     key: Values
@@ -68,11 +68,11 @@ class RowChange:
 
 
 class BadRowError(Exception):
-    """An event cannot be a row; the text says why, and belongs into its dead letter."""
+    """An event cannot be a row; the text says why, and belongs in its dead letter."""
 
 
 class RowShape:
-    """What rows of a table look like, and by which of their columns they are known."""
+    """The columns of a table's rows, and those that are its key."""
 
     def __init__(self, columns: Sequence[ColumnOf], key: Sequence[str]) -> None:
         self._columns = columns
@@ -81,7 +81,7 @@ class RowShape:
         self._at = [names.index(name) for name in key]
 
     def changes(self, event: EventRows) -> list[RowChange]:
-        """The rows of one event, in order; BadRowError if it cannot be rows."""
+        """Return the row changes of one event, in order; BadRowError if it cannot be rows."""
         return [self._change(event, value) for value in event.rows]
 
     def _change(self, event: EventRows, value: bytes | None) -> RowChange:
@@ -97,9 +97,9 @@ class RowShape:
 
 
 def newest(changes: Sequence[RowChange]) -> list[RowChange]:
-    """The last of several changes of one row, in their order: the others would be written over.
+    """Keep the last of several changes of each row, in order: it would overwrite the others.
 
-    Of one row as far as texts say: `07` and `7` may be the same to the database.
+    Rows are compared as texts: `07` and `7` may be the same to the database.
     """
     last: dict[Values | int, RowChange] = {}
     for nth, change in enumerate(changes):
@@ -109,7 +109,7 @@ def newest(changes: Sequence[RowChange]) -> list[RowChange]:
 
 
 def values_of(value: bytes, columns: Sequence[ColumnOf]) -> Values:
-    """The members of an event, column by column; what it does not have is null."""
+    """The members of an event, column by column; a missing one is null."""
     try:
         members = _MEMBERS.decode(value)
         return tuple([_value(members.get(column.name), column) for column in columns])
@@ -118,7 +118,7 @@ def values_of(value: bytes, columns: Sequence[ColumnOf]) -> Values:
 
 
 def _key_values(key: bytes | None, columns: Sequence[ColumnOf]) -> Values:
-    """Of an event without a value: its ordering key is the row's, or JSON that holds it."""
+    """The key of an event without a value: its ordering key, or the parts of that in JSON."""
     if not columns:
         raise BadRowError("it has no value, and only rows with a `key` can be taken away")
     if not key:
@@ -168,7 +168,7 @@ def _bytes(text: bytes, column: ColumnOf) -> bytes:
 
 
 def _array(given: Any, column: ColumnOf) -> str:
-    """As Postgres writes arrays."""
+    """Write a list as Postgres writes arrays."""
     if not isinstance(given, list):
         raise BadRowError(f"{column.name!r} is no list, and its column is {column.type}")
     return "{" + ",".join(_element(each, column) for each in given) + "}"

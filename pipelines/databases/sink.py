@@ -1,7 +1,7 @@
 """Hands the events of a pipeline to its database, within Spark's tasks.
 
-A task has one connection, to the table that its Kafka partition goes to. Whom it may connect to is
-judged here as for destinations: each address of a host, and the connection goes to one of them.
+A task has one connection, to the table of its Kafka partition. Allowed hosts are judged here as for
+destinations: each address of a host is checked, and the connection goes to one of them.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from pipelines.databases.refusals import AwayError, DatabaseError, SettingError
 from pipelines.databases.rows import EventRows
 from pipelines.databases.sqlite import SqliteTable
 from pipelines.databases.sync import TablePosition
-from pipelines.jobs.sink import Refused, Said, SinkAwayError
+from pipelines.jobs.sink import RefusedEvent, Said, SinkAwayError
 from shared.config.addresses import Address, HostError, host_class, may_send, read_host
 from shared.config.outside import database as config
 from shared.event.record import KafkaPartition, Ranges, RecordOut
@@ -29,10 +29,10 @@ from shared.runtime.secret_box import SecretUnavailableError
 from shared.runtime.settings import SecretSettings
 
 REFUSED_BY_DATABASE = "refused_by_database"
-# At once, each with a connection: while they wait, their places in Spark are nobody else's.
+# Tasks at once, each with a connection: while they wait, they occupy their places in Spark.
 _TASKS = 2
 _RESOLVE_S = 5.0
-# Of one host; two would do.
+# The most addresses of one host; two would do.
 _ADDRESSES_MAX = 4
 
 T = TypeVar("T")
@@ -40,20 +40,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSink:
-    """A table, or one for each Kafka partition, and what is written there."""
+    """A table, or one for each Kafka partition, with the columns to write."""
 
-    # Whose positions they are: of the pipeline, and of its generation.
+    # The name of the pipeline and its generation, which own the positions.
     name: str
-    # For whom the password was sealed.
+    # The owner for whom the password was sealed.
     owner: str
     table: config.DatabaseTable
     columns: tuple[str, ...]
     allows_private: bool
-    # Where SQLite files of this tenant are; None: nobody may have any.
+    # The folder of this tenant's SQLite files; without one, they are not allowed.
     files: Path | None
-    # Where the log of each Kafka partition ends: no position can be farther than that.
+    # Where the log of each Kafka partition ends: no position can be beyond that.
     ends: Mapping[int, int]
-    # The id of the stream's topic; a stream that was deleted and made again has a new one.
+    # The id of the stream's topic; a stream that was deleted and recreated has a new one.
     topic_id: str
 
     @property
@@ -69,7 +69,7 @@ class DatabaseSink:
             writer.close()
 
     def records(self, ranges: Ranges, reports: Sequence[str]) -> Iterable[RecordOut]:
-        """None: the database has all there is to know, and no report comes."""
+        """Return nothing: the database holds all there is to know, and no report comes."""
         del ranges, reports
         return ()
 
@@ -89,7 +89,7 @@ class DatabaseSink:
 
 
 class DatabaseWriter:
-    """What a task hands its events to, one Kafka partition after the other."""
+    """The writer of a task: it takes one Kafka partition after the other."""
 
     def __init__(self, sink: DatabaseSink, ranges: Ranges) -> None:
         self._sink = sink
@@ -102,7 +102,7 @@ class DatabaseWriter:
         self._offset = -1
         self._key: bytes | None = None
         self._rows: list[bytes | None] = []
-        # Where each event stands that may still be refused.
+        # The place of each event that may still be refused.
         self._seen: dict[int, tuple[pa.RecordBatch, int]] = {}
 
     def take(self, events: pa.RecordBatch) -> Iterable[Said]:
@@ -135,21 +135,21 @@ class DatabaseWriter:
             self._open = None
 
     def _hand(self) -> None:
-        """All rows of an event are there."""
+        """Hand over an event whose rows are all there."""
         if self._rows and (position := self._position) is not None:
             event = EventRows(self._offset, self._key, tuple(self._rows))
             self._rows = []
             _said(lambda: position.take(event))
 
-    def _refused(self) -> Iterator[Refused]:
-        """Those that will never be in the table, once this is certain."""
+    def _refused(self) -> Iterator[RefusedEvent]:
+        """Yield the events that will never be in the table, once this is certain."""
         position = self._position
         assert position is not None, "a Kafka partition is under way"
         for offset, why in position.refused.items():
             if offset < position.next_offset and (found := self._seen.pop(offset, None)):
                 events, nth = found
                 (row,) = events.slice(nth, 1).to_pylist()
-                yield Refused(row, REFUSED_BY_DATABASE, why)
+                yield RefusedEvent(row, REFUSED_BY_DATABASE, why)
         for offset in [each for each in self._seen if each < position.next_offset]:
             del self._seen[offset]
 
@@ -161,14 +161,14 @@ class DatabaseWriter:
             self.close()
             self._open = place, opened(sink, place)
         _, table = self._open
-        # A stream that was made again, or another Hifi's of the same name, has its own position.
+        # A recreated stream, or one of the same name in another Hifi, has its own position.
         at = PositionOf(sink.name, f"{self._topic}@{sink.topic_id}", partition)
         log_end = sink.ends.get(partition)
         return TablePosition(table, sink.table.key, at, begin, end, log_end=log_end)
 
 
 def opened(sink: DatabaseSink, place: config.TableAddress) -> OpenTable:
-    """A connection to where a document says; DatabaseError if there is none to be had."""
+    """Connect to the database that a document names; raise DatabaseError if that fails."""
     if place.file is not None:
         if sink.files is None:
             raise SettingError(
@@ -197,12 +197,12 @@ def opened(sink: DatabaseSink, place: config.TableAddress) -> OpenTable:
 
 
 def _addresses(name: str, *, allows_private: bool) -> Sequence[Address]:
-    """Those of a host, each of them judged."""
+    """The addresses of a host, each of them judged."""
     try:
         host = read_host(ascii_host(name))
     except HostError as error:
         raise SettingError(f"{name} is no host: {error}") from error
-    # Without a word about what was found: it would draw a map of our network.
+    # Without a word about the addresses: it would draw a map of our network.
     forbidden = f"Hifi does not connect to {name}: it is at no address that it may connect to"
     if host_class(host) == "never":
         raise SettingError(forbidden)
@@ -224,12 +224,12 @@ def _resolved(host: str) -> Sequence[Address]:
 
 @cache
 def _resolving() -> tuple[asyncio.AbstractEventLoop, Resolver]:
-    """They live as long as the worker, made at its first task: Spark forks processes before."""
+    """Return the worker's loop and resolver, made at its first task: Spark forks before that."""
     return asyncio.new_event_loop(), Resolver()
 
 
 def _said(work: Callable[[], T]) -> T:
-    """What comes of it; whatever the matter is, it is tried again and told meanwhile."""
+    """Do the work; any error becomes SinkAwayError, which is shown while it is tried again."""
     try:
         return work()
     except DatabaseError as error:

@@ -1,4 +1,4 @@
-"""Writes a table of an SQLite file, as the other kinds of databases are written."""
+"""Writes a table of an SQLite file, as other databases are written."""
 
 import json
 import sqlite3
@@ -22,11 +22,11 @@ from pipelines.databases.rows import ColumnOf, RowChange, Takes, Value
 
 _LOCK_S = 5.0
 _STATEMENT_S = 10.0
-# How often it is asked whether it has gone on for too long.
+# How many opcodes run between two checks of the time limit.
 _OPCODES = 10_000
 _ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError)
 _OF_A_SETTING = ("no such table", "no such column", "has no column", "may not be modified")
-# What a number is written as in a column that would keep a text as it is.
+# Numbers for true and false, in a column that would keep a text as it is.
 _FLAGS = {"true": "1", "false": "0"}
 _OF_ONE = "WHERE pipeline = ? AND topic = ? AND partition = ?"
 _BEGUN = "(pipeline, topic, partition, next_offset) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -175,7 +175,7 @@ class SqliteTable:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Errors as ours, and an end to what goes on for too long."""
+        """Raise errors as ours, and interrupt statements that take too long."""
         self._until_s = time.monotonic() + _STATEMENT_S
         try:
             yield
@@ -196,7 +196,7 @@ def _quoted(name: str) -> str:
 
 
 def _takes(kind: str) -> Takes:
-    """By its rules of affinity."""
+    """Classify a type by SQLite's rules of affinity."""
     word = kind.upper()
     if "BLOB" in word:
         return Takes.BYTES

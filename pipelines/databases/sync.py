@@ -1,8 +1,8 @@
-"""Writes the events of a Kafka partition to a table, in order, each once.
+"""Writes the events of a Kafka partition to a table, in order, each exactly once.
 
-The position stands in the table's database and moves in the transaction that writes the rows: what
-lies below it is skipped, whatever Kafka says. A batch that the database refuses is halved until the
-event is found that it does not want; all others are written.
+The position stands in the table's database and moves in the transaction that writes the rows:
+events below it are skipped, whatever Kafka says. A batch that the database refuses is halved until
+the refused event is found; all others are written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,21 +18,21 @@ from pipelines.databases.refusals import (
 )
 from pipelines.databases.rows import BadRowError, EventRows, RowChange, RowShape, newest
 
-# What one transaction has at most.
+# The most that one transaction holds.
 ROWS_MAX = 10_000
 BYTES_MAX = 8 * 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What is to be written of one event; nothing of one that cannot be a row."""
+class _EventChanges:
+    """The changes to write for one event; empty if it cannot be a row."""
 
     offset: int
     changes: Sequence[RowChange]
 
 
 class TablePosition:
-    """One Kafka partition on its way into a table: what a job has of it, from begin to end."""
+    """One Kafka partition on its way into a table: a job's events, from begin to end."""
 
     def __init__(
         self,
@@ -57,28 +57,28 @@ class TablePosition:
             )
         self.next_offset = stand.next_offset
         self.written = 0
-        # These were there already, written or refused by a task before.
+        # Events that were there already, written or refused by an earlier task.
         self.skipped = 0
-        # By their offsets, why the database does not want them; with what a task before found out,
-        # and nobody may have heard of yet.
+        # Why the database refuses events, by their offsets; with those of an earlier task, which
+        # may not have reported them.
         self.refused = {at: why for at, why in sorted(stand.refused.items()) if at >= begin}
-        self._batch: list[_Written] = []
+        self._batch: list[_EventChanges] = []
         self._rows = self._byte_count = 0
 
     def take(self, event: EventRows) -> None:
-        """Write it, soon; what is there already is skipped."""
+        """Write it, soon; skip it if the table has it already."""
         if event.offset < self.next_offset:
             self.skipped += 1
             return
         changes = self._changes(event)
-        self._batch.append(_Written(event.offset, changes))
+        self._batch.append(_EventChanges(event.offset, changes))
         self._rows += len(changes)
         self._byte_count += sum(change.byte_count for change in changes)
         if self._rows >= ROWS_MAX or self._byte_count >= BYTES_MAX:
             self._flush(event.offset + 1)
 
     def finish(self) -> None:
-        """There are no more: the position is at the end then, past what was not to be written."""
+        """Move the position to the end, past events that were not to be written; no more come."""
         if self._batch or self.next_offset < self._end:
             self._flush(self._end)
 
@@ -94,8 +94,8 @@ class TablePosition:
             self.refused[event.offset] = shortened(str(error))
             return ()
 
-    def _write(self, batch: Sequence[_Written], next_offset: int) -> None:
-        """In one transaction; in smaller ones if the database is too slow for it."""
+    def _write(self, batch: Sequence[_EventChanges], next_offset: int) -> None:
+        """Write in one transaction; in smaller ones if the database is too slow for it."""
         try:
             self._commit(batch, next_offset)
         except SlowError:
@@ -105,7 +105,7 @@ class TablePosition:
             self._write(batch[:half], batch[half].offset)
             self._write(batch[half:], next_offset)
 
-    def _commit(self, batch: Sequence[_Written], next_offset: int) -> None:
+    def _commit(self, batch: Sequence[_EventChanges], next_offset: int) -> None:
         table, place = self._table, self._place
         table.start(place, self.next_offset, next_offset)
         try:
@@ -119,8 +119,8 @@ class TablePosition:
         self.next_offset = next_offset
         self.written += sum(bool(each.changes) for each in batch) - len(refused)
 
-    def _refused_of(self, batch: Sequence[_Written]) -> Iterator[tuple[int, str]]:
-        """Write them; gives the offsets of those that the database does not want, and why."""
+    def _refused_of(self, batch: Sequence[_EventChanges]) -> Iterator[tuple[int, str]]:
+        """Write them; yield the offsets of those that the database refuses, and why."""
         changes = newest([change for each in batch for change in each.changes])
         if not changes:
             return

@@ -1,4 +1,4 @@
-"""Has Spark call a function: with a batch of events at a time, in its Python workers."""
+"""Has Spark call a function with a batch of events at a time, in its Python workers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,9 +24,9 @@ def with_answers(
     *,
     into: str,
 ) -> DataFrame:
-    """The events with what a function says of those that are still on their way.
+    """Add a function's answers to those events that are still on their way.
 
-    What can be `given` to it is told by name; its answers are in a column of their own meanwhile.
+    `given` are the columns that it may read, by name; its answers go through the column `into`.
     """
     reads, returns = signature_of(name)
     events = F.struct(*(given[each].alias(each) for each in reads.fieldNames()))
@@ -41,13 +41,13 @@ def _called(name: str, returns: StructType) -> Callable[[Any], Any]:
     def called(events: Any) -> Any:
         return answered(name, returns, events)
 
-    # Spark reads what it is by these.
+    # Spark reads the types from these.
     called.__annotations__ = {"events": pa.Array, "return": pa.Array}
     return called
 
 
 def answered(name: str, returns: StructType, events: pa.StructArray) -> pa.StructArray:
-    """In a worker: the answers to these events, in their order."""
+    """In a worker: return the answers to these events, in order."""
     schema = to_arrow_schema(returns)
     is_asked = events.is_valid()
     asked = events.filter(is_asked)
@@ -62,7 +62,7 @@ def answered(name: str, returns: StructType, events: pa.StructArray) -> pa.Struc
 
 
 def in_their_places(answers: Any, is_asked: Any) -> Any:
-    """What was said of those that were asked about, among all."""
+    """Put the answers in the places of the events asked about; the others are null."""
     number = pc.cumulative_sum(is_asked.cast(pa.int64()))
     return answers.take(pc.if_else(is_asked, pc.subtract(number, 1), None))
 

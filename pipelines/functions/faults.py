@@ -1,10 +1,10 @@
-"""Tells, of a job that failed, whether it was a function that failed it. Pure."""
+"""Finds out whether a function made a job fail. Pure."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Whatever else is said there: what a function throws says what it likes.
+# These match whatever follows: a function's exception may have any text.
 _OF_A_FUNCTION = re.compile(
     r"^(pipelines\.functions\.\w+\.)?FunctionFailedError: (?P<why>.*)"
     r"|\bPython worker exited unexpectedly\b"
@@ -12,12 +12,12 @@ _OF_A_FUNCTION = re.compile(
 
 
 class FunctionFailedError(Exception):
-    """A function has thrown, or has given what it has not promised."""
+    """A function has thrown, or has returned something that it has not promised."""
 
 
 @contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """Whatever goes wrong meanwhile is told as the function's, also that it ends its process."""
+    """Blame the function for any error meanwhile, also for the end of its process."""
     try:
         yield
     except BaseException as error:
@@ -25,7 +25,7 @@ def blaming(name: str) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    """In a line: those after the first are Spark's."""
+    """The error on one line: later lines are Spark's."""
     try:
         return " ".join(str(error).split())
     except Exception:  # noqa: BLE001 - it cannot even say what it is
@@ -33,7 +33,7 @@ def _said(error: BaseException) -> str:
 
 
 def fault_of_a_function(says: str) -> str | None:
-    """What a function has thrown, or that its process has ended; None if none did."""
+    """Return a function's error, or that its process has ended; None if neither happened."""
     for line in says.splitlines():
         if found := _OF_A_FUNCTION.search(line):
             return found["why"] or "the process of a function has ended"

@@ -1,4 +1,4 @@
-"""Says what a function reads of events, and what it makes of them."""
+"""Defines a function: the members that it reads of events, and the columns that it returns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Work: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """It is given a batch of events, and gives as many rows, in their order."""
+    """A function takes a batch of events, and returns as many rows, in the same order."""
 
     work: Work
     # Columns with their types, as a pipeline's schema has them.
@@ -20,11 +20,11 @@ class Function:
 
 
 def function(*, reads: str, returns: str) -> Callable[[Work], Function]:
-    """Makes one of a Python function over Arrow batches.
+    """Make a Function of a Python function over Arrow batches.
 
-    What it reads are members of the event, and `value`, its bytes as they came, where no member is
-    called so. The same events must give the same answers: an event that is read again, after a
-    crash, must become the same.
+    It reads members of the event, and `value`, its bytes as they came, where no member has that
+    name. The same events must give the same answers: an event that is read again, after a crash,
+    must have the same result.
     """
 
     def made(work: Work) -> Function:

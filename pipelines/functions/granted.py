@@ -1,4 +1,4 @@
-"""Says which functions a tenant may call, of those that are installed, and what each reads."""
+"""Finds the installed functions that a tenant may call, and returns their columns."""
 
 from collections.abc import Collection
 
@@ -14,32 +14,32 @@ from shared.config.steps.computed import reducers_of
 
 
 def calls_of(pipeline: Pipeline) -> list[str]:
-    """The functions, and reducers, that it needs."""
+    """The functions, and reducers, that the pipeline needs."""
     reducers = reducers_of(pipeline.window.compute).values() if pipeline.window else ()
     return [*(step.call for step in pipeline.steps if isinstance(step, Call)), *reducers]
 
 
 def granted(tenant: str, configuration: Configuration) -> frozenset[str]:
-    """The names that documents of a tenant may say."""
+    """The names of functions that documents of a tenant may use."""
     known = configuration.tenants.get(tenant)
     return frozenset(known.functions) & installed().keys() if known else frozenset()
 
 
 def check_granted(name: str, allowed: Collection[str]) -> None:
-    """NoFunctionError if it is none of these."""
+    """Raise NoFunctionError if the name is none of these."""
     if name not in allowed:
         there = ", ".join(sorted(allowed)) or "none (an operator installs them, and grants them)"
         raise NoFunctionError(f"there is no function {name!r}; there are: {there}")
 
 
 def signature_of(name: str) -> tuple[StructType, StructType]:
-    """What a function reads and returns; NoFunctionError if it is not to be had."""
+    """The columns that a function reads and returns; NoFunctionError if there is none."""
     found = function_of(name)
     return _members(name, found.reads), _members(name, found.returns)
 
 
 def reads_of(name: str) -> StructType:
-    """What a reducer reads; NoFunctionError if it is not to be had."""
+    """The columns that a reducer reads; NoFunctionError if there is none."""
     return _members(name, reducer_of(name).reads)
 
 

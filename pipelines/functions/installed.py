@@ -1,4 +1,4 @@
-"""Finds the functions that are installed beside us, and loads one when it is first called."""
+"""Finds the functions that are installed beside Hifi, and loads each when it is first called."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,17 +13,17 @@ _NOT_MADE = "not made by `@function(reads=..., returns=...)`"
 
 
 class NoFunctionError(Exception):
-    """There is no such function, or what is installed under its name is none."""
+    """There is no function of this name, or the object installed under it is none."""
 
 
 @cache
 def installed() -> Mapping[str, EntryPoint]:
-    """By the names that documents say; what is installed later, a new process finds."""
+    """The entry points, by the names in documents. A new process finds later installations."""
     return {each.name: each for each in entry_points(group=GROUP)}
 
 
 def function_of(name: str) -> Function:
-    """NoFunctionError if it cannot be had."""
+    """Return a function; raise NoFunctionError if there is none."""
     loaded = loaded_of(name)
     if not isinstance(loaded, Function):
         what = "a reducer, which windows call" if isinstance(loaded, Reducer) else _NOT_MADE
@@ -32,7 +32,7 @@ def function_of(name: str) -> Function:
 
 
 def reducer_of(name: str) -> Reducer:
-    """NoFunctionError if it cannot be had."""
+    """Return a reducer; raise NoFunctionError if there is none."""
     loaded = loaded_of(name)
     if not isinstance(loaded, Reducer):
         raise NoFunctionError(f"{installed()[name].value} is not made by `Reducer(...)`")
@@ -41,7 +41,7 @@ def reducer_of(name: str) -> Reducer:
 
 @cache
 def loaded_of(name: str) -> Any:
-    """What is installed under a name, whatever it is."""
+    """Return the object that is installed under a name, of any kind."""
     found = installed().get(name)
     if found is None:
         raise NoFunctionError(f"no function {name!r} is installed here")

@@ -1,4 +1,4 @@
-"""Says what a reducer reads of events, and how what it makes of them is put together."""
+"""Defines a reducer: the members that it reads of events, and how its states are merged."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-# Whatever JSON can say.
+# Any value that JSON has.
 State: TypeAlias = Any
 
 
@@ -18,14 +18,14 @@ def _as_it_is(state: State) -> State:
 class Reducer:
     """An aggregate of windows.
 
-    It reads members of the event, and `value`, its bytes, as a function does. States must come to
-    the same in whatever order they are merged: which come first, nobody can say.
+    It reads members of the event, and `value`, its bytes, as a function does. Merging states in any
+    order must come to the same result: their order is not defined.
     """
 
     reads: str
-    # A state of each event, in their order; None of one that adds nothing.
+    # The states of the events, in order; None for an event that adds nothing.
     begin: Callable[[pa.RecordBatch], Sequence[State]]
-    # One state of two.
+    # Merges two states into one.
     merge: Callable[[State, State], State]
-    # What a row says of it.
+    # Makes the value that a row gets.
     finish: Callable[[State], Any] = _as_it_is

@@ -1,7 +1,7 @@
-"""Has Spark run reducers in its Python workers: what each event begins as, and what all come to.
+"""Runs reducers in Spark's Python workers: makes each event's state, and merges the states.
 
-None of it runs in the process of the driver, which others share: what throws, hangs or ends there
-fails a job, as a function that a step calls does.
+None of it runs in the driver's process, which others share: a reducer that throws, hangs or ends
+its process fails a job, like a function that a step calls.
 """
 
 import json
@@ -22,11 +22,11 @@ from pipelines.functions.faults import blaming
 from pipelines.functions.granted import reads_of
 from pipelines.functions.installed import reducer_of
 from pipelines.functions.reducer import Reducer, State
-from pipelines.functions.states import Fold, Folded, ToFold
+from pipelines.functions.states import Fold, FoldedState, ToFold
 
-# Of a window, what one reducer may keep, and what a row says of it: as much as of a set.
+# The most bytes of a window's state in one reducer, and of its value in a row: as for a set.
 STATE_BYTES_MAX = 32_768
-# Of the slots that all pipelines share, whoever folds has at most two: it may be for a minute.
+# The most tasks of a fold, out of the slots that all pipelines share: it may last a minute.
 _TASKS_MAX = 2
 
 
@@ -38,22 +38,22 @@ def with_states(
     *,
     into: str,
 ) -> DataFrame:
-    """With the state that each event begins as, as a text; null of one that adds nothing."""
+    """Add the initial state of each event, as a text; null for an event that adds nothing."""
     events = F.struct(*(given[each].alias(each) for each in reads_of(name).fieldNames()))
     as_udf: Any = arrow_udf
     return rows.withColumn(into, as_udf(_beginning(name), StringType())(alive(events)))
 
 
 def fold_in(context: SparkContext, *, both_ways: bool = False) -> Fold:
-    """In tasks of its own, each window by itself.
+    """Fold in tasks of its own, each window by itself.
 
-    `both_ways`: what comes to another in another order fails, as what throws does.
+    `both_ways`: a result that depends on the order fails, as an exception does.
     """
 
-    def fold(asked: Sequence[ToFold]) -> Sequence[Folded]:
+    def fold(asked: Sequence[ToFold]) -> Sequence[FoldedState]:
         tasks = min(len(asked), _TASKS_MAX)
         work = partial(folded, both_ways=both_ways)
-        come: list[Folded] = context.parallelize(asked, tasks).map(work).collect()
+        come: list[FoldedState] = context.parallelize(asked, tasks).map(work).collect()
         return come
 
     return fold
@@ -63,13 +63,13 @@ def _beginning(name: str) -> Callable[[Any], Any]:
     def begin(events: Any) -> Any:
         return begun(name, events)
 
-    # Spark reads what it is by these.
+    # Spark reads the types from these.
     begin.__annotations__ = {"events": pa.Array, "return": pa.Array}
     return begin
 
 
 def begun(name: str, events: pa.StructArray) -> Any:
-    """In a worker: the states of these events, in their order."""
+    """In a worker: return the states of these events, in order."""
     is_asked = events.is_valid()
     asked = events.filter(is_asked)
     texts: list[str | None] = []
@@ -82,12 +82,12 @@ def begun(name: str, events: pa.StructArray) -> Any:
     return in_their_places(pa.array(texts, pa.string()), is_asked)
 
 
-def folded(asked: ToFold, *, both_ways: bool = False) -> Folded:
-    """In a worker: what all states of one window come to, always in the same order."""
+def folded(asked: ToFold, *, both_ways: bool = False) -> FoldedState:
+    """In a worker: merge all states of one window, always in the same order."""
     with blaming(asked.function):
         reducer, texts = reducer_of(asked.function), sorted(asked.states)
         if len(texts) == 1:
-            # One that cannot be merged is found while its own event is at hand, and not others'.
+            # Merge with itself, so that a bad state fails with its own event, and not with others.
             reducer.merge(json.loads(texts[0]), json.loads(texts[0]))
         come = _come(reducer, asked, texts)
         if both_ways:
@@ -99,14 +99,14 @@ def folded(asked: ToFold, *, both_ways: bool = False) -> Folded:
         return come
 
 
-def _come(reducer: Reducer, asked: ToFold, texts: Sequence[str]) -> Folded:
+def _come(reducer: Reducer, asked: ToFold, texts: Sequence[str]) -> FoldedState:
     states = (_so_often(reducer.merge, text, asked.states[text]) for text in texts)
     state = _text(reduce(reducer.merge, states))
-    return Folded(state, _text(reducer.finish(json.loads(state))))
+    return FoldedState(state, _text(reducer.finish(json.loads(state))))
 
 
 def _so_often(merge: Callable[[State, State], State], text: str, count: int) -> State:
-    """A state that has come so many times; of many, halves are merged."""
+    """Merge a state with itself until it counts this often; large counts merge halves."""
     if count == 1:
         return json.loads(text)
     half = _text(_so_often(merge, text, count // 2))
@@ -115,5 +115,5 @@ def _so_often(merge: Callable[[State, State], State], text: str, count: int) -> 
 
 
 def _text(state: State) -> str:
-    """All of it in ASCII: a character is a byte."""
+    """The state as JSON in ASCII: a character is a byte."""
     return json.dumps(state, sort_keys=True, allow_nan=False, separators=(",", ":"))

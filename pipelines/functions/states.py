@@ -1,22 +1,22 @@
-"""Says what is asked of reducers, and answered, when states of a window are put together. Pure."""
+"""Defines the request to a reducer, and its answer, when a window's states are merged. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 
 class ToFold(NamedTuple):
-    """What a reducer has made of the events of one window: states, and how often each came."""
+    """The states that a reducer has made of one window's events, and how often each came."""
 
     function: str
     states: Mapping[str, int]
 
 
-class Folded(NamedTuple):
-    """The one state that they come to, and what a row says of it."""
+class FoldedState(NamedTuple):
+    """The one state that they merge into, and its value in a row."""
 
     state: str
     says: str
 
 
-# Runs what an operator has installed; elsewhere, as it may do anything.
-Fold: TypeAlias = Callable[[Sequence[ToFold]], Sequence[Folded]]
+# Runs code that an operator has installed; in another process, as it may do anything.
+Fold: TypeAlias = Callable[[Sequence[ToFold]], Sequence[FoldedState]]

@@ -1,1 +1,1 @@
-"""A Spark job of pipelines: its course, what it writes, what comes of its events."""
+"""Spark jobs of pipelines: how they run, the records they write, and the outcomes of events."""

@@ -1,6 +1,6 @@
 """Makes dead letters, in Spark, of the events that a plan has given up.
 
-They say what `dead_headers` says, which is the truth: a test holds the two together.
+Their headers are those of `dead_headers`, which is the reference: a test compares the two.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -35,15 +35,15 @@ from shared.event.envelope import (
 )
 from shared.event.topics import DEAD, stream_topic
 
-# As of `envelope.py`.
+# As in `envelope.py`.
 _KEPT_BYTES = 1_048_576
 _TEXT_BYTES_MAX = 8_192
 _NOW = "now_ms"
 
 
 def with_dead_letters(rows: DataFrame, pipeline: Pipeline, *, now_ms: Column) -> DataFrame:
-    """The same rows; those of dead events are dead letters."""
-    # Read once for each row.
+    """Return the rows with those of dead events made into dead letters."""
+    # Read the clock once for each row.
     rows = rows.withColumn(_NOW, now_ms)
     is_dead = F.col("outcome") == "dead"
     lane = F.lit(pipeline.lane_id.encode())
@@ -101,7 +101,7 @@ def _text(of: str | Column) -> Column:
 
 
 def _written(name: str) -> Column:
-    """The last header of this name, if we could have written it."""
+    """The last header of this name, if it could be one that we wrote."""
     found = F.filter(F.col("headers"), lambda header: header["key"] == name)
     raw = F.try_element_at(found, F.lit(-1))["value"]
     text = F.try_validate_utf8(

@@ -1,6 +1,6 @@
-"""Has Spark work on events: one job reads them, makes rows of them by their plans, writes the rows.
+"""Runs Spark jobs: one job reads events, makes rows of them by their plans and writes the rows.
 
-All its pipelines share the job, each with a source of its own, as each is elsewhere in its stream.
+All its pipelines share the job. Each has a source of its own, as their positions differ.
 """
 
 from collections import Counter
@@ -17,10 +17,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.functions.reducing import fold_in
-from pipelines.functions.states import Fold, Folded, ToFold
+from pipelines.functions.states import Fold, FoldedState, ToFold
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
-from pipelines.jobs.outcomes import Made
+from pipelines.jobs.outcomes import Results
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError, read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
@@ -44,68 +44,68 @@ from shared.proof.intervals import Offsets
 from shared.proof.receipt import PASSED
 from shared.runtime.kafka.spark_options import range_options, sink_options
 
-# Events that a pipeline has made come thousands at a time: a request waits until it is full. What a
-# task has last waits for nothing, as it flushes.
+# A pipeline produces thousands of events at a time: a request waits until it is full. The last
+# events of a task do not wait, as the task flushes.
 _LARGE_BATCHES = {"kafka.batch.size": str(128 * 1024), "kafka.linger.ms": "20"}
-# Said in a header of what may have been written before.
+# This header marks events that may have been written before.
 MAYBE_DUPLICATE = "maybe-duplicate"
 _READERS = "hifi-pipelines"
 _TIMES = ("event_time_ms", "accepted_at_ms")
 _MANY_TIMES = ("event_times", "accepted_ats")
-# So many moments stand for all those that events of a job have: of more, near ones are told as one.
+# At most this many moments represent all event times of a job: above it, near ones are merged.
 _MOMENTS_MAX = 100
-# More than those that a stream has kept of, with a day for events that came late.
+# More minutes than a stream retains, with a day to spare for late events.
 _MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
-# What a sink's tasks have said is counted under this name.
+# The answers of a sink's tasks are collected under this name.
 _SAID = "said"
 
 
-# Rows that are stored with the position, in one transaction.
+# The most rows that are stored with the position, in one transaction.
 _ONCE_ROWS_MAX = 10_000
-# What came back to the driver was more than it takes; of fewer events it is less.
+# Spark's error when a result is too large for the driver; fewer events have a smaller result.
 _TOO_MUCH = "spark.driver.maxResultSize"
 
 
-# What rests because its pipeline cannot work on it.
+# Why events rest that their pipeline cannot work on.
 STEP_FAILED = "step_failed"
 
 
 class JobFailedError(Exception):
-    """Something of what it was given cannot be worked on; Kafka and Spark are well."""
+    """Some of the job's events cannot be worked on; Kafka and Spark are well."""
 
     def __init__(self, why: str, reason: str = STEP_FAILED) -> None:
         super().__init__(why)
-        # Why the one event rests that is found at last.
+        # The reason recorded for the one event at fault, once it is found.
         self.reason = reason
 
 
 class JobLateError(JobFailedError):
-    """It was cut off after as long as a job may take."""
+    """The job was cut off at its time limit."""
 
 
 class EndsExecutorError(JobFailedError):
-    """It has ended an executor with nothing else at work in that."""
+    """The job ended an executor in which nothing else was at work."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What a job does for one pipeline, by which document."""
+    """The work that a job does for one pipeline, and the document that it follows."""
 
     pipeline: Pipeline
     share: PipelineShare
-    # Of the streams that it writes to, those that lay their events by shards.
+    # The partitionings of those target streams that place their events by shard.
     streams: Partitionings = field(default_factory=dict)
     tables: Tables = NO_TABLES
-    # Where its events go if that is not Kafka; such a task has a job of its own.
+    # The target of events outside Kafka, if any; such a task has a job of its own.
     sink: Sink | None = None
-    # Of one that counts: up to when all of its stream had been read.
+    # For a pipeline that counts: its whole stream had been read up to this time.
     frontier_ms: int = 0
-    # What it replaces tells the streams.
+    # The pipeline that it replaces still writes to the streams.
     is_quiet: bool = False
 
     @property
     def plan_key(self) -> Hashable:
-        """Tasks of the same key have plans that differ only in where they read."""
+        """The key of the task's plan: plans of one key differ only in where they read."""
         shards = tuple(sorted(self.streams.items(), key=str))
         tables = repr(self.tables)
         return self.pipeline.fingerprint, frozenset(self.share.ranges), repr(shards), tables
@@ -117,11 +117,11 @@ def run_job(
     tasks: Sequence[Task],
     *,
     seconds_max: float | None = None,
-) -> list[Made]:
-    """In a thread of its own: returns when Kafka has all rows."""
+) -> list[Results]:
+    """Run the tasks, in a thread of its own; return when Kafka has all rows."""
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     is_elsewhere = any(task.sink is not None for task in tasks)
-    # What takes longer than a store may take is no store.
+    # Reading archives gets the longer limit too: beyond that, the store is not to blame.
     is_slow = is_elsewhere or any(task.share.earlier for task in tasks)
     most_s = settings.sink_job_s_max if is_slow else seconds_max or settings.job_s_max
     too_late = SinkAwayError if is_elsewhere else JobLateError
@@ -131,9 +131,9 @@ def run_job(
 
 
 def fold_of(spark: SparkSession, settings: PipelinesSettings, name: str) -> Fold:
-    """What has the reducers of a pipeline put states together, in jobs with the same bounds."""
+    """Return a function that has reducers put states together, in jobs with the same bounds."""
 
-    def fold(asked: Sequence[ToFold]) -> Sequence[Folded]:
+    def fold(asked: Sequence[ToFold]) -> Sequence[FoldedState]:
         with _bounded(spark.sparkContext, name, settings.job_s_max, JobLateError):
             return fold_in(spark.sparkContext)(asked)
 
@@ -144,7 +144,7 @@ def fold_of(spark: SparkSession, settings: PipelinesSettings, name: str) -> Fold
 def _bounded(
     context: SparkContext, name: str, seconds_max: float, too_late: type[Exception]
 ) -> Iterator[None]:
-    """Jobs of this thread are cut off when they take too long, and told whose fault it is."""
+    """Cut off this thread's jobs when they take too long, and raise an error that says why."""
     try:
         with bounded(context, name, seconds_max):
             yield
@@ -163,13 +163,13 @@ def _bounded(
 
 def _worked_on(
     plans: KeptPlans, servers: str, tasks: Sequence[Task], name: str
-) -> dict[Task, Made]:
+) -> dict[Task, Results]:
     is_tee = tasks[0].pipeline.is_tee and not tasks[0].share.earlier
     if (sink := tasks[0].sink) is not None and is_tee:
-        # It has a job of its own.
+        # A tee has a job of its own.
         return {tasks[0]: run_tee(plans.tees, servers, sink, tasks[0].share.ranges, pool=name)}
     options = {**sink_options(servers, name=f"pipelines-{name}"), **_LARGE_BATCHES}
-    made: dict[Task, Made] = {}
+    made: dict[Task, Results] = {}
     for task in tasks:
         if task.pipeline.window is not None:
             made[task] = _counted(plans.spark, servers, task, options)
@@ -180,13 +180,13 @@ def _worked_on(
     return made
 
 
-def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, str]) -> Made:
-    """What needs nothing of the events before."""
+def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, str]) -> Results:
+    """Run a task that needs no state of earlier events."""
     watched = f"made-{task.pipeline.name}"
     if task.sink is not None:
         rows = _rows(plans.spark, servers, task, watched)
         return _made_elsewhere(task, *write_rows(rows, options, [watched, _SAID]))
-    # With labels, or events of an archive, a plan is of use once.
+    # With labels, or events of an archive, a plan is used only once.
     is_kept = not (task.share.repeats or task.share.earlier)
     plan = plans.take(task.plan_key) if is_kept else None
     if plan is None:
@@ -206,7 +206,7 @@ def _records(spark: SparkSession, servers: str, task: Task) -> DataFrame:
     in_log = {where: span for where, span in ranges.items() if where not in earlier}
     if kept is not None and not in_log:
         return kept
-    # By this name its consumers are kept for the next job; no group of it is ever joined.
+    # Spark caches consumers by this name for the next job; no group of this name is ever joined.
     options = {**range_options(servers, in_log), "kafka.group.id": _READERS}
     records = spark.read.format("kafka").options(**options).load()
     return records if kept is None else records.select(*kept.columns).union(kept)
@@ -225,7 +225,7 @@ def _to_be_written(rows: DataFrame, task: Task) -> DataFrame:
     wanted = reduce(DataFrame.where, (F.col("outcome") != it for it in NOT_PASSED), letters)
     if task.sink is None:
         return _for_kafka(wanted, task)
-    # What it has had before is for a sink to know.
+    # The sink itself knows which events it has had before.
     is_dead = F.col("outcome") == DEAD
     headers = F.when(is_dead, labelled(task.share)).otherwise(F.col("headers"))
     told = handed_over(
@@ -235,9 +235,9 @@ def _to_be_written(rows: DataFrame, task: Task) -> DataFrame:
 
 
 def _now_ms(spark: SparkSession) -> Column:
-    """The time, also of a plan that is kept. No function that an expression could call has a clock.
+    """The time now, read at each run even if a plan is reused. No allowed function has a clock.
 
-    Spark's own is read when a plan is made.
+    Spark's own clock function is read when a plan is made.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - nothing else reaches it
     kind = _module(jvm.org.apache.spark.sql.types, "LongType")
@@ -258,18 +258,18 @@ def _now_ms(spark: SparkSession) -> Column:
 
 
 def _module(package: Any, name: str) -> Any:
-    """An object of Scala's."""
+    """A Scala object."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def _for_kafka(letters: DataFrame, task: Task) -> DataFrame:
-    # Where it says nothing, Kafka's producer goes by the key.
+    # Where the partition is null, Kafka's producer chooses by the key.
     place = F.col("to_partition").alias("partition")
     return letters.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
 
 
-def _counted(spark: SparkSession, servers: str, task: Task, options: Mapping[str, str]) -> Made:
-    """What the events add to their windows; what is late or dead is written."""
+def _counted(spark: SparkSession, servers: str, task: Task, options: Mapping[str, str]) -> Results:
+    """Return what the events add to their windows; late and dead events are written."""
     records = _records(spark, servers, task)
     events = events_of(
         task.pipeline,
@@ -289,8 +289,8 @@ def _counted(spark: SparkSession, servers: str, task: Task, options: Mapping[str
     return made
 
 
-def _asked(spark: SparkSession, servers: str, task: Task) -> Made:
-    """The rows of events of which is to be found out whether they have come before."""
+def _asked(spark: SparkSession, servers: str, task: Task) -> Results:
+    """Return the rows of events that are still to be checked for earlier appearances."""
     records = _records(spark, servers, task)
     rows = planned(task.pipeline, records, task.streams, task.tables)
     watched = rows.observe("made", *_figures(F.col), *_stored(task, F.col))
@@ -302,7 +302,7 @@ def _asked(spark: SparkSession, servers: str, task: Task) -> Made:
 
 
 def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
-    """Up to when each Kafka partition is read with these events."""
+    """For each Kafka partition, the time up to which it is read with these events."""
     return [
         F.max(F.when(column("partition") == where.partition, column("stored_ms"))).alias(
             f"stored-{where.partition}"
@@ -312,13 +312,13 @@ def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
 
 
 def _figures(column: Callable[[str], Column]) -> list[Column]:
-    """What is counted on the way; the rows of an event have one outcome."""
+    """The figures that Spark counts on the way; the rows of an event have one outcome."""
     outcome, is_first = column("outcome"), column("nth") == 0
     place = F.struct(*(column(name).alias(name) for name in ("reason", "partition", "offset")))
     return [
         F.count_if((outcome == PASSED) & is_first).alias(PASSED),
         *(
-            # Exact, as a stream has no more minutes.
+            # The histogram is exact, as a stream has no more minutes.
             F.histogram_numeric(
                 F.when((outcome == each) & is_first, _audited_minute(column)), F.lit(_MINUTES_MAX)
             ).alias(each)
@@ -334,7 +334,7 @@ def _figures(column: Callable[[str], Column]) -> list[Column]:
 
 
 def _audited_minute(column: Callable[[str], Column]) -> Column:
-    """As `audited_minute` says."""
+    """The minute that `audited_minute` gives."""
     event_ms, accepted_ms = map(column, _TIMES)
     is_wild = ~(event_ms - accepted_ms).between(-LATE_MS_MAX, EARLY_MS_MAX)
     minute_ms = event_ms - F.pmod(event_ms, F.lit(MINUTE_MS))
@@ -342,7 +342,7 @@ def _audited_minute(column: Callable[[str], Column]) -> Column:
 
 
 def labelled(share: PipelineShare) -> Column:
-    """The headers; what may have been written before says so."""
+    """The headers, with a label on events that may have been written before."""
     headers = F.col("headers")
     if not share.repeats:
         return headers
@@ -357,14 +357,14 @@ def labelled(share: PipelineShare) -> Column:
     return F.when(is_again, F.array_append(headers, label)).otherwise(headers)
 
 
-def _made(task: Task, seen: dict[str, Any], found: Sequence[Mapping[str, Any]] = ()) -> Made:
+def _made(task: Task, seen: dict[str, Any], found: Sequence[Mapping[str, Any]] = ()) -> Results:
     topic = stream_topic(task.pipeline.source.stream)
     dead: dict[tuple[str, KafkaPartition], Offsets] = {}
     for event in seen[DEAD]:
         where = KafkaPartition(topic, event["partition"])
         offsets = dead.setdefault((event["reason"], where), Offsets())
         offsets.add(event["offset"], event["offset"] + 1)
-    made = Made(
+    made = Results(
         seen[PASSED],
         {what: _times(seen[what]) for what in NOT_PASSED},
         dead,
@@ -380,15 +380,15 @@ def _stored_ms(task: Task, seen: Mapping[str, Any]) -> dict[KafkaPartition, int]
 
 
 def _times(histogram: Sequence[Mapping[str, float]] | None) -> dict[int, int]:
-    """How often each value came: what each task has seen is told by itself."""
+    """Count how often each value came; each task's histogram reports its own events."""
     counts: Counter[int] = Counter()
     for each in histogram or ():
         counts[round(each["x"])] += round(each["y"])
     return dict(counts)
 
 
-def _made_elsewhere(task: Task, seen: dict[str, Any], told: dict[str, Any]) -> Made:
-    """With what the sink has said: some of what has passed it may have refused."""
+def _made_elsewhere(task: Task, seen: dict[str, Any], told: dict[str, Any]) -> Results:
+    """Add the sink's answers: the sink may have refused some of the events that passed."""
     assert task.sink is not None, "it is a sink's job"
     made, handed = _made(task, seen), heard(task.pipeline, told["said"])
     refused = sum(map(len, handed.refused.values()))

@@ -1,7 +1,7 @@
-"""Turns what Spark has found for a pipeline into what is stored: what it keeps, and its rows. Pure.
+"""Turns Spark's results for a pipeline into the records to store: kept state, and rows. Pure.
 
-All of it is stored in one transaction with the position and the receipts, so that what is kept is
-always that of the events before the position, and what was written is written once.
+All of it is stored in one transaction with the position and the receipts, so the kept state always
+covers exactly the events before the position, and each row is written once.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelines.functions.states import Fold
-from pipelines.jobs.outcomes import Made
+from pipelines.jobs.outcomes import Results
 from pipelines.lanes.shares import PipelineShare
 from pipelines.parts.whole_events import DEAD
 from pipelines.windows.change import Head, KeptChange, WindowRow, position_record
@@ -33,7 +33,7 @@ _FILTERED = "filtered"
 
 
 def kept_for(pipeline: Pipeline) -> Kept | None:
-    """What it begins with; None if it keeps nothing."""
+    """The state with which a pipeline begins; None if it keeps nothing."""
     if pipeline.window is not None:
         return KeptWindows(pipeline.window, Head(pipeline.kept_shape))
     if pipeline.dedupe is not None:
@@ -43,26 +43,26 @@ def kept_for(pipeline: Pipeline) -> Kept | None:
 
 @dataclass(slots=True)
 class KeptLane:
-    """What one pipeline keeps, and how far all of its stream has been read."""
+    """The kept state of one pipeline, and how far all of its stream has been read."""
 
     tenant: str
     kept: Kept
     frontier: Frontier = field(default_factory=Frontier)
-    # How far what it is to take the place of had read: nothing is over here that is not there.
+    # How far the predecessor had read: no window is over here that is not over there.
     frontier_max_ms: int | None = None
 
     def change(
         self,
         pipeline: Pipeline,
         share: PipelineShare,
-        made: Made,
+        made: Results,
         places: Collection[KafkaPartition],
         *,
         room: int,
         row_bytes_max: int = EVENT_BYTES_MAX,
         fold: Fold | None = None,
-    ) -> tuple[KeptChange, Made]:
-        """What a job changes, and what became of its events now that more is known of them."""
+    ) -> tuple[KeptChange, Results]:
+        """Return a job's change of the state, and its events' outcomes in the light of that."""
         read = Frontier(dict(self.frontier.read_ms))
         read.read(made.stored_ms)
         read.read(share.read_until_ms)
@@ -79,31 +79,31 @@ class KeptLane:
         change = self.kept.changed_by(seen_of(made.found), until_ms, room=room)
         return change, _without(made, change.repeats)
 
-    def is_done(self, change: KeptChange, share: PipelineShare, made: Made) -> None:
-        """It is stored."""
+    def is_done(self, change: KeptChange, share: PipelineShare, made: Results) -> None:
+        """Count a change that is stored."""
         self.kept.apply(change)
         self.frontier.read(made.stored_ms)
         self.frontier.read(share.read_until_ms)
 
 
-# What all pipelines of a tenant may keep in one process, and those of all tenants; in bytes.
+# The most bytes that a tenant's pipelines may keep in one process, and those of all tenants.
 _TENANT_MAX, _PROCESS_MAX = 128 * 1_048_576, 384 * 1_048_576
 
 
 @dataclass(slots=True)
 class KeptLanes:
-    """Those of the pipelines that this process runs, by their lanes."""
+    """The kept states of the pipelines that this process runs, by their lanes."""
 
     by_lane: dict[str, KeptLane] = field(default_factory=dict)
 
     def room_of(self, lane_id: str) -> int:
-        """How many bytes more a pipeline may keep: what nobody has, or its tenant's part of all.
+        """Return how many bytes more a pipeline may keep: unused ones, or its tenant's share.
 
-        So nobody is refused because others have come, as long as there is room.
+        So no pipeline is refused because others have come, as long as there is room.
         """
         tenant = self.by_lane[lane_id].tenant
         used: Counter[str] = Counter()
-        # It is asked in a thread, while the loop may take lanes away.
+        # This runs in a thread, while the loop may take lanes away.
         for keeper in list(self.by_lane.values()):
             used[keeper.tenant] += keeper.kept.size
         left = max(_PROCESS_MAX - used.total(), _PROCESS_MAX // len(used) - used[tenant])
@@ -111,15 +111,19 @@ class KeptLanes:
 
 
 def placed(pipeline: Pipeline, position: Position) -> Stored:
-    """Says that all it keeps is of the events before this position."""
+    """Return the record that says that all kept state is of events before this position."""
     topic = kept_topic(pipeline.name, pipeline.generation)
     return topic, *position_record(position), ()
 
 
 def stored_of(
-    pipeline: Pipeline, change: KeptChange, made: Made, tables: Mapping[str, Table], head: Head
+    pipeline: Pipeline,
+    change: KeptChange,
+    made: Results,
+    tables: Mapping[str, Table],
+    head: Head,
 ) -> Iterator[Stored]:
-    """All that is written of a change, in its order."""
+    """Yield all records of a change, in order."""
     topic = kept_topic(pipeline.name, pipeline.generation)
     for key, value in change.records:
         yield topic, key, value, ()
@@ -158,8 +162,8 @@ def _place(event: Mapping[str, int]) -> tuple[int, int]:
     return event["partition"], event["offset"]
 
 
-def _without(made: Made, repeats: Collection[tuple[int, int]]) -> Made:
-    """Those that came before are filtered, whenever that was."""
+def _without(made: Results, repeats: Collection[tuple[int, int]]) -> Results:
+    """Count events that came before as filtered, however long ago that was."""
     again = [
         event
         for event in made.found

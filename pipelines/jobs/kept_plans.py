@@ -1,8 +1,8 @@
 """Keeps the plans of documents from job to job: making one takes longer than running it.
 
-All that differs is where it reads. A plan that was run is there whole, down to what its tasks are
-made of, and runs again as it is. Where a task reads are two numbers that are meant to stay as they
-are: they are set by reflection (ADR 0087).
+Plans of one document differ only in where they read. A plan that was run is there whole, down to
+its tasks, and runs again as it is. The range of a task is two final numbers, which are set by
+reflection (ADR 0087).
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from pipelines.jobs.tee import TeeEnd, tee
 from shared.event.record import KafkaPartition, Ranges
 from shared.runtime.spark.task_jobs import TaskJobs
 
-# Each is kept by the JVM as well; a process seldom has more pipelines that are busy.
+# The JVM keeps each plan as well; a process seldom has more busy pipelines.
 _PLANS_MAX = 100
 _PART_OF_KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceRDDPartition"
 _FIELDS = ("fromOffset", "untilOffset")
@@ -26,14 +26,14 @@ _FIELDS = ("fromOffset", "untilOffset")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptPlan:
-    """A plan that was run, and what its tasks read."""
+    """A plan that was run, and the ranges that its tasks read."""
 
     rows: DataFrame
     _reads: Mapping[KafkaPartition, Any]
 
     @classmethod
     def of(cls, rows: DataFrame) -> "KeptPlan | None":
-        """None if it reads by something else as well: then it is of no use for another job."""
+        """Return None if it also reads from elsewhere: then no other job can use it."""
         reads = {}
         for part in rows._jdf.queryExecution().toRdd().partitions():  # noqa: SLF001 - nothing else reaches them
             if part.getClass().getName() != _PART_OF_KAFKA:
@@ -43,7 +43,7 @@ class KeptPlan:
         return cls(rows, reads)
 
     def read(self, ranges: Ranges) -> None:
-        """Whoever runs it next reads these, and counts anew."""
+        """Set the ranges of the next run, and reset its counts."""
         for where, span in ranges.items():
             read = self._reads[where]
             for name, offset in zip(_FIELDS, span, strict=True):
@@ -54,7 +54,7 @@ class KeptPlan:
 
 
 class KeptPlans:
-    """Of one session. Whoever takes one has it for himself until he gives it back."""
+    """The plans of one session. A taken plan is the taker's alone until it is given back."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -63,7 +63,7 @@ class KeptPlans:
 
     @cached_property
     def tees(self) -> TaskJobs[TeeEnd]:
-        """Of what needs no plan."""
+        """The runner of tees, which need no plan."""
         return TaskJobs(self.spark.sparkContext, tee)
 
     def take(self, key: Hashable) -> KeptPlan | None:
@@ -71,7 +71,7 @@ class KeptPlans:
             return self._plans.pop(key, None)
 
     def give_back(self, key: Hashable, plan: KeptPlan) -> None:
-        """The next that reads the same partitions by the same document goes on with it."""
+        """Keep the plan for the next job that reads the same partitions by the same document."""
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > _PLANS_MAX:

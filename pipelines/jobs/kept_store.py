@@ -1,4 +1,4 @@
-"""Reads what a pipeline keeps, as whoever had it has stored it; deletes what nobody needs."""
+"""Reads a pipeline's kept state as its last holder stored it; deletes state that nobody needs."""
 
 import time
 from collections.abc import Callable
@@ -19,18 +19,18 @@ from shared.runtime.kafka.topic_admin import topic_admin
 
 log = structlog.get_logger()
 
-# How long after a change of the configuration it looks, and again, each time twice as long after.
+# The first wait after a configuration change, doubled after each look up to the second number.
 _SOON_S, _LOOK_S_MAX = 1.0, 60.0
-# Whoever reads a table has the next generation by then, or reads none.
+# By then, readers of a table have its next generation, or read none.
 _TABLE_KEPT_S = 600.0
 
 
 class KeptLostError(Exception):
-    """What a pipeline keeps is not there, or is that of another window; the text says which."""
+    """A pipeline's kept state is missing, or of another window; the text says which."""
 
 
 class KeptState(NamedTuple):
-    """All that a pipeline keeps, of the events before a position; empty if there is none yet."""
+    """The kept state of a pipeline, of the events before a position; empty if there is none."""
 
     kept: Kept
     position: Position
@@ -39,11 +39,11 @@ class KeptState(NamedTuple):
 async def read_kept(
     bootstrap_servers: str, pipeline: Pipeline, *, is_new: bool, before: int = 0
 ) -> KeptState | None:
-    """Asked for once nobody else writes it any more; None if it keeps nothing.
+    """Read the kept state once nobody else writes it any more; None if the pipeline keeps none.
 
-    One that is new begins with nothing, and quietly if it is to take the place of one `before`.
-    Any other that finds nothing would count from the middle of its windows, and overwrite what is
-    right with what is not.
+    A new pipeline begins with nothing, and quietly if it is to take the place of one `before`.
+    Any other that finds nothing would count from the middle of its windows, and overwrite correct
+    results with wrong ones.
     """
     kept, spec = kept_for(pipeline), pipeline.kept_spec
     if kept is None or spec is None:
@@ -59,7 +59,7 @@ async def read_kept(
                 position = dict(position_of(record.value))
                 continue
             is_there |= record.key == HEAD
-            # Without a value it takes away.
+            # A record without a value deletes.
             kept.read(record.key or b"", record.value or None)
     if is_there and is_new and not position:
         raise KeptLostError(f"the position that belongs to what it keeps is lost: {_ANEW}")
@@ -79,7 +79,7 @@ _ANEW = (
 
 
 async def read_head(bootstrap_servers: str, topic: str) -> Head | None:
-    """What is said of all that is kept there; None if that is nothing."""
+    """Read the head of the state that is kept in a topic; None if nothing is."""
     found = None
     async with open_reader(bootstrap_servers) as reader:
         async for record in reader.range(await reader.spans([topic])).records():
@@ -90,7 +90,7 @@ async def read_head(bootstrap_servers: str, topic: str) -> Head | None:
 
 @dataclass
 class ForgottenTopics:
-    """Deletes what pipelines of ours kept and wrote that are gone, or were built anew."""
+    """Deletes the state and tables of our pipelines that are gone, or were rebuilt."""
 
     bootstrap_servers: str
     is_ours: Callable[[str], bool]
@@ -98,18 +98,18 @@ class ForgottenTopics:
     _seen: Configuration | None = None
     _look_s: float = 0.0
     _pause_s: float = _SOON_S
-    # Since when it is known of a table's topic that nobody needs it.
+    # Since when nobody is known to need a table's topic.
     _since_s: dict[str, float] = field(default_factory=dict)
 
     async def forget_gone(self, configuration: Configuration, *, busy: set[str]) -> None:
-        """Not of those that are busy: what is under way would wait for a topic that is gone."""
+        """Delete topics of pipelines that are not busy: running jobs would wait for theirs."""
         now_s = time.monotonic()
         if configuration is not self._seen:
             self._seen, self._pause_s = configuration, _SOON_S
             self._look_s = min(self._look_s, now_s + _SOON_S)
         if now_s < self._look_s:
             return
-        # What takes the place of another does so some time after the change.
+        # A replacement takes over some time after the change, so look repeatedly.
         self._pause_s = min(2 * self._pause_s, _LOOK_S_MAX)
         self._look_s = now_s + self._pause_s
         names = {name for name in with_leftovers(configuration) if self.is_ours(name)}
@@ -135,6 +135,6 @@ class ForgottenTopics:
             log.info("pipeline.topic_deleted", topic=topic)
 
     def _is_live(self, pipeline: Pipeline) -> bool:
-        """Whether it needs nothing any more of what it has taken the place of."""
+        """Whether it no longer needs the state of the pipeline that it has replaced."""
         keeper = self.keepers.by_lane.get(pipeline.lane_id)
         return not pipeline.kept_shape or (keeper is not None and not keeper.kept.head.is_quiet)

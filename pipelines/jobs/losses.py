@@ -1,8 +1,8 @@
-"""Has pipelines go on with what Kafka has, where it has lost what they had not read.
+"""Lets pipelines go on with the records that Kafka still has, after it has lost unread ones.
 
 Retention, or a person, deletes from the beginning of a log; a broker may have lost its end; and a
-topic that was deleted and made anew begins again at 0. Nobody waits for what is gone: in the books
-it is unaccounted, and the pipeline's state says how much it was, and where.
+topic that was deleted and recreated begins again at 0. Pipelines do not wait for lost records: in
+the books these are unaccounted, and the pipeline's state says how many there were, and where.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,31 +29,31 @@ log = structlog.get_logger()
 
 
 class MadeAnewError(Exception):
-    """The topic is not that in which the pipeline's position is."""
+    """The topic was recreated since the pipeline's position was stored."""
 
 
 @dataclass
 class Losses:
-    """Those of the pipelines that one process runs."""
+    """The losses of the pipelines that one process runs."""
 
     log: LogClient
     book: PipelineBook
     writers: SlotWriters
     metrics: PipelineMetrics
-    # Gets the pipeline's title, how many offsets are gone, and which.
+    # Takes the pipeline's title, how many offsets are gone, and which.
     tell: Callable[[str, int, str], None]
-    # Whether an archive may have what Kafka has lost.
+    # Whether an archive may have the records that Kafka has lost.
     is_archived: Callable[[Pipeline], bool] = lambda _: False
-    # Which topic each name stands for, as Kafka said last.
+    # The id of each topic name, as Kafka last reported it.
     _ids: dict[str, str] = field(default_factory=dict)
-    # In which one each lane's position is.
+    # The id of the topic that each lane's position is in.
     _begun_in: dict[str, str] = field(default_factory=dict)
     _told_count: int = -1
 
     async def look(
         self, running: Mapping[str, Pipeline], short: Collection[tuple[str, KafkaPartition]]
     ) -> None:
-        """Begin in topics that are new, and go on in logs that are `short` of their ends."""
+        """Restart in recreated topics, and go on in logs that are `short` of their ends."""
         topics = {stream_topic(pipeline.source.stream) for pipeline in running.values()}
         if short or self._told_count != self.log.told_count:
             self._told_count = self.log.told_count
@@ -66,7 +66,7 @@ class Losses:
         for lane_id, where in short:
             at, end = self.book.lanes[lane_id].reaches[where].at, self.book.ends[where]
             if at > end:
-                # What comes there from now on is new.
+                # Any record that comes there from now on is new.
                 log.error("lane.data_lost", lane=lane_id, where=where, to=end)
                 self.book.move(lane_id, where, end)
 
@@ -84,7 +84,7 @@ class Losses:
         lane.earlier = EarlierEvents()
 
     async def topic_id(self, task: Task) -> str:
-        """That of the topic which the task is to read; MadeAnewError if it is another by now."""
+        """Return the id of the task's topic; MadeAnewError if it has been recreated."""
         topic, lane_id = stream_topic(task.pipeline.source.stream), task.share.lane_id
         now = (await topic_ids(self.log, [topic])).get(topic, "")
         if now:
@@ -94,9 +94,9 @@ class Losses:
         return now
 
     async def pass_by(self, work: Iterable[Task]) -> list[Task]:
-        """Go on behind what Kafka has deleted before it was read; gives those that do.
+        """Go on after records that Kafka has deleted before they were read; return those tasks.
 
-        Or, if an archive may have that, in the archive.
+        If an archive may have the records, go on in the archive.
         """
         begins = {
             task: {
@@ -124,7 +124,7 @@ class Losses:
     async def pass_over(
         self, lane_id: str, pipeline: Pipeline, gone: Mapping[KafkaPartition, tuple[int, int]]
     ) -> None:
-        """Go on behind what nobody has any more."""
+        """Go on after records that nobody has any more."""
         before = self.book.lanes[lane_id].reaches
         after = {it: Reach(start, max(start, before[it].until)) for it, (_, start) in gone.items()}
         owed = owed_from(lane_id, {it: at for it, (at, _) in gone.items()}, now_ms=now_ms())
@@ -147,5 +147,5 @@ class Losses:
         reaches: Mapping[KafkaPartition, Reach],
         rows: Sequence[RecordOut] = (),
     ) -> None:
-        """There may be nothing more to read, and so no job that would say where it is."""
+        """Store the reaches now: there may be nothing more to read, and so no job to do it."""
         await self.writers.of(pipeline.name).store(rows, {lane_group(lane_id): reaches})

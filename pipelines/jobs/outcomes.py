@@ -1,4 +1,4 @@
-"""Says what a job has made of the events of a pipeline, and writes it down as receipts. Pure."""
+"""Describes what a job has made of a pipeline's events, and writes it down as receipts. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,59 +14,59 @@ from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.receipt import (
     PASSED,
-    Covered,
+    CoveredOffsets,
     Receipt,
     ReceiptOutcome,
     receipt_of_none,
     sheets_of,
 )
 
-# Of one receipt, so that a record of them has room for it: 50 bytes each.
+# The most spans of one receipt, so that a record has room for them: 50 bytes each.
 _COVERED_MAX = 2_000
-# Kafka had deleted what was to be read next.
+# Kafka had deleted the events to be read next.
 _LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What became of the events of a share."""
+class Results:
+    """The outcomes of the events of a share."""
 
     passed: int = 0
-    # Of what went nowhere, by outcome, how many events of each minute.
+    # Events that went nowhere: by outcome, their count in each minute.
     not_passed: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    # By why they rest, and where they were.
+    # Keyed by why the events rest, and where they were.
     dead: Mapping[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
-    # The earliest times among them; 0 of none.
+    # The earliest times among them; 0 if there are none.
     event_time_ms_min: int = 0
     accepted_at_ms_min: int = 0
-    # About when they happened, and came to us: so many at such a time.
+    # Approximate times at which events happened, and were accepted, each with a count.
     event_times: Mapping[int, int] = field(default_factory=dict)
     accepted_ats: Mapping[int, int] = field(default_factory=dict)
-    # What a sink has to tell besides.
+    # Additional records of a sink.
     records: Sequence[RecordOut] = ()
-    # Up to which time of the broker's each Kafka partition was read.
+    # The broker's time up to which each Kafka partition was read.
     stored_ms: Position = field(default_factory=dict)
-    # What is to be stored with the position: of windows what Spark has computed, of others rows.
+    # Results to store with the position: Spark's partial results of windows, else rows.
     found: Sequence[Mapping[str, Any]] = ()
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many events had which outcome."""
+        """How many events had each outcome."""
         others = {what: sum(minutes.values()) for what, minutes in self.not_passed.items()}
         dead = sum(map(len, self.dead.values()))
         return {PASSED: self.passed, **others, ReceiptOutcome.DEAD.value: dead}
 
 
 def receipts(
-    share: PipelineShare, made: Made, *, batch_id: str, started_at_ms: int, ended_at_ms: int
+    share: PipelineShare, made: Results, *, batch_id: str, started_at_ms: int, ended_at_ms: int
 ) -> list[RecordOut]:
-    """As sheets. What is not dead is delivered, passed on or not, as by one that filters."""
+    """Make sheets of receipts. Events that are not dead count as delivered, also filtered ones."""
 
     def lines() -> Iterator[bytes]:
-        # What is counted of all of them is told once.
+        # Only one receipt carries the counts of all events.
         is_told = False
         for outcome, reason, spans in _told(share, made):
-            covered = (Covered(*where, *span) for where, span in spans)
+            covered = (CoveredOffsets(*where, *span) for where, span in spans)
             while some := tuple(islice(covered, _COVERED_MAX)):
                 receipt = Receipt(
                     destination_id=share.lane_id,
@@ -91,17 +91,17 @@ def receipts(
 
 
 def owed_from(lane_id: str, position: Position, *, now_ms: int) -> list[RecordOut]:
-    """A receipt of no event: from there on a lane owes an outcome, whatever the log still holds.
+    """Return receipts of no event: the lane owes outcomes from this position on, not before.
 
-    Without it, one that has told nothing yet of a Kafka partition would owe what is left there.
+    Without them, a lane that has written none for a Kafka partition would owe the rest of its log.
     """
-    covered = (Covered(*where, at, at) for where, at in position.items())
+    covered = (CoveredOffsets(*where, at, at) for where, at in position.items())
     receipt = receipt_of_none(lane_id, covered, reason=_LOST, at_ms=now_ms)
     return [RecordOut(RECEIPTS, lane_id.encode(), it) for it in sheets_of([receipt.to_json()])]
 
 
-def _with_counts(receipt: Receipt, made: Made) -> Receipt:
-    """With what is counted of the events of a job: how late they are, what was not passed on."""
+def _with_counts(receipt: Receipt, made: Results) -> Receipt:
+    """Add the counts of a job's events: how late they are, and which were not passed on."""
 
     def ages(times: Mapping[int, int], until_ms: int) -> list[int]:
         return LogBuckets.of_counts(times, until_ms=until_ms).to_list()
@@ -118,13 +118,13 @@ def _with_counts(receipt: Receipt, made: Made) -> Receipt:
 _Spans = Iterable[tuple[KafkaPartition, tuple[int, int]]]
 
 
-def _told(share: PipelineShare, made: Made) -> Iterator[tuple[ReceiptOutcome, str, _Spans]]:
+def _told(share: PipelineShare, made: Results) -> Iterator[tuple[ReceiptOutcome, str, _Spans]]:
     yield ReceiptOutcome.DELIVERED, "", _not_dead(share, made)
     for (reason, where), offsets in made.dead.items():
         yield ReceiptOutcome.DEAD, reason, ((where, span) for span in offsets)
 
 
-def _not_dead(share: PipelineShare, made: Made) -> _Spans:
+def _not_dead(share: PipelineShare, made: Results) -> _Spans:
     for where, span in share.ranges.items():
         dead = Offsets().union(*(them for (_, at), them in made.dead.items() if at == where))
         for alive in Offsets.of([span]).minus(dead):

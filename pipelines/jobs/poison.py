@@ -8,7 +8,7 @@ _WAIT_MS = 500
 
 
 async def record_at(log: LogClient, where: KafkaPartition, offset: int) -> RecordIn | None:
-    """None if there is no event: the offset is a mark of Kafka's own."""
+    """Return the record; None if the offset has no event, but a marker of Kafka's own."""
     node = log.leaders([where]).get(where)
     if node is None:
         raise KafkaUnavailableError(f"{where.topic} has no leader just now")

@@ -1,8 +1,8 @@
-"""Has Spark write rows to Kafka, and tells what was counted on the way.
+"""Has Spark write rows to Kafka, and returns what was counted on the way.
 
-The writer is that of Spark's own Kafka sink, called as the sink calls it. Through the sink nobody
-hears of what is counted: it runs a plan of its own, and whoever waits for its figures waits for
-ever (ADR 0077).
+The writer is that of Spark's own Kafka sink, called as the sink calls it. The sink itself runs a
+plan of its own and never reports what `observe` counts: a caller that waits for its figures waits
+forever (ADR 0077).
 """
 
 import json
@@ -16,7 +16,7 @@ from pipelines.parts.kept_records import AWAY, ArchiveAwayError
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _OF_THE_CLIENT = "kafka."
 
-# What is brought back at once: in Python each has a kilobyte or so.
+# The most rows that are brought back at once: in Python each has a kilobyte or so.
 ROWS_MAX = 100_000
 
 
@@ -27,7 +27,7 @@ class TooMuchAtOnceError(Exception):
 def write_rows(
     rows: DataFrame, options: Mapping[str, str], observed: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Returns when Kafka has all rows: what `observe` has counted under these names."""
+    """Write all rows to Kafka; return the figures that `observe` has counted by these names."""
     jvm = rows.sparkSession._jvm  # noqa: SLF001 - nothing else reaches the writer
     assert jvm is not None, "a session that runs has its JVM"
     parameters = jvm.java.util.HashMap()
@@ -45,7 +45,7 @@ def write_rows(
 def read_rows(
     rows: DataFrame, observed: Sequence[str], *, rows_max: int = ROWS_MAX
 ) -> tuple[list[Any], list[Any]]:
-    """The rows themselves, and what was counted on the way."""
+    """Return the rows themselves, and the figures that were counted on the way."""
     found = rows.toArrow()
     if found.num_rows > rows_max:
         raise TooMuchAtOnceError(f"{found.num_rows:,} rows came of it, and {rows_max:,} are taken")
@@ -54,9 +54,9 @@ def read_rows(
 
 
 def told_of(execution: Any, observed: Sequence[str]) -> list[dict[str, Any]]:
-    """What `observe` has counted while this was executed.
+    """The figures that `observe` has counted while this was executed.
 
-    ArchiveAwayError if an archive did not give what it has: then all of it is to be done again.
+    Raise ArchiveAwayError if an archive did not give what it has: then all must be done again.
     """
     figures = execution.observedMetrics()
     if figures.contains(AWAY) and (away := json.loads(figures.apply(AWAY).json()).get(AWAY)):

@@ -1,4 +1,4 @@
-"""Brings a job to its end: says what may come of it, has Spark do it, stores what came of it."""
+"""Runs a job to its end: stores its ranges, has Spark do the work, stores the results."""
 
 import asyncio
 import re
@@ -25,12 +25,12 @@ from pipelines.jobs.kept_lanes import KeptLanes, Stored, placed, stored_of
 from pipelines.jobs.kept_plans import KeptPlans
 from pipelines.jobs.letters import letter_of
 from pipelines.jobs.losses import Losses
-from pipelines.jobs.outcomes import Made, receipts
+from pipelines.jobs.outcomes import Results, receipts
 from pipelines.jobs.poison import record_at
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError
 from pipelines.jobs.sink import SinkAwayError, SinkKind
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import PipelineShare, Planned
+from pipelines.lanes.shares import PipelineShare, PlannedJob
 from pipelines.metrics import PipelineMetrics
 from pipelines.parts.alone import ExecutorTurns
 from pipelines.parts.blame import ExecutorEndedError
@@ -49,26 +49,26 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
-# The longest that a job has the executor for itself, if it has several events and its range can be
-# cut. Until _COLD_S after an executor has ended it may take longer: the next one has to start, and
-# its first job is slow.
+# The longest that a job has the executor to itself, if it has several events and its range can be
+# cut. Within _COLD_S of an executor's end it may take longer: the next one has to start, and its
+# first job is slow.
 _ALONE_S_MAX, _COLD_S = 7.0, 25.0
 _OF_A_TASK = re.compile(r"\A.*?most recent failure: Lost task [^)]*\) \([^)]*\): ", re.DOTALL)
-# As much of what went wrong as anybody reads.
+# The most characters of an error that are shown.
 _WORDS_MAX = 300
-# What rests because its pipeline has no room for what it would keep.
+# The reason for events that rest because their pipeline has no room for more kept state.
 TOO_MUCH_KEPT = "too_much_kept"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is stored of a pipeline, all or none."""
+class PipelineWrite:
+    """The records and positions of a pipeline that are stored, all or none."""
 
     reaches: Mapping[KafkaPartition, Reach]
     rows: Sequence[RecordOut] = ()
-    # What it keeps, and the rows that come of it.
+    # Records of the kept state, and the rows that come of it.
     more: Sequence[Stored] = ()
 
 
@@ -83,18 +83,18 @@ class JobRunner:
     writers: SlotWriters
     losses: Losses
     sinks: Mapping[str, SinkKind]
-    # Gets the pipeline, and why what it writes to does not take anything; empty: it does.
+    # Takes the pipeline, and why its sink takes nothing; empty: it does.
     told: Callable[[str, str], None] = lambda _, __: None
     keepers: KeptLanes = field(default_factory=KeptLanes)
-    # Gets who has ended an executor, and how.
+    # Takes the pipeline that has ended an executor, and how.
     blame: Callable[[Pipeline, str], None] = lambda _, __: None
     turns: ExecutorTurns = field(default_factory=ExecutorTurns)
 
     def __post_init__(self) -> None:
         self._plans: KeptPlans | None = None
-        # When an executor ended last.
+        # When an executor last ended.
         self._ended_s = -inf
-        # Two are for shared jobs.
+        # Two of the threads are for shared jobs.
         count = self.settings.own_jobs_max + self.settings.sink_jobs_max + 2
         self._threads = ThreadPoolExecutor(count, "job")
 
@@ -104,13 +104,15 @@ class JobRunner:
     async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
-    async def run(self, job: Planned, work: Sequence[Task]) -> None:
-        """Never raises: the lanes of the job are told how it ended."""
+    async def run(self, job: PlannedJob, work: Sequence[Task]) -> None:
+        """Run a job and report its end to its lanes; never raises."""
         began_s, began_ms = time.monotonic(), now_ms()
         try:
             work = [await self._with_sink(task) for task in work]
-            # Before anything is written: whoever goes on from here says what may be a repeat.
-            ready = await self._store(job, {task: Told(_until(task.share)) for task in work})
+            # Before anything is written, so that a successor knows what may be a repeat.
+            ready = await self._store(
+                job, {task: PipelineWrite(_until(task.share)) for task in work}
+            )
             if not ready:
                 return
             spark = await self.spark.get()
@@ -123,16 +125,16 @@ class JobRunner:
             await self._went_wrong(job, work, error, began_ms)
 
     async def _worked_on(
-        self, job: Planned, plans: KeptPlans, ready: Sequence[Task]
-    ) -> Sequence[Made]:
-        """One that may have ended an executor works alone: if it ends again it is to blame."""
+        self, job: PlannedJob, plans: KeptPlans, ready: Sequence[Task]
+    ) -> Sequence[Results]:
+        """Run a suspect of ending an executor alone: if one ends again, the suspect is to blame."""
         if not self.book.is_suspect(job):
             async with self.turns.among_others():
                 return await self.in_thread(run_job, plans, self.settings, ready)
         is_last = job.is_of_one and job.shares[0].is_one_event
         async with self.turns.alone():
             await self.spark.wait_for_executor()
-            # All others wait for it: of many events fewer are tried before it takes too long.
+            # All others wait for it: a job of several events is cut before it takes too long.
             cold_s = self._ended_s + _COLD_S - time.monotonic()
             most_s = None if is_last else max(_ALONE_S_MAX, cold_s)
             run = partial(run_job, seconds_max=most_s)
@@ -150,9 +152,9 @@ class JobRunner:
                 raise
 
     async def _went_wrong(
-        self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int
+        self, job: PlannedJob, work: Sequence[Task], error: Exception, began_ms: int
     ) -> None:
-        """What is to be read may be gone: then nothing else is at fault."""
+        """Find the cause; if the records to be read are gone, nothing else is at fault."""
         try:
             passing = await self.losses.pass_by(work)
         except Exception as away:  # noqa: BLE001 - as above
@@ -177,8 +179,8 @@ class JobRunner:
         else:
             self._held_up(job, others, error)
 
-    def _held_up_by_others(self, job: Planned, error: Exception, began_ms: int) -> Exception:
-        """Who was late among others may have been so by what they did to the executor."""
+    def _held_up_by_others(self, job: PlannedJob, error: Exception, began_ms: int) -> Exception:
+        """A job that was late beside others may be so because of what they did to the executor."""
         is_late = isinstance(error, JobLateError) and not self.book.is_suspect(job)
         why = self.spark.watch.trouble_since(began_ms) if is_late else ""
         return ExecutorEndedError(f"{error}, and {why}") if why else error
@@ -189,17 +191,17 @@ class JobRunner:
         topic_id = await self.losses.topic_id(task)
         return replace(task, sink=self.sinks[output.member].made(task.pipeline, topic_id))
 
-    async def close_windows(self, job: Planned, task: Task) -> None:
-        """Write what is over since time has passed, without an event."""
+    async def close_windows(self, job: PlannedJob, task: Task) -> None:
+        """Write windows that are over because time has passed, without an event."""
         try:
-            await self._store_made(job, {task: Made()}, time.monotonic(), now_ms())
+            await self._store_made(job, {task: Results()}, time.monotonic(), now_ms())
         except Exception as error:  # noqa: BLE001 - as above
             self._held_up(job, [task], error)
 
     async def _store_made(
-        self, job: Planned, made: dict[Task, Made], began_s: float, began_ms: int
+        self, job: PlannedJob, made: dict[Task, Results], began_s: float, began_ms: int
     ) -> None:
-        """What a job has come to: of each pipeline by itself."""
+        """Store the results of a job, each pipeline's by themselves."""
         told, changes = {}, {}
         for task in list(made):
             share, change = task.share, None
@@ -225,7 +227,7 @@ class JobRunner:
                 more = [placed(task.pipeline, position), *more]
             rows = self._receipts(share, made[task], began_ms) if share.ranges else []
             rows += made[task].records
-            told[task] = Told(_ends(share), rows, list(more))
+            told[task] = PipelineWrite(_ends(share), rows, list(more))
         stored = await self._store(job, told)
         for task in stored:
             if (change := changes.get(task)) is not None and self.book.is_ours(task.share):
@@ -235,7 +237,7 @@ class JobRunner:
         took_s = time.monotonic() - began_s
         self._done(job, {task: made[task] for task in stored}, took_s)
 
-    def _changed(self, task: Task, made: Made) -> tuple[KeptChange, Made]:
+    def _changed(self, task: Task, made: Results) -> tuple[KeptChange, Results]:
         lane_id = task.share.lane_id
         keeper, places = self.keepers.by_lane[lane_id], self.book.lanes[lane_id].reaches
         room = self.keepers.room_of(lane_id)
@@ -252,8 +254,8 @@ class JobRunner:
             fold=fold_of(spark, self.settings, task.pipeline.name) if spark else None,
         )
 
-    async def _store(self, job: Planned, told: Mapping[Task, Told]) -> list[Task]:
-        """Gives those of which Kafka has it; the others are tried again, all of it."""
+    async def _store(self, job: PlannedJob, told: Mapping[Task, PipelineWrite]) -> list[Task]:
+        """Return the tasks whose writes Kafka has; the others are tried again as a whole."""
 
         async def store(task: Task) -> Exception | None:
             it = told[task]
@@ -265,7 +267,7 @@ class JobRunner:
                 await writer.store(it.rows, {lane: it.reaches} if it.reaches else {}, it.more)
             except UNWRITTEN as error:
                 if it.more:
-                    # It may be stored and it may not: Kafka is asked, by whoever goes on.
+                    # It may be stored or not: the lane is entered again, which asks Kafka.
                     self.book.leave(task.share.lane_id)
                 return error
             return None
@@ -276,7 +278,7 @@ class JobRunner:
                 self._held_up(job, [task], error)
         return [task for task, error in errors.items() if error is None]
 
-    def _receipts(self, share: PipelineShare, made: Made, began_ms: int) -> list[RecordOut]:
+    def _receipts(self, share: PipelineShare, made: Results, began_ms: int) -> list[RecordOut]:
         return receipts(
             share,
             made,
@@ -286,7 +288,12 @@ class JobRunner:
         )
 
     def _done(
-        self, job: Planned, made: Mapping[Task, Made], took_s: float, *, is_well: bool = True
+        self,
+        job: PlannedJob,
+        made: Mapping[Task, Results],
+        took_s: float,
+        *,
+        is_well: bool = True,
     ) -> None:
         self.book.done(_part(job, made), took_s, time.monotonic(), is_well=is_well)
         for task, what in made.items():
@@ -300,9 +307,9 @@ class JobRunner:
             self.metrics.came_to(name, what.counts)
 
     async def _too_much(
-        self, job: Planned, work: Sequence[Task], error: Exception, began_ms: int
+        self, job: PlannedJob, work: Sequence[Task], error: Exception, began_ms: int
     ) -> None:
-        """It is tried with fewer events, and one that is too much by itself rests."""
+        """Retry with fewer events; one event that is too much by itself rests."""
         if job.is_of_one and job.shares[0].is_one_event:
             await self._cut(job, work, JobFailedError(str(error), TOO_MUCH_KEPT), began_ms)
             return
@@ -310,7 +317,7 @@ class JobRunner:
         for task in work:
             log.info("lane.too_much", lane=task.share.lane_id, why=short(error))
 
-    def _held_up(self, job: Planned, work: Sequence[Task], error: Exception) -> None:
+    def _held_up(self, job: PlannedJob, work: Sequence[Task], error: Exception) -> None:
         again_s = self.book.held_up(_part(job, work), time.monotonic())
         for task in work:
             if isinstance(error, SinkAwayError):
@@ -326,9 +333,9 @@ class JobRunner:
         log.error("lane.died", lane=lane, restart_in_s=again_s, error=short(error))
 
     async def _cut(
-        self, job: Planned, work: Sequence[Task], error: JobFailedError, began_ms: int
+        self, job: PlannedJob, work: Sequence[Task], error: JobFailedError, began_ms: int
     ) -> None:
-        """Find the event that it cannot work on, and let that one rest."""
+        """Find the event that the pipeline cannot work on, and let that one rest."""
         if not (job.is_of_one and job.shares[0].is_one_event):
             self.book.failed(job)
             for task in work:
@@ -340,10 +347,10 @@ class JobRunner:
         try:
             letter = await self._letter(task, where, at, error)
             dead = {(error.reason, where): Offsets.of([(at, at + 1)])} if letter else {}
-            made = Made(dead=dead)
+            made = Results(dead=dead)
             rows = self._receipts(task.share, made, began_ms)
             rows += [letter] if letter else []
-            if await self._store(job, {task: Told(_ends(task.share), rows)}):
+            if await self._store(job, {task: PipelineWrite(_ends(task.share), rows)}):
                 is_well = not isinstance(error, EndsExecutorError)
                 self._done(job, {task: made}, 0.0, is_well=is_well)
         except Exception as away:  # noqa: BLE001 - as above
@@ -352,7 +359,7 @@ class JobRunner:
     async def _letter(
         self, task: Task, where: KafkaPartition, at: int, error: JobFailedError
     ) -> RecordOut | None:
-        """None if there is no event."""
+        """Return the event's dead letter; None if there is no event."""
         if (piece := task.share.earlier.get(where)) is not None:
             try:
                 record = await self.in_thread(kept_record, where, at, piece)
@@ -366,12 +373,12 @@ class JobRunner:
 
 
 def short(error: Exception) -> str:
-    """What went wrong, in a line that has an end; of a task of Spark's, from its own words on."""
+    """The error in a line of limited length; for a Spark task, only the task's own words."""
     says = _OF_A_TASK.sub("", str(error).strip())
     return f"{type(error).__name__}: {says}"[:_WORDS_MAX]
 
 
-def _part(job: Planned, work: Sequence[Task] | Mapping[Task, Any]) -> Planned:
+def _part(job: PlannedJob, work: Sequence[Task] | Mapping[Task, Any]) -> PlannedJob:
     return replace(job, shares=tuple(task.share for task in work))
 
 

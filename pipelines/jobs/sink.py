@@ -1,19 +1,19 @@
-"""Has tasks of Spark's hand events to somewhere else than Kafka, and brings back what they say.
+"""Has Spark tasks hand events to targets outside Kafka, and brings back what they report.
 
-A pipeline whose output is a sink has jobs of its own, as what is elsewhere may be slow or away. How
-such a job goes (ADR 0084):
+A pipeline whose output is a sink has jobs of its own, as its target may be slow or away. Such a job
+takes three steps (ADR 0084):
 
 1. The range of each Kafka partition is stored with the position before anything is written. After
    a crash the *same* range is done again, never a longer one.
-2. Each task opens the sink's writer and hands it the events of its Kafka partitions, each in its
-   order. The writer answers with what the driver has to know: reports, in its own words, and events
-   that it refuses, which become dead letters.
+2. Each task opens the sink's writer and hands it the events of its Kafka partitions, each in order.
+   The writer answers with two things for the driver: reports, in its own words, and events that it
+   refuses, which become dead letters.
 3. The driver makes records of the reports. They are stored with receipts and position in one
    transaction of Kafka's.
 
 A writer that finds nobody at home raises `SinkAwayError`: its range is tried again, later each
-time, and no event is blamed for it. A writer may be asked for the same range again whatever came of
-it before, and so has to know by itself what it has written.
+time, and no event is blamed for it. A writer may be asked for the same range again, whether or not
+the last attempt succeeded, so it must itself know what it has written.
 """
 
 import json
@@ -37,7 +37,7 @@ from shared.proof.intervals import Offsets
 from shared.proof.receipt import PASSED
 from shared.runtime.spark.session import map_arrow
 
-# What comes of a task: rows with a topic are for Kafka, the others for the driver.
+# The results of a task: rows with a topic are for Kafka, the others for the driver.
 TOLD = (
     "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>,"
     " said string"
@@ -46,16 +46,16 @@ _FOR_KAFKA = ("topic", "key", "value", "headers")
 
 
 class SinkAwayError(Exception):
-    """What is elsewhere does not take anything just now: a word for people, without secrets."""
+    """The sink's target takes nothing just now; the text is for people, without secrets."""
 
     def __init__(self, why: str, *, is_wrongly_set: bool = False) -> None:
         super().__init__(why)
-        # It is there and well: somebody has to change what the document says, or what it finds.
+        # The target is there and well: somebody has to change the document, or the target.
         self.is_wrongly_set = is_wrongly_set
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedEvent:
     """An event that the sink will never take; it rests as a dead letter."""
 
     # A row of SINK_COLUMNS.
@@ -64,59 +64,59 @@ class Refused:
     why: str = ""
 
 
-Said: TypeAlias = "str | Refused"
+Said: TypeAlias = "str | RefusedEvent"
 
 
 class SinkWriter(Protocol):
-    """What a task hands its events to."""
+    """The writer that a task hands its events to."""
 
     def take(self, events: pa.RecordBatch) -> Iterable[Said]:
-        """Some events of one Kafka partition, as in SINK_COLUMNS, in their order.
+        """Take events of one Kafka partition in order, with the columns of SINK_COLUMNS.
 
-        When those of another come, the one before has no more.
+        Once those of another partition come, the one before has no more.
         """
 
     def end(self) -> Iterable[Said]:
-        """There are no more events; once this returns, all are where they should be."""
+        """End the writing: no more events come. Once this returns, all are where they should be."""
 
 
 class Sink(Protocol):
-    """Where the events of a pipeline go. It travels to the tasks, so it holds plain values."""
+    """The target of a pipeline's events. It travels to the tasks, so it holds plain values."""
 
     @property
     def tasks(self) -> int:
-        """So many at once: while they wait, their places in Spark are nobody else's."""
+        """How many tasks run at once: while they wait, they occupy their places in Spark."""
 
     def open(self, ranges: Ranges) -> AbstractContextManager[SinkWriter]:
-        """In a task, for what the job has of each Kafka partition."""
+        """Open a writer, in a task, for the job's ranges of Kafka partitions."""
 
     def records(self, ranges: Ranges, reports: Sequence[str]) -> Iterable[RecordOut]:
-        """In the driver, once all is written: what is stored with receipts and position."""
+        """Return, in the driver, the records to store with receipts and position after writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkKind:
-    """How pipelines get to one kind of output: by what `Pipeline.sink.member` names."""
+    """How pipelines reach one kind of output, which `Pipeline.sink.member` names."""
 
     gathering: Gathering
-    # May raise SinkAwayError: what its document names may not be there just now.
-    # With the id of its stream's topic.
+    # Takes the pipeline, and the id of its stream's topic.
+    # It may raise SinkAwayError: the target that the document names may not be there just now.
     made: Callable[[Pipeline, str], Sink]
-    # How a job of a pipeline has ended: without an error, or with that.
+    # Takes the pipeline, and the error that its job has ended with, or None.
     ended: Callable[[Pipeline, Exception | None], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """What the tasks of a job have said."""
+class TaskReports:
+    """The reports of a job's tasks."""
 
     reports: list[str] = field(default_factory=list)
-    # By why they rest, and where they were.
+    # Keyed by why the events rest, and where they were.
     refused: dict[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
 
 
 def handed_over(rows: DataFrame, sink: Sink, pipeline: Pipeline, ranges: Ranges) -> DataFrame:
-    """Rows as in TOLD, of those of a plan in which dead events are dead letters already."""
+    """Rows as in TOLD, from a plan's rows in which dead events are already dead letters."""
     hand = partial(hand_over, sink=sink, lane=pipeline.lane_id, ranges=ranges)
     return map_arrow(rows.coalesce(sink.tasks), hand, TOLD)
 
@@ -124,7 +124,7 @@ def handed_over(rows: DataFrame, sink: Sink, pipeline: Pipeline, ranges: Ranges)
 def hand_over(
     batches: Iterable[pa.RecordBatch], *, sink: Sink, lane: str, ranges: Ranges
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
+    """Hand the rows of a task to the sink's writer."""
     rest = iter(batches)
     if (first := next(rest, None)) is None:
         return
@@ -135,7 +135,7 @@ def hand_over(
                 yield from _taken(writer, batch, told)
             yield from told.of(writer.end())
     except SinkAwayError as away:
-        # What is left is read for nothing: Spark takes a task that stops reading for broken.
+        # Read the rest and drop it: Spark takes a task that stops reading for broken.
         for _ in rest:
             pass
         wrong = {"is_wrongly_set": True} if away.is_wrongly_set else {}
@@ -185,7 +185,7 @@ class _Telling:
                 event = answer.event
                 yield self.said({"refused": [answer.reason, event["partition"], event["offset"]]})
 
-    def _letter(self, refused: Refused) -> pa.RecordBatch:
+    def _letter(self, refused: RefusedEvent) -> pa.RecordBatch:
         event = refused.event
         came = event["origin"] or event
         headers = tuple((each["key"], each["value"] or b"") for each in came["headers"] or ())
@@ -206,9 +206,9 @@ class _Telling:
         return pa.RecordBatch.from_pylist([row], self._schema)
 
 
-def heard(pipeline: Pipeline, said: Iterable[str]) -> Handed:
-    """What the rows for the driver come to; SinkAwayError if a task found nobody."""
-    handed, topic = Handed(), stream_topic(pipeline.source.stream)
+def heard(pipeline: Pipeline, said: Iterable[str]) -> TaskReports:
+    """Collect the rows for the driver; raise SinkAwayError if a task found nobody."""
+    handed, topic = TaskReports(), stream_topic(pipeline.source.stream)
     for each in map(json.loads, said):
         if "away" in each:
             raise SinkAwayError(each["away"], is_wrongly_set=each.get("is_wrongly_set", False))

@@ -1,8 +1,8 @@
-"""Has what is built anew catch up with what it replaces, and go on from where that has ended.
+"""Lets a rebuilt pipeline catch up with the one it replaces, and take over where that has ended.
 
-Both are of one slot, and so of one process and one writer. What is built reads as far as the other
-has, and tells no stream of anything; when it is in its place, it reads up to where the other has
-ended, and tells of all that the other has not told of. So nothing is told twice, and nothing is not
+Both have the same slot, and so one process and one writer. The successor reads as far as the other
+has, and writes nothing to the streams; once it is in its place, it reads up to where the other has
+ended, and writes all that the other has not written. So each result is written exactly once
 (ADR 0081).
 """
 
@@ -30,18 +30,18 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 
 log = structlog.get_logger()
 
-# How far what is built is behind is told so often; and what cannot be asked is asked again so soon.
+# How often a successor's lag is shown; and how soon a failed question to Kafka is repeated.
 _TELL_S, _AGAIN_S = 1.0, 1.0
-# Whoever looks at it looks at more than one.
+# How often the size of kept state is shown: people compare several pipelines there.
 _TELL_KEPT_S = 15.0
-# It may take its place if it came to where the other was so many seconds before at most; after so
-# many more without coming there again, it may not.
+# A successor may take over if it reached the other's position of at most this many seconds before;
+# no longer if it does not reach it again within the second number of seconds.
 _NEAR_S, _LOST_S = 10.0, 30.0
 
 
 @dataclass(slots=True)
-class _Before:
-    """How far what is replaced had come: its position, and its broker's time."""
+class _Predecessor:
+    """How far the replaced pipeline had come: its position, and its broker's time."""
 
     position: Position
     frontier_ms: int | None
@@ -50,14 +50,14 @@ class _Before:
 
 @dataclass(slots=True)
 class _Chase:
-    """Where the other was at a time, and whether it was near the last time it had come there."""
+    """Where the other was at a time, and whether the successor was near when it last came there."""
 
     target: Position
     since_s: float
     was_near: bool = False
 
     def look(self, lane: PipelineLane, now_s: float) -> bool:
-        """Whether what is built is near, by what it has stored; then it follows on."""
+        """Say whether the successor is near, by what it has stored; then it follows on."""
         reached = {where: reach.at for where, reach in lane.reaches.items()}
         took_s = now_s - self.since_s
         if all(reached.get(where, -1) >= at for where, at in self.target.items()):
@@ -68,18 +68,18 @@ class _Chase:
 
 @dataclass
 class Succession:
-    """Of the pipelines of one process."""
+    """The successions of the pipelines of one process."""
 
     runner: JobRunner
     documents: Documents
-    _before: dict[str, _Before] = field(default_factory=dict)
+    _before: dict[str, _Predecessor] = field(default_factory=dict)
     _told_s: dict[str, float] = field(default_factory=dict)
     _chases: dict[str, _Chase] = field(default_factory=dict)
     _kept_s: dict[str, float] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def look(self, running: Mapping[str, Pipeline], configuration: Configuration) -> None:
-        """Let each of them read as far as what it replaces has, or take its place."""
+        """Let each successor read as far as the pipeline it replaces, or take its place."""
         for lane_id, pipeline in running.items():
             keeper, lane = self._keepers.get(lane_id), self.runner.book.lanes.get(lane_id)
             if keeper is None or lane is None:
@@ -90,7 +90,7 @@ class Succession:
             current = configuration.pipelines.get(pipeline.name)
             is_built = current is not None and current.title != pipeline.title
             if (before := self._come_to(pipeline, keeper, is_final=not is_built)) is None:
-                # It must not read beyond what is not known.
+                # The successor must not read beyond a position that is not known.
                 lane.limits = {}
                 continue
             lane.limits = before.position or None
@@ -110,7 +110,7 @@ class Succession:
         return self.runner.keepers.by_lane
 
     def _beside(self, pipeline: Pipeline, work: Coroutine[Any, Any, None]) -> None:
-        """It may take seconds, for which nobody else waits."""
+        """Run work beside the loop: it may take seconds, for which nobody else waits."""
 
         async def done() -> None:
             try:
@@ -123,14 +123,16 @@ class Succession:
 
         self._tasks[pipeline.title] = asyncio.create_task(done())
 
-    def _come_to(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> _Before | None:
-        """How far what it replaces has come, or had; None as long as that is not known."""
+    def _come_to(
+        self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool
+    ) -> _Predecessor | None:
+        """How far the replaced pipeline has come, or had; None as long as that is not known."""
         lane_id = _lane_before(pipeline, keeper)
         own, kept = self.runner.book.lanes.get(lane_id), self._keepers.get(lane_id)
         if own is not None and kept is not None and not is_final:
             self._before.pop(pipeline.title, None)
             position = {where: reach.at for where, reach in own.reaches.items()}
-            return _Before(position, kept.kept.head.frontier_ms)
+            return _Predecessor(position, kept.kept.head.frontier_ms)
         known = self._before.get(pipeline.title)
         if known is not None and known.is_final == is_final:
             return known
@@ -140,7 +142,7 @@ class Succession:
 
     async def _ask(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> None:
         servers = self.runner.settings.bootstrap_servers
-        # What was under way of it has been stored then, or never will be.
+        # From here on, the other's last write is stored or never will be.
         await self.runner.writers.of(pipeline.name).begin()
         positions = FencedPositions(servers, lane_group(_lane_before(pipeline, keeper)))
         try:
@@ -149,7 +151,7 @@ class Succession:
             await positions.close()
         head = await read_head(servers, kept_topic(pipeline.name, keeper.kept.head.before))
         frontier_ms = head.frontier_ms if head else None
-        self._before[pipeline.title] = _Before(position, frontier_ms, is_final)
+        self._before[pipeline.title] = _Predecessor(position, frontier_ms, is_final)
 
     def _tell(self, pipeline: Pipeline, lane: PipelineLane) -> None:
         if (now_s := time.monotonic()) - self._told_s.get(pipeline.title, 0.0) >= _TELL_S:
@@ -167,11 +169,11 @@ class Succession:
             self.documents.keeps(pipeline.title, count, size, now_ms=now_ms())
 
     async def _take_its_place(
-        self, pipeline: Pipeline, lane: PipelineLane, keeper: KeptLane, before: _Before
+        self, pipeline: Pipeline, lane: PipelineLane, keeper: KeptLane, before: _Predecessor
     ) -> None:
         kept = keeper.kept
         frontier_ms = kept.head.frontier_ms if before.frontier_ms is None else before.frontier_ms
-        # Keys that were seen have no time at which they are told of.
+        # Deduplication keys have no window time from which they are written.
         head = replace(kept.head, quiet_ms=0 if pipeline.window is None else frontier_ms)
         topic = kept_topic(pipeline.name, pipeline.generation)
         try:
@@ -187,7 +189,7 @@ class Succession:
 
 
 def _behind(lane: PipelineLane) -> int:
-    """How many events it has to read to be where the other is, or was."""
+    """How many events the lane must read to be where the other is, or was."""
     limits = lane.limits or {}
     return sum(
         max(0, at - lane.reaches[where].at) for where, at in limits.items() if where in lane.reaches

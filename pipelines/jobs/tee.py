@@ -1,8 +1,8 @@
 """Hands a sink all events of a stream as they came: read straight from Kafka, without a plan.
 
-What no step looks at needs none: a plan takes ten times as long for each event as reading it. Each
-task reads its Kafka partitions one after the other, and gives the sink's writer what its plan would
-have made of them (ADR 0086).
+No step looks at these events, so they need no plan: a plan takes ten times as long for each event
+as reading it. Each task reads its Kafka partitions one after the other, and gives the sink's writer
+the same rows that a plan would have made (ADR 0086).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.jobs.outcomes import Made
+from pipelines.jobs.outcomes import Results
 from pipelines.jobs.sink import Sink, SinkAwayError, SinkWriter
 from pipelines.parts.standing_back import StandingBack
 from shared.event.envelope import ACCEPTED_AT, EVENT_ID, EVENT_TIME, event_id_of, time_of
@@ -29,13 +29,13 @@ from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.task_jobs import TaskJobs
 
-# Of Kafka, for one Kafka partition.
+# Kafka may send nothing of one Kafka partition for this long.
 _SILENCE_S_MAX = 30.0
 _WAIT_MS = 500
 _AGAIN_S = 0.2
-# Whoever gave the range finds out how much that is, and goes on behind it.
+# The job that gave the range finds out how much is gone, and continues after it.
 _GONE = "{place}, has nothing at {at} any more, which is not kept yet"
-# So many at a time are made columns of.
+# The most records that become columns at a time.
 _ROWS_MAX = 10_000
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TYPES: dict[str, pa.DataType] = {
@@ -55,7 +55,7 @@ _offset_of = attrgetter("offset")
 
 
 class TeeTask(NamedTuple):
-    """What one task does."""
+    """The work of one task."""
 
     bootstrap_servers: str
     sink: Sink
@@ -63,19 +63,19 @@ class TeeTask(NamedTuple):
 
 
 class TeeEnd(NamedTuple):
-    """What one task has done."""
+    """The results of one task."""
 
-    made: Made = Made()
+    made: Results = Results()
     reports: Sequence[str] = ()
-    # Why the sink does not take anything.
+    # Why the sink takes nothing.
     away: str = ""
     is_wrongly_set: bool = False
 
 
 def run_tee(
     tees: TaskJobs[TeeEnd], bootstrap_servers: str, sink: Sink, ranges: Ranges, *, pool: str
-) -> Made:
-    """Returns when all is where it should be; SinkAwayError if a task found nobody."""
+) -> Results:
+    """Return when all is where it should be; raise SinkAwayError if a task found nobody."""
     places = sorted(ranges)
     parts = [places[nth :: sink.tasks] for nth in range(min(sink.tasks, len(places)))]
     work = [TeeTask(bootstrap_servers, sink, {it: ranges[it] for it in part}) for part in parts]
@@ -84,7 +84,7 @@ def run_tee(
         if end.away:
             raise SinkAwayError(end.away, is_wrongly_set=end.is_wrongly_set)
     some = [end.made for end in ends if end.made.passed]
-    return Made(
+    return Results(
         passed=sum(made.passed for made in some),
         event_time_ms_min=min((made.event_time_ms_min for made in some), default=0),
         accepted_at_ms_min=min((made.accepted_at_ms_min for made in some), default=0),
@@ -95,13 +95,13 @@ def run_tee(
 
 
 def tee(tasks: Iterable[TeeTask]) -> Iterator[TeeEnd]:
-    """What a task does."""
+    """Run the tasks that came to this worker."""
     for task in tasks:
         yield asyncio.run(_tee(task))
 
 
 async def _tee(task: TeeTask) -> TeeEnd:
-    told, seen, pace = list[str](), _Seen(), StandingBack()
+    told, seen, pace = list[str](), _TeeCounts(), StandingBack()
     try:
         with task.sink.open(task.ranges) as writer:
             async with LogClient(task.bootstrap_servers) as log:
@@ -117,7 +117,7 @@ async def _tee(task: TeeTask) -> TeeEnd:
 
 
 def _taken(
-    writer: SinkWriter, where: KafkaPartition, records: Sequence[Any], seen: "_Seen"
+    writer: SinkWriter, where: KafkaPartition, records: Sequence[Any], seen: "_TeeCounts"
 ) -> Iterator[str]:
     for at in range(0, len(records), _ROWS_MAX):
         events = columns_of(where, records[at : at + _ROWS_MAX])
@@ -134,7 +134,7 @@ def _reports(said: Iterable[Any]) -> Iterator[str]:
 async def read(
     log: LogClient, where: KafkaPartition, begin: int, end: int
 ) -> AsyncIterator[Sequence[Any]]:
-    """The records of a range, some at a time; the next are asked for while these are worked on."""
+    """Yield the records of a range in runs; the next run is fetched while one is worked on."""
     at = begin
     asking = asyncio.create_task(_next(log, where, at))
     try:
@@ -143,7 +143,7 @@ async def read(
             at = answer.reached
             if at < end:
                 asking = asyncio.create_task(_next(log, where, at))
-                # It is on its way before anybody works.
+                # Let the request go out before the records are worked on.
                 await asyncio.sleep(0)
             records = answer.records
             if at > end:
@@ -157,7 +157,7 @@ async def read(
 
 
 async def _next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
-    """What comes there; whoever leads it may be away for a while, or be another one by now."""
+    """Fetch the next records there; their leader may be away for a while, or may have changed."""
     loop = asyncio.get_running_loop()
     until_s, why = loop.time() + _SILENCE_S_MAX, "it has no leader"
     while loop.time() < until_s:
@@ -188,7 +188,7 @@ def _named(where: KafkaPartition) -> str:
 
 
 def columns_of(where: KafkaPartition, records: Sequence[Any]) -> pa.RecordBatch:
-    """As in SINK_COLUMNS, less what is only there for events that steps have touched."""
+    """Columns as in SINK_COLUMNS, less those that only events changed by steps have."""
     ids, event_times, accepted_ats = zip(*(_facts(where, each) for each in records), strict=True)
     columns: dict[str, Any] = {
         "partition": [where.partition] * len(records),
@@ -205,7 +205,7 @@ def columns_of(where: KafkaPartition, records: Sequence[Any]) -> pa.RecordBatch:
 
 
 def _facts(where: KafkaPartition, record: Any) -> tuple[str, int, int]:
-    """Its id, when it happened, when we took it."""
+    """The event's id, when it happened, and when Hifi accepted it."""
     headers = dict(record.headers)
     return (
         event_id_of(headers.get(EVENT_ID), Origin(*where, record.offset)),
@@ -215,7 +215,7 @@ def _facts(where: KafkaPartition, record: Any) -> tuple[str, int, int]:
 
 
 def _headers(records: Sequence[Any]) -> pa.Array:  # type: ignore[type-arg]
-    """Made flat: far cheaper than a dict for each header. Who has none has null, as by a plan."""
+    """Build headers flat: far cheaper than a dict for each. No headers are null, as in a plan."""
     flat = [pair for each in records for pair in each.headers]
     names, raws = [name for name, _ in flat], [raw for _, raw in flat]
     pairs = pa.StructArray.from_arrays(
@@ -229,7 +229,7 @@ def _headers(records: Sequence[Any]) -> pa.Array:  # type: ignore[type-arg]
 
 
 class _Moments:
-    """When something was, of many events: to 1 % of how long ago that is."""
+    """Times of many events, each exact to 1 % of how long ago it is."""
 
     def __init__(self) -> None:
         self._now_ms = now_ms()
@@ -248,15 +248,15 @@ class _Moments:
             self.first_ms = at_ms if self.first_ms is None else min(self.first_ms, at_ms)
 
     def told(self) -> dict[int, int]:
-        """So many at such a time."""
+        """Return the mean time of each bucket, and its count of events."""
         told = Counter[int]()
         for bucket, count in self._counts.items():
             told[self._sums[bucket] // count] += count
         return dict(told)
 
 
-class _Seen:
-    """What is counted on the way."""
+class _TeeCounts:
+    """The figures that a task counts on the way."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -268,8 +268,8 @@ class _Seen:
         self._accepted_ats.see(events.column("accepted_at_ms"))
 
     @property
-    def made(self) -> Made:
-        return Made(
+    def made(self) -> Results:
+        return Results(
             passed=self._count,
             event_time_ms_min=self._event_times.first_ms or 0,
             accepted_at_ms_min=self._accepted_ats.first_ms or 0,

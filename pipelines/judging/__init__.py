@@ -1,1 +1,1 @@
-"""Judges documents: every expression twice, on the tree of it and by what is there to be called."""
+"""Judges documents: every expression twice, by its tree and by the functions that exist."""

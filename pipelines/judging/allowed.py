@@ -1,7 +1,7 @@
-"""Lists what an expression may use of Spark: operators, functions, and what must be written out.
+"""Lists what an expression may use of Spark: operators, functions, and literal arguments.
 
-What is here throws on no event, differs between no two runs, reads nothing but the event, and takes
-no longer than the event is long. All else is refused, and its functions are gone from the session.
+No entry throws on any event, differs between two runs, reads anything but the event, or takes
+longer than the event is long. All else is refused, and its functions are gone from the session.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ Kind = Literal["text", "needle", "number", "index", "count", "scale", "format", 
 class Rule:
     """How a function may be called."""
 
-    # The arguments that must be literals, by their number from 0, and what they may be.
+    # The arguments that must be literals, by their number from 0, and their kinds.
     written: Mapping[int, Kind] = field(default_factory=dict)
     arguments_max: int = 16
     # Whether its result may have bytes of the event.
@@ -67,7 +67,7 @@ def _figure(written: Mapping[int, Kind]) -> Rule:
 
 
 _RULES: Mapping[str, Rule] = {
-    # To look for one long text in another takes as long as both lengths multiplied.
+    # Searching for one long text in another takes as long as both lengths multiplied.
     "contains": _figure({1: "needle"}),
     "instr": _figure({1: "needle"}),
     "locate": _figure({0: "needle"}),
@@ -77,7 +77,7 @@ _RULES: Mapping[str, Rule] = {
     "replace": Rule({1: "needle", 2: "text"}),
     "concat_ws": Rule({0: "text"}),
     "array_join": Rule({1: "text", 2: "text"}),
-    # The pattern is judged, too.
+    # The pattern itself is judged, too.
     "regexp": _figure({1: "pattern"}),
     "regexp_like": _figure({1: "pattern"}),
     "rlike": _figure({1: "pattern"}),
@@ -118,7 +118,7 @@ FUNCTIONS: Mapping[str, Rule] = {
     **dict.fromkeys(_TEXTS_AND_LISTS.split(), Rule()),
     **_RULES,
 }
-# Of which one argument is the result, and not all of them.
+# Functions whose result is one of their arguments, and not all of them.
 CHOOSING = frozenset({"coalesce", "greatest", "if", "ifnull", "least", "nullif", "nvl", "nvl2"})
-# How many bytes these make of one.
+# How many bytes these functions make of one.
 LONGER: Mapping[str, float] = {"base64": 1.4, "hex": 2.0, "to_json": 2.0, "url_encode": 3.0}

@@ -1,7 +1,7 @@
-"""Judges an expression on the tree that Spark's own parser has made of it.
+"""Judges an expression on the tree that Spark's own parser makes of it.
 
-Nothing is executed here and nothing is resolved. Whatever the parser finds that is on no list is
-refused: statements within expressions, functions that are on no list, names that are no columns.
+Nothing is executed here and nothing is resolved. Every part that is on no list is refused:
+statements within expressions, unlisted functions, and names that are no columns.
 """
 
 import re
@@ -35,34 +35,34 @@ from pipelines.members import is_type
 from pipelines.parts.heap import NUMBER
 
 _LAMBDAS = frozenset({"transform", "filter", "exists", "forall"})
-# Words that stand for a time: another one at each start. Written with escapes they are not seen.
+# Words that stand for a time, a new one at each start. Escapes would hide them from this search.
 _MOMENTS = re.compile(r"now|today|tomorrow|yesterday|epoch|\\", re.IGNORECASE)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
-# A value is looked at before it is converted, and so it stands in the tree several times.
+# A conversion checks its value first, so the value stands in the tree several times.
 _NUMBERS_DEEP_MAX = 3
-# By the name of the type, and of the function that does the same.
+# The names of number types, and of functions that convert like them.
 _NUMBERS = frozenset({"decimal", "byte", "short", "integer", "long"}) | {
     *("tinyint", "smallint", "int", "bigint", "ceil", "ceiling", "floor")
 }
 
 
 class ExpressionError(ValueError):
-    """The expression is not taken; the text says why."""
+    """The expression is refused; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an expression may name, and what each of these is made of."""
+    """The names that an expression may use, and the growth behind each."""
 
     columns: Mapping[str, Growth]
-    # Within x -> ...: x alone may be named, and this is the list that it is an element of.
+    # Within x -> ... only x may be named, and this is the list that it is an element of.
     elements: Mapping[str, Growth] = field(default_factory=dict)
 
 
 def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Growth:
-    """What it may make of an event; ExpressionError if it is not taken."""
+    """Return the growth of an expression; raise ExpressionError if it is refused."""
     if _numbers_deep(tree) > _NUMBERS_DEEP_MAX:
         wrong = (
             f"conversions to DECIMAL or to whole numbers stand within each other more than"
@@ -78,13 +78,13 @@ def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Grow
 
 
 def _numbers_deep(node: Branch) -> int:
-    """How deep conversions to other kinds of numbers stand within each other."""
+    """The depth to which conversions to other kinds of numbers are nested."""
     of = node.type.partition("(")[0] if node.kind == "Cast" else ".".join(node.names).lower()
     return (of in _NUMBERS) + max(map(_numbers_deep, node.children), default=0)
 
 
 def check_growth(growth: Growth) -> None:
-    """Refuse what makes too much of an event."""
+    """Refuse an expression that makes too much of an event."""
     if (most := worst(growth)) > GROWTH_MAX:
         raise ExpressionError(
             f"it may make {most:.0f} times as many bytes as there are in the event, and"
@@ -132,7 +132,7 @@ class _Judge:
                 return self._made(kind, node, growth) if carries and not chooses else growth
 
     def _check(self, node: Branch) -> None:
-        """Refuse what is on no list, or not written out."""
+        """Refuse parts that are on no list, or not written out."""
         if node.kind not in OPERATORS:
             raise ExpressionError(f"it has {node.kind} in it, which cannot be used here")
         match node.kind:
@@ -160,7 +160,7 @@ class _Judge:
         return either(parts) if chooses else together(parts)
 
     def _each(self, *, byte_count: float = 0.0, memory: float) -> Growth:
-        """What is made for each of the elements, if it stands within x -> ..."""
+        """The growth for each of the elements, if the part stands within x -> ..."""
         each = self._elements.values()
         return together(of_each(of, byte_count=byte_count, memory=memory) for of in each)
 
@@ -247,18 +247,18 @@ class _Judge:
         return whole if name == "filter" else NOTHING
 
 
-# As much as any value takes.
+# The most bytes that any single value takes.
 _VALUE_BYTES = 16
-# Which arguments say what is done, and are no part of what comes of it.
+# Kinds of arguments that only control a function, and are no part of its result.
 _SAID: Container[Kind | None] = {"format", "index", "needle", "number", "pattern", "type"}
-# These make bytes that no event has, as many as this argument says.
+# These functions make bytes that no event has, as many as this argument says.
 _COUNTS = {"lpad": 1, "rpad": 1, "sequence": 0, "space": 0}
-# These make something of nothing.
+# These functions work without arguments.
 _WITHOUT = frozenset({"array", "concat"})
 
 
 def _counted(name: str, numbers: list[int]) -> Growth:
-    """What comes of numbers alone: blanks, letters before or behind, or a list of numbers."""
+    """The growth from numbers alone: blanks, padding letters, or a list of numbers."""
     if name != "sequence":
         return of_written(max(0, numbers[_COUNTS[name]]))
     first, last, step = [*numbers, 1][:3]
@@ -267,7 +267,7 @@ def _counted(name: str, numbers: list[int]) -> Growth:
 
 
 def _longer(name: str, node: Branch) -> float:
-    """How much longer than its arguments its result may be."""
+    """How many times longer than its arguments the result may be."""
     texts = [child.text or "" for child in node.children]
     match name:
         case "repeat" | "array_repeat":

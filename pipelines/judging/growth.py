@@ -1,4 +1,4 @@
-"""Reckons how much an expression may make of an event: of which of its members, how many times."""
+"""Estimates how much an expression may make of an event: from which members, how many times."""
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -9,31 +9,31 @@ from shared.event.envelope import EVENT_BYTES_MAX
 
 
 class Size(NamedTuple):
-    """How much there is of a value at most, for each byte of what it is made of."""
+    """The largest size of a value, for each byte of its source."""
 
     bytes: float = 1.0
-    # In memory, with all objects that it is made of.
+    # Its bytes in memory, with all objects that it is made of.
     memory: float = 1.0
-    # How many elements its lists have.
+    # The number of elements in its lists.
     elements: float = 0.0
-    # Known of what is in an event as it is.
+    # Known for values that are in an event as they are.
     type: TypeOf | None = None
 
     def times(self, factor: float) -> "Size":
         return Size(self.bytes * factor, self.memory * factor, self.elements * factor)
 
 
-# By the path of a member, how much of it there may be.
+# How much there may be of each member, by its path.
 Growth: TypeAlias = Mapping[tuple[str, ...], Size]
 
 NOTHING: Growth = {}
-# More than any sensible step, and little enough to have in memory.
+# More than any sensible step makes, and little enough to have in memory.
 GROWTH_MAX = 32.0
 # The most bytes that the literals of one expression may make; they do not depend on the event.
 WRITTEN_MAX = 65_536
 # The most bytes in memory for each byte of an event; for one of the largest an executor has 768.
 MEMORY_MAX = 160.0
-# No member has this name.
+# The key for literals: no member has this name.
 _WRITTEN = ("",)
 
 
@@ -47,7 +47,7 @@ def of_written(byte_count: float, elements: int = 0) -> Growth:
 
 
 def of_each(listed: Growth, *, byte_count: float = 0.0, memory: float) -> Growth:
-    """What is made for each element of a list."""
+    """The growth of a result for each element of a list."""
     return {
         path: Size(size.elements * byte_count, size.elements * memory, size.elements)
         for path, size in listed.items()
@@ -55,7 +55,7 @@ def of_each(listed: Growth, *, byte_count: float = 0.0, memory: float) -> Growth
 
 
 def within(whole: Growth, names: list[str]) -> Growth:
-    """Of a member of what has this growth."""
+    """The growth of a member within a value of this growth."""
     if not names:
         return whole
     if len(whole) == 1 and _WRITTEN not in whole:
@@ -66,7 +66,7 @@ def within(whole: Growth, names: list[str]) -> Growth:
 
 
 def element(listed: Growth) -> Growth:
-    """One element of a list or a map."""
+    """The growth of one element of a list or a map."""
     return _changed(listed, lambda type_: type_.element)
 
 
@@ -77,7 +77,7 @@ def _at(type_: TypeOf, names: list[str]) -> TypeOf:
 
 
 def _changed(growth: Growth, change: Callable[[TypeOf], TypeOf]) -> Growth:
-    """With other types, for values that are no larger."""
+    """Change the types, for values that are no larger."""
 
     def changed(size: Size) -> Size:
         if size.type is None:
@@ -90,7 +90,7 @@ def _changed(growth: Growth, change: Callable[[TypeOf], TypeOf]) -> Growth:
 
 
 def retyped(growth: Growth, made: TypeOf) -> Growth:
-    """With the type that it is of, where none was known."""
+    """Set the type where none was known."""
     return {path: size if size.type else size._replace(type=made) for path, size in growth.items()}
 
 
@@ -100,24 +100,24 @@ def untyped(growth: Growth) -> Growth:
 
 
 def as_text(growth: Growth) -> Growth:
-    """A text that is written of this."""
+    """The text that is written of this value."""
     return {path: Size(it.bytes, min(it.bytes, it.memory)) for path, it in growth.items()}
 
 
 def shown(growth: Growth) -> Growth:
-    """A text that shows a value as Spark does: it has a word, too, for each member that is null.
+    """The text in which Spark shows a value; it has a word, too, for each member that is null.
 
-    A member that is not there takes twice as much in memory, and so much more than its word.
+    A missing member takes at least twice as much in memory as its word in the text.
     """
     return {path: Size(most := max(it.bytes, it.memory / 2), most) for path, it in growth.items()}
 
 
 def read_as(text: Growth, type_: TypeOf, each: float | None = None) -> Growth:
-    """A value that is read from this text; `each`: a list, for each byte of it."""
+    """A value that is read from this text; `each`: a list, with this much for each byte of it."""
     memory, elements = type_.density if each is None else (1 + each, 1.0)
 
     def read(size: Size) -> Size:
-        # Texts in a list take more in memory than their bytes, and have no more of these.
+        # Texts in a list take more in memory than their bytes, but have no more bytes to read.
         count = min(size.bytes, size.memory)
         return Size(size.bytes, count * memory, count * elements, type_)
 
@@ -131,7 +131,7 @@ def limited(growth: Growth, chars: int) -> Growth:
 
 
 def together(growths: Iterable[Growth]) -> Growth:
-    """All of these beside each other."""
+    """The growth of all of these beside each other."""
     return _joined(growths, operator.add)
 
 
@@ -163,7 +163,7 @@ def times(growth: Growth, factor: float) -> Growth:
 
 
 def worst(growth: Growth) -> float:
-    """How many times the event's bytes it is at most: two members are never the same bytes."""
+    """How many times the event's bytes it is at most: two members never share bytes."""
     return _worst({path: size.bytes for path, size in growth.items()})
 
 
@@ -185,7 +185,7 @@ def _worst(counts: Mapping[tuple[str, ...], float]) -> float:
 
 
 def written(growth: Growth) -> float:
-    """How many bytes its literals make, whatever the event is."""
+    """How many bytes its literals make, independent of the event."""
     return growth.get(_WRITTEN, _NONE).bytes
 
 

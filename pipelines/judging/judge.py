@@ -1,6 +1,6 @@
-"""Judges a whole document: its schema, each expression, their types, and what its tests come to.
+"""Judges a whole document: its schema, each expression, their types, and its tests' results.
 
-The engine asks before it runs a pipeline, and `hifi pipelines check` beforehand, in the same words.
+The engine asks before it runs a pipeline, `hifi pipelines check` beforehand; both use these words.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -31,7 +31,7 @@ from pipelines.judging.objects import of_event
 from pipelines.judging.patterns import PatternBudget
 from pipelines.judging.probes import probes_of
 from pipelines.judging.trees import Branch, TreeError, check_nesting, node_of
-from pipelines.judging.trial import Came, came_of, differences, given_records, given_tables
+from pipelines.judging.trial import PreviewRow, came_of, differences, given_records, given_tables
 from pipelines.members import columns_of as columns_of_row
 from pipelines.members import first_line, members_of, wrong_type
 from pipelines.parts.blame import is_fault_of_others
@@ -52,18 +52,18 @@ from shared.config.pipeline import (
     ToDead,
     Where,
 )
-from shared.config.steps.computed import Computed, computed, reducers_of
+from shared.config.steps.computed import ComputedColumn, computed, reducers_of
 from shared.config.steps.expression import FACTS
 from shared.config.steps.window import WINDOW_END, WINDOW_START, Dedupe, WindowOf, WindowStep
 from shared.event.record import RecordIn
 from shared.runtime.setup_error import OperatorError
 
-# The bytes of an event, to functions.
+# The name by which functions read the bytes of an event.
 _VALUE = "value"
 
 
 class Refusal(NamedTuple):
-    """Why a pipeline is not run, and where in its document that is, as a JSON pointer."""
+    """Why a pipeline is not run, and the place in its document, as a JSON pointer."""
 
     why: str
     pointer: str
@@ -78,11 +78,11 @@ class UnfitError(Exception):
 
 
 class NotTriedError(OperatorError):
-    """Nobody knows whether a pipeline can be run; it may be tried again."""
+    """Whether a pipeline can be run is not known; it may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedStep:
     """A step, and the members that an event has after it."""
 
     step: Step
@@ -95,7 +95,7 @@ def judge(
     functions: Collection[str] = (),
     try_s_max: float = 120,
 ) -> Refusal | None:
-    """What is wrong with a pipeline that may call these; None if it can be run."""
+    """Say why a pipeline that may call these functions cannot be run; None if it can."""
     try:
         typed(session, pipeline, functions)
         with bounded(session.sparkContext, pipeline.name, try_s_max):
@@ -103,7 +103,7 @@ def judge(
     except UnfitError as refused:
         return refused.refusal
     except RecursionError:
-        # The machine is not at fault: it would happen each time.
+        # The document is at fault, not the machine: it would happen each time.
         return Refusal("it is nested too deeply to be read", "/steps")
     except TookTooLongError as error:
         return Refusal(f"it was tried with its tests, and with odd events: {error}", "/steps")
@@ -112,8 +112,8 @@ def judge(
 
 def typed(
     session: SparkSession, pipeline: Pipeline, functions: Collection[str] = ()
-) -> list[Typed]:
-    """What each step makes; UnfitError if one cannot be run. Nothing is run for it."""
+) -> list[TypedStep]:
+    """Return each step with its members; UnfitError if one cannot be run. Runs no events."""
     try:
         members = members_of(pipeline.schema) if pipeline.schema else StructType()
     except ConfigError as error:
@@ -126,7 +126,7 @@ def typed(
         scope = _Stage(session, rows, scope, budget, functions).after(step, nth)
         rows = after(step, rows, look_ups)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-        steps.append(Typed(step, tuple((name, kinds[name]) for name in columns_of(rows))))
+        steps.append(TypedStep(step, tuple((name, kinds[name]) for name in columns_of(rows))))
     _check_key(pipeline)
     stage = _Stage(session, rows, scope, budget)
     for nth, output in enumerate(pipeline.to):
@@ -134,12 +134,12 @@ def typed(
             stage.condition(output.when, "to", nth, "when")
     if pipeline.window is not None:
         kinds = _window_kinds(session, pipeline)
-        steps[-1] = Typed(pipeline.steps[-1], tuple(kinds.items()))
+        steps[-1] = TypedStep(pipeline.steps[-1], tuple(kinds.items()))
     return steps
 
 
 def _check_key(pipeline: Pipeline) -> None:
-    """Of a row in a database: its columns are among those that are written."""
+    """Check that the key columns of a database row are among the columns that are written."""
     table = pipeline.to_database
     for nth, name in enumerate(table.key if table else ()):
         if name not in (columns := columns_of_row(pipeline)):
@@ -149,7 +149,7 @@ def _check_key(pipeline: Pipeline) -> None:
 
 
 def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
-    """The members of a row of its windows; UnfitError if Spark cannot make them."""
+    """The members of its windows' rows; raise UnfitError if Spark cannot make them."""
     assert pipeline.window is not None, "it is asked of those alone that count"
     try:
         events = events_of(
@@ -171,17 +171,17 @@ def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
 
 
 def tried(session: SparkSession, pipeline: Pipeline) -> None:
-    """Run the document's tests, and what else may come; UnfitError if that goes wrong.
+    """Run the document's tests, and odd events; raise UnfitError if that goes wrong.
 
-    NotTriedError if it is Spark or the machine that does: that says nothing of the document.
+    Raise NotTriedError if Spark or the machine fails: that says nothing of the document.
     """
     groups = [given_records(pipeline, test, nth) for nth, test in enumerate(pipeline.tests)]
     probes = probes_of(pipeline, partition=len(groups))
-    # What is kept of the events of one test is not there for the next.
+    # Each test begins without the kept state of the others.
     runs = (
         [[*groups, probes]] if not pipeline.kept_shape else [[each] for each in [*groups, probes]]
     )
-    came: list[list[Came]] = []
+    came: list[list[PreviewRow]] = []
     try:
         for run in runs:
             found = came_of(session, pipeline, [record for group in run for record in group])
@@ -197,14 +197,14 @@ def tried(session: SparkSession, pipeline: Pipeline) -> None:
             raise UnfitError("\n".join(["it does not come as expected:", *lines]), "tests", nth)
 
 
-def _by_group(came: Sequence[Came], count: int) -> list[list[Came]]:
+def _by_group(came: Sequence[PreviewRow], count: int) -> list[list[PreviewRow]]:
     return [[row for row in came if row.origin.partition == nth] for nth in range(count)]
 
 
 def _failed(
     session: SparkSession, pipeline: Pipeline, records: Sequence[RecordIn], error: Exception
 ) -> UnfitError:
-    """Which step it is that throws."""
+    """Find the step that throws, and say so."""
     if (why := fault_of_a_function(str(error))) is not None:
         for nth, step in enumerate(pipeline.steps):
             if isinstance(step, Call) and why.startswith(f"{step.call}:"):
@@ -227,17 +227,17 @@ def _failed(
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where an event is between two steps."""
+    """The state of an event between two steps."""
 
     session: SparkSession
     rows: DataFrame
     scope: dict[str, Growth]
     budget: PatternBudget
-    # Those that it may call.
+    # The functions that its steps may call.
     functions: Collection[str] = ()
 
     def after(self, step: Step, nth: int) -> dict[str, Growth]:
-        """What can be named after the step; UnfitError if it cannot be done."""
+        """Return the names that exist after the step; raise UnfitError if it cannot be done."""
         at = ("steps", nth, step.member)
         match step:
             case Where():
@@ -279,7 +279,7 @@ class _Stage:
         return {asked.into: of_member(type_of(members, members), asked.into)}
 
     def _called(self, name: str, *at: str | int) -> dict[str, Growth]:
-        """What a function adds: as much as it likes, for which its operator answers."""
+        """The members that a function adds, of any size: its operator answers for that."""
         reads, returns = self._installed(signature_of, name, *at)
         self._check_reads(reads, *at)
         return {made.name: of_member(TypeOf(made.dataType), made.name) for made in returns}
@@ -328,8 +328,8 @@ class _Stage:
                 kept.append(self._aggregate(what, *where))
         self._check_growth(kept, *at, "compute")
 
-    def _aggregate(self, what: Computed, *at: str | int) -> Growth:
-        """Of what can be added, or compared, or written."""
+    def _aggregate(self, what: ComputedColumn, *at: str | int) -> Growth:
+        """Check that the aggregate suits its type: that it can be added, compared or written."""
         kind, growth = self._judged(what.of, *at)
         named = f"{what.aggregate}({what.of}) is of {_named(kind)}"
         match what.aggregate:
@@ -369,7 +369,7 @@ class _Stage:
         try:
             return node_of(parser.parseExpression(text))
         except Py4JJavaError:
-            # Its stack is not deep enough.
+            # The parser's stack is not deep enough.
             raise ExpressionError("it is nested too deeply") from None
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Reckons which objects in memory functions and operators make of what they are given."""
+"""Estimates which objects in memory functions and operators make of their arguments."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -23,7 +23,7 @@ from pipelines.judging.written import chars_max
 from pipelines.parts.heap import TEXT, TypeOf, of_struct, type_of
 from shared.config.steps.expression import FACTS
 
-# By the names of functions, whose result is a text unless it is said here what else it is.
+# Results by the names of functions; any function that is not listed makes a text.
 _MADE: Mapping[str, Callable[[Growth], Growth]] = {
     **dict.fromkeys(
         ("array_compact", "array_remove", "reverse", "slice", "sort_array"), lambda listed: listed
@@ -34,13 +34,13 @@ _MADE: Mapping[str, Callable[[Growth], Growth]] = {
     **dict.fromkeys(("flatten", "map_keys", "map_values", "sequence"), untyped),
     **dict.fromkeys(("array", "struct", "named_struct", "CreateNamedStruct"), untyped),
 }
-# Those that hold their arguments, and of how many each is one member.
+# Functions that hold their arguments, and how many arguments make one member.
 _HOLDING = {"array": 1, "struct": 1, "named_struct": 2, "CreateNamedStruct": 2}
 _TEXTS = ArrayType(StringType())
 
 
 def of_event(row: StructType, members: StructType) -> dict[str, Growth]:
-    """What can be named in a row with the event's members, and what Hifi knows of it."""
+    """The names in a row with the event's members, and with the facts that Hifi adds."""
     return {
         name: of_member(type_of(row[name].dataType, members), name)
         for name in (*members.fieldNames(), FACTS)
@@ -48,7 +48,7 @@ def of_event(row: StructType, members: StructType) -> dict[str, Growth]:
 
 
 def made(name: str, node: Branch, growth: Growth, elements: Collection[Growth]) -> Growth:
-    """What comes of all its arguments, and that for each element of the lists it stands within."""
+    """The result of all its arguments, for each element of the lists it stands within."""
     name = "string" if (node.kind, node.type) == ("Cast", "string") else name
     growth = _value(name, node, growth, is_for_each=bool(elements))
     if elements:

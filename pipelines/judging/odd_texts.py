@@ -1,4 +1,4 @@
-"""Makes texts that a document's own expressions could take long over. Pure."""
+"""Makes texts on which a document's own expressions may be slow. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,11 +6,11 @@ from typing import Any
 
 from pipelines.judging.patterns import TEXT_CHARS_MAX, PatternError, judged
 
-# Numbers that would take hours to be written out.
+# Numbers that would take hours to write out.
 EXPONENTS = ("1e100000000", "1e-400000000")
-# A list, and lists within each other: the reader's own limit are a thousand.
+# A long list, and deeply nested lists: the reader's own limit is a thousand.
 LONG_JSON, DEEP_JSON = "[" + "{}," * 30_000 + "{}]", '[{"a":' * 5_000
-# The most costly patterns of a document are tried, with this many texts.
+# The number of a document's most costly patterns that are tried, and of texts.
 _PATTERNS_MAX, _TEXTS_MAX = 4, 6
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
 # Matches one character of a pattern, and how often it may come.
@@ -19,12 +19,12 @@ _ATOM = re.compile(
 )
 _OPENING = re.compile(r"\(\?(?:[:>]|<\w+>|[a-z]+:|[a-z]+\))")
 _STANDS_FOR = {"d": "0", "s": " ", "w": "a", "D": "a", "S": "a", "W": " ", "t": "\t", "n": "\n"}
-# Hardly a pattern ends with it.
+# Hardly any pattern ends with it.
 _NO_MATCH = "\n"
 
 
 def strings_in(document: Any) -> Iterator[str]:
-    """All texts of a part of a document."""
+    """Yield all texts of a part of a document."""
     if isinstance(document, str):
         yield document
     elif isinstance(document, dict):
@@ -36,23 +36,23 @@ def strings_in(document: Any) -> Iterator[str]:
 
 
 def texts_of(expressions: Iterable[str]) -> list[str]:
-    """Texts of the letters of what may be patterns in these: each as long as is looked at."""
+    """Texts made of letters of these expressions' patterns, as long as patterns may look at."""
     costs = {}
     for expression in expressions:
         for found in _QUOTED.finditer(expression):
-            # SQL has a backslash written twice.
+            # SQL writes a backslash twice.
             pattern = (found[1] or found[2] or "").replace(r"\\", "\\")
             if cost := _cost(pattern):
                 costs[pattern] = cost
     dearest = sorted(costs, key=lambda pattern: costs[pattern], reverse=True)[:_PATTERNS_MAX]
     each = [_texts(pattern) for pattern in dearest]
-    # Some of each, before there are all of one.
+    # Take some of each pattern before all of one.
     texts = [of[nth] for nth in range(max(map(len, each), default=0)) for of in each if of[nth:]]
     return list(dict.fromkeys(texts))[:_TEXTS_MAX]
 
 
 def _cost(pattern: str) -> int:
-    """The steps that it may take; 0 for what is no pattern, or looks at each place once."""
+    """The steps that it may take; 0 if it is no pattern, or looks at each place once."""
     try:
         ways = judged(pattern)
     except PatternError:
@@ -69,7 +69,7 @@ def _texts(pattern: str) -> list[str]:
 
 
 def _char(atom: str) -> str:
-    """One that it matches, as a rule."""
+    """A character that the atom matches, as a rule."""
     if atom.startswith("[^"):
         return next((char for char in "a0 -" if char not in atom), "~")
     if atom.startswith("["):

@@ -1,8 +1,8 @@
-"""Judges regular expressions: what Java's matcher could take for ever over is refused.
+"""Judges regular expressions: refuses those that Java's matcher may never finish.
 
 The matcher tries every way to share a text out among the repeats of a pattern. With two of them
-that is a square, with one inside another it has no end. Repeats that give nothing back (`*+`, `++`)
-are tried in one way, and there may be any number of them.
+the work is a square, and with one inside another it has no end. Repeats that never give back (`*+`,
+`++`) are tried in one way, and there may be any number of them.
 """
 
 import re
@@ -10,46 +10,46 @@ from dataclasses import dataclass
 from math import comb, prod
 
 PATTERN_CHARS_MAX = 512
-# A text is shared out among so many.
+# The most repeats among which the matcher may share out a text.
 REPEATS_MAX = 2
-# Of `?` and `|`: each of the ways may be tried at each place.
+# The most ways by `?` and `|`: each of them may be tried at each place.
 WAYS_MAX = 1_000
-# How much of a text may be looked at with a pattern that repeats anything.
+# The longest text to match against a pattern that repeats anything.
 TEXT_CHARS_MAX = 1_024
 # The most steps that all patterns of a document may take on one event: 2 to 6 s of a core at worst,
 # which nobody can cut short. The patterns that people write take a thousandth of that.
 STEPS_MAX = 500_000_000
-# {2,8} is as good as so many question marks; what may come more often is a repeat.
+# {2,8} is worth that many question marks; a higher bound counts as a repeat.
 _FEW = 8
 
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d{1,6})(,(\d{1,6})?)?\})([?+]?)")
-# After an opening bracket: what only brackets, a name, or flags that change no structure.
+# After an opening bracket: a plain group, a name, or flags that change no structure.
 _PLAIN_GROUP = re.compile(r"\?(?::|>|<[A-Za-z][A-Za-z0-9]*>|[imsu]+:)")
 _FLAGS = re.compile(r"\(\?[imsu]+\)")
 
 
 class PatternError(ValueError):
-    """The pattern is not taken; the text says why, and what would be."""
+    """The pattern is refused; the text says why, and what is allowed instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How many ways there are through a part of a pattern."""
+    """The number of ways there are through a part of a pattern."""
 
     # Repeats that give back what they took.
     repeats: int = 0
-    # By alternatives, and by what may be there or not.
+    # The ways by alternatives, and by optional parts.
     ways: int = 1
-    # Whether anything repeats, in whatever way.
+    # Whether anything repeats, possessively or not.
     has_repeats: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether it looks at each place of a text once: then the text may be of any length."""
+        """Whether it looks at each place of a text once: then a text may have any length."""
         return self.ways == 1 and not self.has_repeats
 
     def steps(self, chars: int) -> int:
-        """How many a text of so many characters takes at worst, from each of its places."""
+        """The most steps that a text of this many characters takes, from each of its places."""
         return comb(chars + self.repeats, self.repeats + 1) * self.ways
 
 
@@ -70,7 +70,7 @@ class PatternBudget:
 
 
 def judged(pattern: str) -> Ways:
-    """What there is to know of a pattern that may be used; PatternError for any other."""
+    """Return the ways through a pattern that may be used; raise PatternError for any other."""
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternError(f"a pattern has at most {PATTERN_CHARS_MAX} characters")
     reader = _Reader(pattern)
@@ -168,7 +168,7 @@ class _Reader:
         self.at += 1
         if self._peek() == "^":
             self.at += 1
-        # A bracket that closes as the first is one of the characters.
+        # A closing bracket that comes first is one of the characters.
         if self._peek() == "]":
             self.at += 1
         while (char := self._peek()) != "]":
@@ -199,7 +199,7 @@ class _Reader:
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
-    """How often at least and at most; None: there is no end."""
+    """The least and the greatest count; the greatest is None if there is no end."""
     if found[1]:
         return (1, None) if found[1] == "+" else (0, 1 if found[1] == "?" else None)
     least = int(found[2])

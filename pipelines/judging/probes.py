@@ -1,7 +1,7 @@
-"""Makes events of what people do not think of: each member at its limits, missing, or null.
+"""Makes events that people do not think of: each member at its limits, missing, or null.
 
-And of what the document itself could take long over: they find what never ends, throws, or takes
-all memory. Each is within what events may be, so that a document that is well passes them.
+Others are made for the expressions of the document, which may be slow on them. They find steps that
+never end, throw, or take all memory. Each is within what events may be: a good document passes.
 """
 
 import json
@@ -23,7 +23,7 @@ from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import stream_topic
 
-# By how a type begins; each event has the next of them, from the first again.
+# Values by how a type begins; each event has the next of them, from the first again.
 _VALUES: dict[str, list[Any]] = {
     "string": [
         "",
@@ -46,18 +46,18 @@ _VALUES: dict[str, list[Any]] = {
     "timestamp": ["1970-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z", "0001-01-01T00:00:00Z"],
     "binary": ["", "AAEC"],
 }
-# As many as the longest of these.
+# The length of the longest of these lists.
 _EVENTS = 7
 # A text that begins with this stands in the event without quotes.
 _RAW = "json:"
 _IS_RAW = re.compile(r'"json:([^"]*)"')
 _TEXTS_BYTES_MAX, _LISTS_BYTES_MAX = 200_000, 100_000
-# Within what Spark's reader of JSON takes.
+# Within the depth that Spark's reader of JSON takes.
 _DEEP = 900
 
 
 def probes_of(pipeline: Pipeline, *, partition: int) -> list[RecordIn]:
-    """Records of such events, and of two that are none."""
+    """Return records of these events, and of two values that are no events."""
     members = members_of(pipeline.schema).jsonValue() if pipeline.schema else {"fields": []}
     fields = members["fields"]
     steps = {name: pipeline.to_fields().get(name) for name in ("steps", "to")}
@@ -78,7 +78,7 @@ def probes_of(pipeline: Pipeline, *, partition: int) -> list[RecordIn]:
 
 
 def odd_events(fields: Sequence[Mapping[str, Any]], said: Sequence[str]) -> Iterator[str]:
-    """Events with these members, of what is said in the expressions of a document."""
+    """Yield events with these members, made from the texts in a document's expressions."""
     for number in EXPONENTS:
         yield _with_texts(fields, number)
         yield _with_texts(fields, f"{_RAW}{number}")
@@ -109,7 +109,7 @@ def _with_texts(
 
 
 def _with_long_lists(fields: Sequence[Mapping[str, Any]]) -> str | None:
-    """Lists of what is as short as can be; None if there are none."""
+    """Fill all lists with the shortest possible elements; None if there are no lists."""
     lists = {
         field["name"]: field["type"]["elementType"]
         for field in fields
@@ -127,7 +127,7 @@ def _long_list(kind: Any, room: int) -> list[Any]:
     if kind["type"] == "array":
         return [[]] * (room // len("[],"))
     members = len(kind.get("fields", ()))
-    # Each takes memory for all of its members.
+    # Each element takes memory for all of its members.
     return [{}] * (room // (len("{},") + members))
 
 

@@ -1,7 +1,7 @@
-"""Takes out of a Spark session what no pipeline may use, whatever its expressions say.
+"""Removes from a Spark session the functions that no pipeline may use, however they are called.
 
-The second of two locks: the first judges the text of each expression (expressions.py). What is not
-on the list of allowed functions is not there to be called, in whatever way it may be written.
+The second of two locks: the first judges the text of each expression (expressions.py). A function
+that is not on the list of allowed ones does not exist here, so no spelling can call it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.judging.allowed import FUNCTIONS
 from shared.runtime.spark.session import SparkSettings, running_spark
 
-# What a session that runs pipelines is started with.
+# The options of a session that runs pipelines.
 OPTIONS: Mapping[str, str] = {
     # A value that does not fit is null: an exception would end the job that all events are in.
     "spark.sql.ansi.enabled": "false",
@@ -23,18 +23,18 @@ OPTIONS: Mapping[str, str] = {
     "spark.sql.legacy.sizeOfNull": "false",
     # An event with a step takes 16 µs, and 38 if nothing is compiled; small jobs take 20 ms more.
     "spark.sql.codegen.factoryMode": "FALLBACK",
-    # Or each of the 250 calls that a plan is made with asks the JVM five times for its call site.
+    # Otherwise each of the 250 calls that make a plan asks the JVM five times for its call site.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # A member is called as it is written.
+    # Member names are case-sensitive.
     "spark.sql.caseSensitive": "true",
     # No file is a table, and text within double quotes is text.
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.variable.substitute": "false",
-    # What jobs bring back to the driver is in its heap; of fewer events it is less.
+    # Results that jobs bring back are in the driver's heap; fewer events have smaller results.
     "spark.driver.maxResultSize": "64m",
 }
-# What plans are made of themselves (plan.py), and what the engine counts with.
+# The functions that plans themselves use (plan.py), and those that the engine counts with.
 _OF_PLANS = frozenset(
     """
     ! and or not = == <=> < <= > >= + - * / % when
@@ -54,12 +54,12 @@ def lock(session: SparkSession) -> None:
             function = listed.apply(at)
             if function.funcName() not in kept:
                 registry.dropFunction(function)
-    # What is refused is told to whoever wrote it, and is no error of ours.
+    # A refusal is shown to the author of the expression, and is no error of ours.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 
 
-# Spark takes no heap below 450 MB otherwise, of which it leaves 300 alone.
+# Without this, Spark refuses a heap below 450 MB, of which it leaves 300 alone.
 _SMALL_HEAP: Mapping[str, str] = {"spark.testing.reservedMemory": str(32 * 1024 * 1024)}
 
 
@@ -67,7 +67,7 @@ _SMALL_HEAP: Mapping[str, str] = {"spark.testing.reservedMemory": str(32 * 1024 
 def trial_session(
     folder: Path, cache: Path | None = None, heap_mb: int = 512
 ) -> Iterator[SparkSession]:
-    """One that is to pipelines as the running one, to try them out in: no job of it is large."""
+    """Open a session for trials, like the running one for pipelines: no job of it is large."""
     settings = SparkSettings(
         name="hifi-pipelines-trial",
         worker_daemon="pipelines.worker_daemon",

@@ -1,7 +1,7 @@
-"""Reads the tree that Spark's parser has made of an expression, as far as one may be.
+"""Reads the tree that Spark's parser has made of an expression, up to a limited size.
 
-Branch by node, from the root: Spark can write a whole tree as JSON in one call, but of CASE within
-CASE it writes each branch three times, which is a day for forty of them.
+Branch by branch, from the root: Spark can write a whole tree as JSON in one call, but for CASE
+within CASE it writes each branch three times, which is a day for forty of them.
 """
 
 from dataclasses import dataclass
@@ -12,39 +12,39 @@ from pipelines.members import BRACKETS_MAX, depth_of
 DEPTH_MAX = 64
 NODES_MAX = 1_000
 _WHOLE = frozenset({"integer", "long", "short", "byte"})
-# No name can have it in it: between the parts of one.
+# A separator of the parts of a name, which no name can contain.
 _BETWEEN = "\x00"
 
 
 class TreeError(ValueError):
-    """The tree is too large to be looked at."""
+    """The tree is too large to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An operator, function, name or literal, and what it is applied to."""
+    """An operator, function, name or literal, and its operands."""
 
     kind: str
-    # The parts of a name, of a column or a function.
+    # The parts of the name of a column or a function.
     names: tuple[str, ...] = ()
-    # What a literal is, or a value is made.
+    # The type of a literal, or the type that a value is cast to.
     type: str = ""
-    # The literals that matter: a text, a whole number.
+    # The literals that matter: a text, or a whole number.
     text: str | None = None
     number: int | None = None
-    # Whether a call has more than a name and arguments, such as DISTINCT.
+    # Whether a call has more than a name and arguments, for example DISTINCT.
     is_more_than_a_call: bool = False
     children: tuple["Branch", ...] = ()
 
 
 def check_nesting(text: str) -> None:
-    """TreeError if brackets stand too deep within brackets, wherever they are."""
+    """Raise TreeError if brackets are nested too deeply, wherever they are."""
     if depth_of(text, "([{", ")]}") > BRACKETS_MAX:
         raise TreeError(f"it has more than {BRACKETS_MAX} brackets within each other")
 
 
 def node_of(expression: Any) -> Branch:
-    """The tree of an expression in the JVM; TreeError if it has too many nodes, or too deep."""
+    """Read the tree of an expression in the JVM; TreeError if it is too large or too deep."""
     count = 0
 
     def read(at: Any, depth: int) -> Branch:

@@ -1,4 +1,4 @@
-"""Tries a pipeline on events: those that its document gives, and those that a stream has had."""
+"""Tries a pipeline on the events of its document's tests, or on events of a stream."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -29,27 +29,27 @@ from shared.event.table_row import window_key
 from shared.event.topics import stream_of, stream_topic, table_of
 from shared.proof.receipt import PASSED
 
-# When the events of tests happened, each a second after the one before: 2026-01-01T00:00:00Z.
+# The times of test events, each a second after the one before: from 2026-01-01T00:00:00Z.
 _TEST_TIME_MS = 1_767_225_600_000
-# When all windows are over.
+# A time at which all windows are over.
 _FAR_MS = 10**16
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """One row that came of an event."""
+class PreviewRow:
+    """One row that an event became."""
 
     origin: Origin
     outcome: str
     reason: str | None
-    # Which stream or table it goes to.
+    # The stream or table that the row goes to.
     target: str | None
     key: bytes | None
     value: bytes
 
     @property
     def is_of_an_event(self) -> bool:
-        """And not of a window, which several events make."""
+        """Whether one event made the row, and not a window, which has several events."""
         return self.origin.partition >= 0
 
 
@@ -57,7 +57,7 @@ def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> lis
     """The events of a test, as the gateway would have stored them."""
     records = []
     times_ms = test.times_ms or [_TEST_TIME_MS + nth * 1_000 for nth, _ in enumerate(test.given)]
-    # They are stored in their order, none before it has happened.
+    # They are stored in order, none before it has happened.
     stored_ms = list(accumulate(times_ms, max))
     for nth, (event, time_ms, at_ms) in enumerate(
         zip(test.given, times_ms, stored_ms, strict=True)
@@ -75,7 +75,7 @@ def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> lis
 
 
 def given_tables(pipeline: Pipeline) -> Tables:
-    """What the tests of a document say of the tables that it names."""
+    """The tables that a document names, with the rows that its tests give."""
     rows: dict[str, dict[int, dict[str, str]]] = {name: {} for name in pipeline.tables_from}
     for nth, test in enumerate(pipeline.tests):
         for name, theirs in test.tables.items():
@@ -92,10 +92,10 @@ def came_of(
     records: Iterable[RecordIn],
     streams: Partitionings = NO_SHARDS,
     tables: Tables | None = None,
-) -> list[Came]:
-    """What comes of records, event by event; the streams are as for `planned`.
+) -> list[PreviewRow]:
+    """Return the rows that records become, event by event; the streams are as for `planned`.
 
-    Without tables, those are there that the tests of the document give.
+    Without `tables`, the tables have the rows that the document's tests give.
     """
     given = [
         (
@@ -119,23 +119,23 @@ def came_of(
     return came if pipeline.dedupe is None else _once(pipeline, rows, came)
 
 
-def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[Came]) -> list[Came]:
-    """Without those that came before: of these one row stays, which says so."""
+def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[PreviewRow]) -> list[PreviewRow]:
+    """Replace the rows of each repeated event with one row, which says that it is a repeat."""
     assert pipeline.dedupe is not None, "it is asked of those alone that take events once"
     kept = KeptKeys(pipeline.dedupe, Head(pipeline.kept_shape))
     repeats = kept.changed_by(seen_of(row.asDict() for row in rows), 0).repeats
-    found: dict[Origin, list[Came]] = {}
+    found: dict[Origin, list[PreviewRow]] = {}
     for row in came:
         found.setdefault(row.origin, []).append(row)
-    once: list[Came] = []
+    once: list[PreviewRow] = []
     for origin, own in found.items():
         is_repeat = (origin.partition, origin.offset) in repeats
         once += [replace(own[0], outcome=FILTERED, target=None)] if is_repeat else own
     return once
 
 
-def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Came]:
-    """What comes to no window, and then the rows of all windows, as if all were over."""
+def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[PreviewRow]:
+    """Events that come to no window, then the rows of all windows, as if all were over."""
     topic = stream_topic(pipeline.source.stream)
     events = events_of(pipeline, records, frontier_ms=0, look_ups=tables.look_ups)
     assert pipeline.window is not None, "it is asked of those alone that count"
@@ -146,8 +146,8 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Cam
     others = fates_of(pipeline, events).collect()
     came = [_came(topic, row) for row in sorted(others, key=lambda row: row[:2])]
     return came + [
-        Came(
-            # No event's: it comes of several.
+        PreviewRow(
+            # The row belongs to no single event: several make it.
             Origin(topic, -1, nth),
             PASSED,
             None,
@@ -160,8 +160,8 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Cam
     ]
 
 
-def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[Came]) -> list[str]:
-    """What came otherwise than a test expects, in lines for people; none if all is right."""
+def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[PreviewRow]) -> list[str]:
+    """How the results differ from a test's expectation, in lines for people; empty if right."""
     lines: list[str] = []
     for target in pipeline.targets:
         events = [row.value for row in came if row.outcome == PASSED and row.target == target]
@@ -179,8 +179,8 @@ def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[Came]) ->
     return lines
 
 
-def _came(topic: str, row: Row) -> Came:
-    return Came(
+def _came(topic: str, row: Row) -> PreviewRow:
+    return PreviewRow(
         origin=Origin(topic, row["partition"], row["offset"]),
         outcome=row["outcome"],
         reason=row["reason"],
@@ -208,7 +208,7 @@ def _unlike(where: str, expected: Sequence[Any], came: Sequence[Any]) -> list[st
 
 
 def _asked(came: Any, expected: Any) -> Any:
-    """Without when its window was, if that is not asked for."""
+    """Remove the window's times from a row, if the test does not ask for them."""
     if not isinstance(came, dict) or not isinstance(expected, dict):
         return came
     return {
@@ -222,8 +222,8 @@ def _shown(events: Sequence[Any]) -> str:
     return json.dumps(events[0], ensure_ascii=False) if events else "nothing"
 
 
-def _fates(came: Sequence[Came]) -> list[str]:
-    """Of events that went nowhere, why."""
+def _fates(came: Sequence[PreviewRow]) -> list[str]:
+    """Say why events went nowhere."""
     lost = [row for row in came if row.outcome != PASSED]
     return [
         f"given {row.origin.offset + 1} was {row.outcome}"

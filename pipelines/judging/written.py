@@ -1,4 +1,4 @@
-"""Checks what must be written out in an expression: numbers, formats, and what is searched for."""
+"""Checks arguments that must be written out: numbers, formats, and texts to search for."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,22 +20,22 @@ _SCALE_MAX = 38
 _FORMAT = re.compile(
     r"(?:y{1,4}|M{1,4}|d{1,2}|[Hhms]{1,2}|S{1,6}|D|E{1,4}|a|X{1,3}|'[^']*'|[ ,.:/_T-])+"
 )
-# Whose text is no longer than the one that they are given.
+# Functions whose result is no longer than the text that they are given.
 _NO_LONGER = frozenset({"lower", "upper", "lcase", "ucase", "trim", "ltrim", "rtrim", "btrim"})
 _TRIMS = frozenset({"StringTrim", "StringTrimLeft", "StringTrimRight"})
 _SHORT = frozenset({"left", "right", "substr", "substring"})
 
 
 class WrittenError(ValueError):
-    """It is not written out, or not as it must be."""
+    """An argument is not written out, or not as it must be."""
 
 
-# Takes the function's name, the call, and which of its arguments is looked at.
+# Takes the function's name, the call, and the number of the argument.
 Check: TypeAlias = Callable[[str, Branch, int], None]
 
 
 def check_pattern(of: Branch, pattern: Branch, budget: PatternBudget, *, in_list: bool) -> None:
-    """Whatever is matched with it, it is done soon."""
+    """Check that matching with the pattern ends soon, on any text."""
     if pattern.text is None:
         raise WrittenError("a pattern is written out, between quotes")
     try:
@@ -59,7 +59,7 @@ def check_pattern(of: Branch, pattern: Branch, budget: PatternBudget, *, in_list
 
 
 def check_like(node: Branch) -> None:
-    """Of LIKE what needs no trying: one % within, or one at each end."""
+    """Allow LIKE patterns that need no trying: one % within, or one at each end."""
     pattern = node.children[1].text
     if pattern is None or len(pattern) > TEXT_MAX:
         raise WrittenError(f"what follows LIKE is written out, with at most {TEXT_MAX} characters")
@@ -72,7 +72,7 @@ def check_like(node: Branch) -> None:
 
 
 def chars_max(node: Branch) -> int | None:
-    """How many characters it has at most, if that can be told from what is written."""
+    """The most characters of the value, if the expression's text can say."""
     if node.text is not None:
         return len(node.text)
     name = ".".join(node.names).lower() if node.kind == "UnresolvedFunction" else ""
@@ -110,7 +110,7 @@ def _number_within(least: int, most: int, *, zero: bool = True) -> Check:
 
 
 def _index(name: str, node: Branch, nth: int) -> None:
-    # Of a map it is the name of a member.
+    # For a map it is the name of a member.
     if name == "element_at" and node.children[nth].text is not None:
         return
     _number_within(-_NUMBER_MAX, _NUMBER_MAX, zero=False)(name, node, nth)
@@ -138,7 +138,7 @@ def _wrong(name: str, nth: int, what: str) -> WrittenError:
     return WrittenError(f"argument {nth + 1} of {name} is {what}")
 
 
-# Patterns are more than an argument (see `check_pattern`).
+# Patterns are checked together with their text (see `check_pattern`).
 CHECKS: Mapping[Kind, Check] = {
     "text": _text,
     "needle": _needle,

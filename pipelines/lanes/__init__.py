@@ -1,1 +1,1 @@
-"""What a lane of a pipeline has to do with its stream, and with what was kept of it."""
+"""Plans lanes: the work of pipelines in their streams, and in archives of those."""

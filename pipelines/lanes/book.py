@@ -1,8 +1,8 @@
-"""Says which pipelines have something to do, and who shares a job with whom. Pure.
+"""Says which pipelines have something to do, and which of them share a job. Pure.
 
-Pipelines that are well share a job, as a job costs more than the few events that most of them have
-at a time. Who is far behind, fails or is slow has jobs of his own, and comes back by himself: so a
-failing one holds up nobody, and a large one nobody but for its share of the processors.
+Healthy pipelines share a job, as a job costs more than the few events that most of them have
+at a time. A pipeline that is far behind, fails or is slow has its own jobs, and rejoins by itself:
+so a failing one holds up no other, and a large one only by its share of the processors.
 """
 
 from collections import Counter
@@ -13,27 +13,27 @@ from math import inf
 from pipelines.lanes.gathering import Gathering
 from pipelines.lanes.lane import PipelineLane
 from pipelines.lanes.offenders import Offenders
-from pipelines.lanes.shares import PipelineShare, Planned
+from pipelines.lanes.shares import PipelineShare, PlannedJob
 from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
-# Of each Kafka partition: what a shared job has of one pipeline takes it a part of a second.
+# Events of each Kafka partition: a shared job spends a fraction of a second on one pipeline's.
 SHARED_EVENTS_MAX = 2_000
-# Each has a source and a branch of its own in the plan, which is made for each job.
+# Each share has its own source and branch in the plan, which is made for each job.
 SHARES_MAX = 8
-# One is planned while another runs; what comes meanwhile shares the next.
+# One job is planned while another runs; pipelines that become ready meanwhile share the next.
 SHARED_JOBS_MAX = 2
-# How many parts a range is cut into to find the event that fails: two, and more where each failure
+# Into how many parts a range is cut to find the event that fails: two, or more where each failure
 # costs an executor.
 _PARTS, _PARTS_OF_OFFENDERS = 2, 8
-# What Kafka holds up is tried again after 0, 1, 3, 7, 15 and then every 30 s.
+# Work that Kafka holds up is tried again after 0, 1, 3, 7, 15 and then every 30 s.
 _WAIT_S_MAX = 30.0
 
 
 @dataclass(slots=True)
 class PipelineBook:
-    """What is known of each pipeline that is ours and runs."""
+    """The state of each pipeline that is ours and runs."""
 
     events_max: int
     time_box_s: float
@@ -41,18 +41,18 @@ class PipelineBook:
     sink_jobs_max: int = 4
     lanes: dict[str, PipelineLane] = field(default_factory=dict)
     ends: dict[KafkaPartition, int] = field(default_factory=dict)
-    # When these were asked for, by the brokers' clock.
+    # When `ends` were asked for, by the brokers' clock.
     asked_ms: dict[KafkaPartition, int] = field(default_factory=dict)
-    # Those whose tasks go on after they were cut off begin nothing until these are gone.
+    # These pipelines start nothing until their tasks, which outlive a cut-off, are gone.
     waiting: Collection[str] = frozenset()
     offenders: Offenders = field(default_factory=Offenders)
-    # An executor has ended, and no job has been done since.
+    # True after an executor has ended, until a job is done.
     _is_cold: bool = False
     _planned_s: float = -inf
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
-    # Of these, the ones that read archives.
+    # The own jobs that read archives.
     _archive_count: int = 0
     _sink_count: int = 0
 
@@ -65,12 +65,12 @@ class PipelineBook:
         *,
         keeps: int = 0,
     ) -> None:
-        """Go on with one, or with more Kafka partitions of it, from where it is."""
+        """Start a lane, or more of its Kafka partitions, where its positions are."""
         if lane_id not in self.lanes:
             self._lives += 1
             most = self.events_max if gathering is None else gathering.most
             lane = PipelineLane(lane_id, tenant, self._lives, most, gathering, keeps)
-            # Its turn comes after those that wait already.
+            # Its turn comes after those of lanes that wait already.
             lane.last_s = self._planned_s
             self.lanes[lane_id] = lane
         lane = self.lanes[lane_id]
@@ -80,12 +80,12 @@ class PipelineBook:
         self.lanes.pop(lane_id, None)
 
     def is_ours(self, share: PipelineShare) -> bool:
-        """Whether it is still what its pipeline has under way here."""
+        """Say whether the share is still what its pipeline has under way here."""
         lane = self.lanes.get(share.lane_id)
         return lane is not None and lane.life == share.life
 
     def see_ends(self, ends: Position, asked_ms: int = 0) -> list[tuple[str, KafkaPartition]]:
-        """Enter where logs end; gives who is farther than that, as Kafka has lost something."""
+        """Record where logs end; return lanes that are past an end, as Kafka has lost something."""
         self.ends |= ends
         self.asked_ms |= dict.fromkeys(ends, asked_ms)
         return [
@@ -96,14 +96,14 @@ class PipelineBook:
         ]
 
     def move(self, lane_id: str, where: KafkaPartition, at: int) -> None:
-        """Go on there, whatever is passed by."""
+        """Continue at this offset, even if that skips events."""
         if lane_id in self.lanes:
             until = min(self.lanes[lane_id].reaches[where].until, self.ends.get(where, at))
             self.lanes[lane_id].reaches[where] = Reach(at, max(at, until))
             self.lanes[lane_id].earlier.reached(where, at)
 
     def news(self, lane_id: str) -> dict[KafkaPartition, int]:
-        """How many offsets it has not come to, where there are any."""
+        """Return the count of unread offsets, for each Kafka partition that has any."""
         lane = self.lanes[lane_id]
         limits = self.ends if lane.limits is None else lane.limits
         ends = {it: min(self.ends.get(it, 0), limits.get(it, 0)) for it in lane.reaches}
@@ -111,11 +111,11 @@ class PipelineBook:
         return {where: count for where, count in counts.items() if count > 0}
 
     def _ready(self, lane: PipelineLane) -> dict[KafkaPartition, int]:
-        """What is news to it, as far as it is known to be in one place."""
+        """The lane's unread offsets, as far as they are known to be in one place."""
         return lane.earlier.ready(self.news(lane.id), lane.position)
 
     def until_ms(self, lane_id: str, ranges: Ranges) -> dict[KafkaPartition, int]:
-        """Of the logs that are read to their ends with these: when they were asked for."""
+        """For logs that are read to their ends with these ranges: when the ends were asked for."""
         ats = {it: reach.at for it, reach in self.lanes[lane_id].reaches.items()}
         ats |= {where: end for where, (_, end) in ranges.items()}
         return {
@@ -125,18 +125,18 @@ class PipelineBook:
         }
 
     def _read_ms(self, lane: PipelineLane) -> int:
-        """Up to when all of its stream has been read, if it was read to its end."""
+        """The time up to which the whole stream has been read, if it was read to its end."""
         until_ms = self.until_ms(lane.id, {})
         is_all = until_ms.keys() == lane.reaches.keys()
         return min(until_ms.values(), default=0) - MARGIN_MS if is_all else 0
 
     def closes_at(self, share: PipelineShare, at_ms: int | None) -> None:
-        """How far all has to be read until there is something to write without an event."""
+        """Set how far all must be read until there is something to write without an event."""
         if self.is_ours(share):
             self.lanes[share.lane_id].closes_at_ms = at_ms
 
-    def to_close(self, now_s: float, leaving: Collection[str] = ()) -> list[Planned]:
-        """Those that have read all there is, and something to write since time has passed."""
+    def to_close(self, now_s: float, leaving: Collection[str] = ()) -> list[PlannedJob]:
+        """Plan jobs for lanes that have read everything and have something due by time alone."""
         due = [
             lane
             for lane in self.lanes.values()
@@ -148,15 +148,15 @@ class PipelineBook:
         for lane in due:
             lane.is_under_way = True
         return [
-            Planned((share,), is_shared=False, is_quick=True)
+            PlannedJob((share,), is_shared=False, is_quick=True)
             for it in due
             if (share := PipelineShare(it.id, {}, it.life, read_until_ms=self.until_ms(it.id, {})))
         ]
 
-    def plan(self, now_s: float, leaving: Collection[str] = ()) -> list[Planned]:
-        """The jobs to start now; what is in them is under way until it is told how they ended.
+    def plan(self, now_s: float, leaving: Collection[str] = ()) -> list[PlannedJob]:
+        """Return the jobs to start now; their lanes are under way until the jobs are reported over.
 
-        Nothing is planned for those that are `leaving`.
+        Lanes in `leaving` get no job.
         """
         self._planned_s = now_s
         free = [
@@ -177,12 +177,12 @@ class PipelineBook:
             self._own_count += not is_shared
         self._sink_count += len(elsewhere)
         return [
-            Planned(
+            PlannedJob(
                 tuple(self._begun(lane, now_s, is_shared=is_shared) for lane in lanes), is_shared
             )
             for lanes, is_shared in jobs
         ] + [
-            Planned((self._begun_elsewhere(lane, now_s),), is_shared=False, is_elsewhere=True)
+            PlannedJob((self._begun_elsewhere(lane, now_s),), is_shared=False, is_elsewhere=True)
             for lane in elsewhere
         ]
 
@@ -194,7 +194,7 @@ class PipelineBook:
             return True
         lane.news_since_s = min(lane.news_since_s, now_s)
         is_again = any(reach.until > reach.at for reach in lane.reaches.values())
-        # Of what is in an archive no more comes.
+        # No more comes of an archive's events, so waiting gains nothing.
         has_much = max(news.values()) >= lane.events_max or bool(lane.earlier.borders)
         return is_again or has_much or now_s - lane.news_since_s >= gathering.linger_s
 
@@ -205,7 +205,7 @@ class PipelineBook:
         return bool(is_apart) or most > SHARED_EVENTS_MAX
 
     def _alone(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
-        """Those that begin now: half of the places wait for no store."""
+        """The lanes that begin now: half of the places stay free of archive reads."""
         room = max(1, self.own_jobs_max // 2) - self._archive_count
         begins: list[PipelineLane] = []
         for lane in self._in_turn([lane for lane in lanes if self._goes_alone(lane)]):
@@ -217,7 +217,7 @@ class PipelineBook:
         return begins[: self.own_jobs_max - self._own_count]
 
     def _elsewhere(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
-        """Those that begin now: who has just failed leaves half of the places to the others."""
+        """The lanes that begin now: lanes that have just failed take at most half of the places."""
         failing = sum(lane.deaths > 0 for lane in self._under_way_elsewhere())
         begins: list[PipelineLane] = []
         for lane in self._in_turn(lanes):
@@ -234,7 +234,7 @@ class PipelineBook:
         return [it for it in self.lanes.values() if it.gathering is not None and it.is_under_way]
 
     def _in_turn(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
-        """A tenant's second comes after the first of each other tenant."""
+        """Sort so that a tenant's second lane comes after the first of each other tenant."""
         counts = Counter(lane.tenant for lane in self.lanes.values() if lane.is_under_way)
         ranks = {}
         for lane in lanes:
@@ -260,7 +260,7 @@ class PipelineBook:
         return PipelineShare(lane.id, ranges, lane.life, repeats, read_ms, earlier=earlier)
 
     def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
-        """What may have been written is done again as it was: a sink knows it by its range."""
+        """Repeat a range as it was if it may have been written: a sink knows it by its range."""
         lane.is_under_way, lane.last_s, lane.news_since_s = True, now_s, inf
         ranges, repeats = {}, {}
         news = self._ready(lane)
@@ -268,7 +268,7 @@ class PipelineBook:
             news = {cut: news[cut]}
         for where, count in news.items():
             at, until, *_ = lane.reaches[where]
-            # No longer than what is there: Kafka may have lost the end of a log, or its beginning.
+            # Stay within the log: Kafka may have lost its end, or its beginning.
             most = min(count, until - at if until > at else lane.events_max)
             end = at + min(most, lane.cut_to.get(where, most))
             ranges[where] = (at, end)
@@ -278,8 +278,8 @@ class PipelineBook:
         earlier = lane.earlier.pieces({where: at for where, (at, _) in ranges.items()})
         return PipelineShare(lane.id, ranges, lane.life, repeats, is_fixed=True, earlier=earlier)
 
-    def over(self, job: Planned) -> None:
-        """It has ended, whatever came of it."""
+    def over(self, job: PlannedJob) -> None:
+        """Free the places of a job that has ended, well or not."""
         self._shared_count -= job.is_shared
         self._sink_count -= job.is_elsewhere
         self._own_count -= not (job.is_shared or job.is_elsewhere or job.is_quick)
@@ -287,11 +287,11 @@ class PipelineBook:
         for lane, _ in self._still_ours(job):
             lane.is_under_way = False
 
-    def _still_ours(self, job: Planned) -> list[tuple[PipelineLane, PipelineShare]]:
+    def _still_ours(self, job: PlannedJob) -> list[tuple[PipelineLane, PipelineShare]]:
         return [(self.lanes[it.lane_id], it) for it in job.shares if self.is_ours(it)]
 
-    def done(self, job: Planned, took_s: float, now_s: float, *, is_well: bool = True) -> None:
-        """All that it had to write is stored; not `is_well`: its one event ended an executor."""
+    def done(self, job: PlannedJob, took_s: float, now_s: float, *, is_well: bool = True) -> None:
+        """Advance: all rows are stored. Not `is_well`: the job's one event ended an executor."""
         self._rest_from(now_s)
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
@@ -302,7 +302,7 @@ class PipelineBook:
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
                 lane.earlier.reached(where, end)
                 if is_well and end < (guilty_to := lane.guilty_to.get(where, end)):
-                    # An event that was given up for something else has cut it further.
+                    # An event that was given up for another reason has cut it further.
                     rest = (guilty_to - end) // _PARTS_OF_OFFENDERS
                     lane.cut_to[where] = max(lane.cut_to.get(where, 1), rest)
                     continue
@@ -325,7 +325,7 @@ class PipelineBook:
                 lane.events_max = min(most, 2 * lane.events_max)
 
     def _rest_from(self, now_s: float) -> None:
-        """After the first job of a new executor: others have not worked while that started."""
+        """Begin rests after a new executor's first job: no lane worked while it started."""
         if not self._is_cold:
             return
         self._is_cold = False
@@ -334,12 +334,12 @@ class PipelineBook:
                 lane.rest_until(now_s + lane.rests_s)
             lane.rests_s = 0.0
 
-    def failed(self, job: Planned) -> None:
-        """A pipeline of it cannot work on something: each is tried alone, and its events cut."""
+    def failed(self, job: PlannedJob) -> None:
+        """Try each pipeline of the job alone, with fewer events: one of them cannot go on."""
         for lane, share in self._still_ours(job):
             lane.is_apart = True
             if job.is_of_one:
-                # What others of a sink's ranges have come to is not known: they stay as they are.
+                # How far a sink's other ranges have come is unknown: they stay as they are.
                 parts = _PARTS_OF_OFFENDERS if lane.is_suspect else _PARTS
                 parts = 1 if share.is_fixed and len(share.ranges) > 1 else parts
                 for where, (begin, end) in share.ranges.items():
@@ -348,19 +348,19 @@ class PipelineBook:
     def is_at_work(self, lane_ids: Collection[str]) -> bool:
         return any(it in self.lanes and self.lanes[it].is_under_way for it in lane_ids)
 
-    def is_suspect(self, job: Planned) -> bool:
+    def is_suspect(self, job: PlannedJob) -> bool:
         return any(lane.is_suspect for lane, _ in self._still_ours(job))
 
-    def suspect(self, job: Planned, now_s: float) -> None:
-        """One of the pipelines at work has ended the executor: each is tried alone."""
+    def suspect(self, job: PlannedJob, now_s: float) -> None:
+        """Try each pipeline at work alone: one of them has ended the executor."""
         self._is_cold = True
         for lane, _ in self._still_ours(job):
             lane.suspect(now_s)
 
-    def offended(self, job: Planned, now_s: float) -> float:
-        """It has ended an executor, alone, and may do so again; but others go on first.
+    def offended(self, job: PlannedJob, now_s: float) -> float:
+        """Let others go first: this one alone has ended an executor, and may do so again.
 
-        Gives for how long it rests.
+        Return for how long it rests.
         """
         until_s, self._is_cold = now_s, True
         for lane, share in self._still_ours(job):
@@ -374,27 +374,27 @@ class PipelineBook:
                     other.rest_after_end(now_s, until_s)
         return until_s - now_s
 
-    def was_late_alone(self, job: Planned, now_s: float) -> None:
-        """It held others back, who now work for as long as it did."""
+    def was_late_alone(self, job: PlannedJob, now_s: float) -> None:
+        """Rest the lane for as long as it held others back."""
         for lane, _ in self._still_ours(job):
             lane.rest_for_its_job(now_s)
 
-    def too_much(self, job: Planned) -> None:
-        """Fewer events have to be worked on at once; none of them is at fault."""
+    def too_much(self, job: PlannedJob) -> None:
+        """Work on fewer events at once; none of them is at fault."""
         for lane, share in self._still_ours(job):
             most = max((end - begin for begin, end in share.ranges.values()), default=1)
             lane.is_apart, lane.events_max = True, max(1, most // 2)
-            # One of each Kafka partition is too much: it is found which.
+            # Even one event of each Kafka partition is too much: find out which one.
             lane.cut_to |= dict.fromkeys(share.ranges, 1) if most == 1 else {}
 
-    def held_up(self, job: Planned, now_s: float) -> float:
-        """Kafka, or Spark, has not done what it was asked; gives when they are tried again."""
+    def held_up(self, job: PlannedJob, now_s: float) -> float:
+        """Plan a retry after Kafka or Spark has not answered; return the wait in seconds."""
         wait_s = 0.0
         for lane, _ in self._still_ours(job):
             wait_s = min(2.0 ** min(lane.deaths, 6) - 1, _WAIT_S_MAX)
             lane.rest_until(now_s + wait_s)
             lane.deaths += 1
             lane.earlier.look_again()
-            # It may be by something that one of them alone wants.
+            # One of them alone may cause it.
             lane.is_apart = True
         return wait_s

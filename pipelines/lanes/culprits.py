@@ -1,4 +1,4 @@
-"""Tells who has ended an executor: in its state, as a metric, and in the log."""
+"""Reports which pipeline has ended an executor: in its state, as a metric, and in the log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from shared.runtime.clock import now_ms
 
 log = structlog.get_logger()
 
-# Whoever has had none for so long begins anew, and so does who has got the name of one that was
-# removed: it stays its owner's for longer.
+# The count restarts after this long without an ended executor. A pipeline that has got the name of
+# a removed one also starts at zero: the name stays its owner's for longer.
 _REMEMBERED_MS = 30 * DAY_MS
 
 EndedBy: TypeAlias = Mapping[str, EndedExecutors]
@@ -24,20 +24,20 @@ EndedBy: TypeAlias = Mapping[str, EndedExecutors]
 
 @dataclass(slots=True)
 class Culprits:
-    """Those among the pipelines of one process."""
+    """The culprits among the pipelines of one process."""
 
     documents: Documents
     metrics: PipelineMetrics
 
     def blame(self, pipeline: Pipeline, why: str) -> None:
-        """It has ended an executor, and nobody else can have."""
+        """Report that the pipeline has ended an executor, and no other can have."""
         self.metrics.executor_ended(pipeline.tenant, pipeline.name)
         self.documents.ended_executor(pipeline.title, why, now_ms=now_ms())
         log.error("pipeline.ended_executor", tenant=pipeline.tenant, pipeline=pipeline.name)
 
 
 def with_ended(known: EndedBy, key: bytes, value: bytes | None) -> EndedBy:
-    """What states tell of it, after one more record."""
+    """Fold one more state record into the counts of ended executors."""
     title = key.decode()
     state = with_state({}, key, value).get(title)
     if state is not None and state.executors_ended:

@@ -1,4 +1,4 @@
-"""Says how a sink's events are gathered. Pure."""
+"""Defines how a sink's events are gathered. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 class Gathering:
     """How a sink's events are gathered, before a job hands them over: by time, and by number."""
 
-    # How long news may wait for more.
+    # How long new events may wait for more.
     linger_s: float
-    # Of each Kafka partition; so many do not wait.
+    # The number of events of one Kafka partition that do not wait.
     events_max: int
-    # A job that takes longer has less the next time.
+    # After a job that takes longer, the next has fewer events.
     time_box_s: float
-    # Events per second at the most, over all Kafka partitions together.
+    # The most events per second, over all Kafka partitions together.
     rate_per_s: float | None = None
 
     @property
     def most(self) -> int:
-        """What a job has of each Kafka partition at the most: of a slow one a second's worth."""
+        """The most events of each Kafka partition in a job; with a rate, one second's worth."""
         if self.rate_per_s is None:
             return self.events_max
         return max(1, min(self.events_max, int(self.rate_per_s)))
 
     def rests_s(self, count: int) -> float:
-        """How long after a job with so many events has begun the next one may begin."""
+        """How long after the begin of a job with this many events the next one may begin."""
         return count / self.rate_per_s if self.rate_per_s else 0.0

@@ -1,7 +1,7 @@
-"""Sees to it that tasks which do not listen when they are cut off do not take all places.
+"""Keeps tasks that ignore a cut-off from taking all places of the executor.
 
-Each holds a place of the executor, and most often a processor, for minutes or hours. Before they
-hold too much the executor is replaced, once the jobs under way have come to their end.
+Each holds a place, and most often a processor, for minutes or hours. Before they hold too much the
+executor is replaced, once the jobs under way have come to their end.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from shared.runtime.spark.left_tasks import LeftTasks, left_tasks, replace_execu
 log = structlog.get_logger()
 
 _LOOK_S = 1.0
-# One that listens ends within that.
+# A task that reacts to a cut-off ends within that.
 _LISTENS_S = 5.0
-# However few they are, none goes on for longer.
+# No task goes on for longer, even if there are few.
 _HELD_S_MAX = 120.0
-# Others are held back for a try to replace it, and for the next one not at once; and an executor
-# takes some seconds to end.
+# A try to replace the executor holds others back, so the next one waits for this long; and an
+# executor takes some seconds to end.
 _AGAIN_S = 60.0
 
 
 @dataclass(slots=True)
 class HeldPlaces:
-    """Those of one executor."""
+    """The held places of one executor."""
 
     slots: int
     left: list[LeftTasks] = field(default_factory=list)
@@ -50,7 +50,7 @@ class HeldPlaces:
         return frozenset(each.pool for each in self.left)
 
     def see(self, found: Sequence[LeftTasks], now_s: float) -> bool:
-        """Enter those that are left now; whether there are others than before."""
+        """Enter the tasks that are left now; return whether they have changed."""
         self._since_s = {each.stage: self._since_s.get(each.stage, now_s) for each in found}
         held = [each for each in found if now_s - self._since_s[each.stage] >= _LISTENS_S]
         before, self.left = self.left, held
@@ -63,7 +63,7 @@ class HeldPlaces:
 
 @dataclass(slots=True)
 class PlaceWatch:
-    """Looks once a second."""
+    """Looks for held places once a second."""
 
     spark: SparkOnDemand
     places: HeldPlaces
@@ -71,7 +71,7 @@ class PlaceWatch:
     turns: ExecutorTurns
     documents: Documents
     metrics: PipelineMetrics
-    # A cluster's executors are for whoever runs that.
+    # False on a cluster: its operator sees to the executors there.
     may_replace: bool
     _lost: int = 0
     _not_before_s: float = 0.0
@@ -102,7 +102,7 @@ class PlaceWatch:
             await self._replace(now_s)
 
     async def _replace(self, now_s: float) -> None:
-        """Whoever holds places takes no more of them; what it has under way comes to its end."""
+        """Let the holders take no more places, and replace the executor when their jobs end."""
         holders = {
             lane_id: pipeline
             for lane_id, pipeline in self.documents.by_lane().items()

@@ -1,4 +1,4 @@
-"""Says what a job does, and for which pipelines. Pure."""
+"""Describes what a job does, and for which pipelines. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,22 +9,22 @@ from shared.runtime.archive.kept_log import Piece
 
 @dataclass(frozen=True, slots=True)
 class PipelineShare:
-    """What a job does for one pipeline."""
+    """The work that a job does for one pipeline."""
 
     lane_id: str
     ranges: Ranges
     life: int = 0
-    # Up to where this may have been done before.
+    # The offsets up to which this may have been done before.
     repeats: Position = field(default_factory=dict)
-    # Of the logs of which there is nothing more then: when, by the brokers, they were asked.
+    # For logs that end with this share: when the brokers were asked for their ends.
     read_until_ms: Position = field(default_factory=dict)
-    # A sink's: what it may have written is this and nothing beyond.
+    # True for a sink: it may have written exactly this range and nothing beyond.
     is_fixed: bool = False
-    # Of its ranges, where those are that Kafka has no more.
+    # The archive pieces of those ranges that Kafka no longer has.
     earlier: Mapping[KafkaPartition, Piece] = field(default_factory=dict)
 
     def until(self, where: KafkaPartition) -> int:
-        """Up to where something may have been written once this has begun."""
+        """The offset up to which something may have been written once this has begun."""
         _, end = self.ranges[where]
         return end if self.is_fixed else max(end, self.repeats.get(where, 0))
 
@@ -34,7 +34,7 @@ class PipelineShare:
 
     @property
     def is_archived(self) -> bool:
-        """Whether some of it comes out of an archive."""
+        """Whether some of it comes from an archive."""
         return bool(self.earlier)
 
     @property
@@ -43,18 +43,18 @@ class PipelineShare:
 
     @property
     def is_one_event(self) -> bool:
-        """Nothing smaller can be worked on."""
+        """Whether it is one event: nothing smaller can be worked on."""
         return self.count == 1
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A job to be started."""
+class PlannedJob:
+    """A job to start."""
 
     shares: tuple[PipelineShare, ...]
     is_shared: bool
     is_elsewhere: bool = False
-    # Without an event, and without Spark.
+    # True for a job without events, and without Spark.
     is_quick: bool = False
 
     @property

@@ -1,4 +1,4 @@
-"""Shows of pipelines how long each has had something to do and has not got on with it."""
+"""Shows how long each pipeline has had something to do without any progress."""
 
 import time
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ _SHOW_S = 1.0
 
 @dataclass(slots=True)
 class Stalls:
-    """Of the pipelines of one process."""
+    """The stalls of the pipelines of one process."""
 
     book: PipelineBook
     metrics: PipelineMetrics
     stalled_after_s: float
     _show_s: float = 0.0
-    # Since when each has news and does not go on.
+    # Since when each lane has news and does not go on.
     _behind_s: dict[str, float] = field(default_factory=dict)
 
     def gone(self, lane_id: str) -> None:
         self._behind_s.pop(lane_id, None)
 
     def show(self, running: Mapping[str, Pipeline]) -> None:
-        """Once a second."""
+        """Update the metrics, once a second."""
         if (now_s := time.monotonic()) < self._show_s:
             return
         self._show_s = now_s + _SHOW_S

@@ -1,4 +1,4 @@
-"""Lets one job have the executor for itself: what ends that then is its own doing."""
+"""Lets one job have the executor to itself: if an executor ends then, the job has ended it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,11 +9,11 @@ _HELD_BACK_S = 10.0
 
 
 class NotAloneError(Exception):
-    """Others were at work all the time; it is tried again later."""
+    """Other jobs were at work all the time; it is tried again later."""
 
 
 class ExecutorTurns:
-    """Turns of one process's jobs; between two that run alone all others have one."""
+    """Turns of one process's jobs; between two that run alone, all others get one."""
 
     def __init__(self) -> None:
         self._at_work = 0
@@ -43,7 +43,7 @@ class ExecutorTurns:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """NotAloneError if it cannot be."""
+        """Run a job alone; raise NotAloneError if other jobs do not end."""
         async with self._one:
             self._is_one_alone = True
             try:

@@ -1,6 +1,6 @@
-"""Tells, of a job that failed, whether it was an event that could not be worked on. Pure.
+"""Finds out whether an event made a job fail. Pure.
 
-What Kafka or the cluster did not do is tried again as it was; it says nothing of events.
+Faults of Kafka or the cluster are retried as they were; they say nothing of events.
 """
 
 import re
@@ -9,11 +9,11 @@ from pipelines.functions.faults import fault_of_a_function
 
 
 class ExecutorEndedError(Exception):
-    """An executor has ended, or has had no memory left: any of its jobs may be why."""
+    """An executor has ended, or has run out of memory: any of its jobs may be the cause."""
 
 
 _ENDED = re.compile(r"\bExecutorLostFailure\b")
-# Those of the JVM, of Spark, of Arrow (an exception) and of Netty (of memory beside the heap).
+# Out of memory in the JVM, Spark, Arrow (an exception) and Netty (memory beside the heap).
 _NO_MEMORY = re.compile(r"\bSparkOutOfMemoryError\b|\bOutOf(Direct)?Memory(Error|Exception)\b")
 _OF_AN_EVENT = re.compile(
     r"\bSpark(Arithmetic|ArrayIndexOutOfBounds|ClassCast|DateTime|IllegalArgument|NoSuchElement"
@@ -30,7 +30,7 @@ _OF_OTHERS = re.compile(
 
 
 def check_executor(says: str) -> None:
-    """ExecutorEndedError if a job has failed as its executor did, by the words of its error."""
+    """Raise ExecutorEndedError if the error's text says that the executor failed."""
     if fault_of_a_function(says) is not None:
         return
     if _ENDED.search(says):
@@ -40,7 +40,7 @@ def check_executor(says: str) -> None:
 
 
 def fault_of_an_event(says: str) -> str | None:
-    """What went wrong with it, by the words of the job's error; None if it was none's fault."""
+    """Return the line of the error that blames an event; None if it was no event's fault."""
     if (why := fault_of_a_function(says)) is not None:
         return why
     if is_fault_of_others(says):
@@ -50,5 +50,5 @@ def fault_of_an_event(says: str) -> str | None:
 
 
 def is_fault_of_others(says: str) -> bool:
-    """Whether it was Kafka, Spark or the machine: then it says nothing of what was to be done."""
+    """Whether Kafka, Spark or the machine failed: then the error says nothing of the work."""
     return fault_of_a_function(says) is None and _OF_OTHERS.search(says) is not None

@@ -1,4 +1,4 @@
-"""Has Spark work for so long and no longer."""
+"""Limits how long Spark works for a thread."""
 
 import uuid
 from collections.abc import Iterator
@@ -7,17 +7,17 @@ from threading import Event, Thread
 
 from pyspark import SparkContext
 
-# What begins after all that was running has been cut off is cut off as well.
+# Jobs that begin after the others have been cut off are cut off as well.
 _AGAIN_S = 1.0
 
 
 class TookTooLongError(Exception):
-    """Something of it may never have ended."""
+    """Spark work was cut off at its time limit; it may never have ended."""
 
 
 @contextmanager
 def bounded(context: SparkContext, pool: str, seconds_max: float) -> Iterator[None]:
-    """What this thread has Spark do meanwhile, in a pool of its own, ends by then."""
+    """Run this thread's Spark jobs in a pool, and cut them off after `seconds_max`."""
     context.setLocalProperty("spark.scheduler.pool", pool)
     tag, is_over, is_late = f"hifi-{uuid.uuid4()}", Event(), Event()
 

@@ -1,4 +1,4 @@
-"""Names the columns of a plan, and reads what is known of an event from its record."""
+"""Names the columns of a plan, and reads the facts of an event from its record."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -6,13 +6,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from shared.config.steps.expression import FACTS
 from shared.event.envelope import EVENT_ID
 
-# Ours begin so among the columns of a plan; no member that is read does.
+# The prefix of our own columns in a plan; no member that is read has it.
 OURS = f"{FACTS}:"
 _TIME_PATTERN = "^-?[0-9]{1,18}$"
 _DIGITS_MAX = 18
-# Between these Spark's times can be reckoned with: the years 1 and 9999.
+# Spark can compute with times between these: the years 1 and 9999.
 _TIMES_MS = (-62_135_596_800_000, 253_402_300_799_999)
-# As long as an id or a trace that Hifi writes can be (see envelope.py).
+# The longest id or trace that Hifi writes (see envelope.py).
 _TEXT_BYTES_MAX = 8_192
 
 
@@ -21,7 +21,7 @@ def ours(name: str) -> Column:
 
 
 def column(name: str) -> Column:
-    """The column of that name, whatever is in it."""
+    """The column of that name, which may have any characters."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
@@ -30,7 +30,7 @@ def named(**columns: Column) -> list[Column]:
 
 
 def alive(made: Column) -> Column:
-    """Only for events that are still on their way: the others have no use for it."""
+    """Limit a column to events that are still on their way; the others do not need it."""
     return F.when(ours("fate").isNull(), made)
 
 
@@ -44,7 +44,7 @@ def header(name: str) -> Column:
 
 
 def event_id() -> Column:
-    """As `event_id_of` reads it."""
+    """The event's id, as `event_id_of` reads it."""
     raw = header(EVENT_ID)
     is_one = F.octet_length(raw).between(1, _TEXT_BYTES_MAX)
     place = F.concat_ws(":", ours("topic"), ours("partition"), ours("offset"))
@@ -52,10 +52,10 @@ def event_id() -> Column:
 
 
 def time_ms(raw: Column) -> Column:
-    """As `open_stream_record` reads it: the record's own time where a header says none."""
+    """The time, as `open_stream_record` reads it: the record's own where a header has none."""
     text = raw.cast("string")
     number = text.cast("bigint")
-    # As we write it; whoever writes it otherwise has it looked at more closely.
+    # Plain numbers are as we write them; others are checked with the pattern.
     is_plain = (number.cast("string") == text) & (F.length(text) <= _DIGITS_MAX)
     written = F.when(is_plain | text.rlike(_TIME_PATTERN), number)
     return F.coalesce(written, F.unix_millis(F.col("timestamp")))

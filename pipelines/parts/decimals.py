@@ -1,4 +1,4 @@
-"""Lets no number or text of an event become a decimal for which that takes hours.
+"""Refuses numbers and texts of an event that would take hours to become decimals.
 
 `1e100000000` has eleven characters, and Java would write out its hundred million digits, for hours.
 """
@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-# More digits than a decimal has, and an exponent that moves any of them out of it.
+# Allows more digits than a decimal has, and exponents that move any of them out of it.
 NUMBER = (
     r"^[\x00-\x20]*[+-]?([0-9]{1,100}([.][0-9]{0,100})?|[.][0-9]{1,100})([eE][+-]?[0-9]{1,3})?"
     r"[\x00-\x20]*$"
@@ -26,12 +26,12 @@ NUMBER = (
 
 
 _LONG_EXPONENT = "[eE][+-]?[0-9]{4,}"
-# Somewhere in it, written plainly or not.
+# A long number may be anywhere in the text, written plainly or escaped.
 _MAY_BE_LONG = rf"{_LONG_EXPONENT}|[0-9.]{{101,}}|\\u"
 
 
 def as_texts(kind: DataType) -> Any:
-    """The same type, with texts for its decimals."""
+    """The same type, with texts in place of its decimals."""
     match kind:
         case DecimalType():
             return StringType()
@@ -51,10 +51,10 @@ def has_decimals(kind: DataType) -> bool:
 
 
 def takes_hours(text: Column, members: StructType) -> Column:
-    """Whether a decimal of these members would, in an event or a row."""
+    """Whether a decimal of these members, in an event or a row, would take hours to read."""
     if not has_decimals(members):
         return F.lit(False)
-    # Nearly none has anything of the kind, and is looked at no more.
+    # Few texts have anything of the kind; only those are looked at more closely.
     is_odd = text.rlike(_MAY_BE_LONG)
     # Spark makes a DOUBLE of a number that is to be a text.
     is_long = bare(text).rlike(_LONG_EXPONENT) | _is_no_number(
@@ -64,12 +64,12 @@ def takes_hours(text: Column, members: StructType) -> Column:
 
 
 def bare(text: Column) -> Column:
-    """JSON without its texts and names."""
+    """JSON with its texts and names removed."""
     return F.regexp_replace(F.regexp_replace(text, r"\\.", "__"), '"[^"]*"', "")
 
 
 def _is_no_number(read: Column, kind: DataType) -> Column:
-    """Whether something stands where a decimal is to be, and is none, or too long to be one."""
+    """Whether the value of a decimal member is no number, or is too long to be one."""
     match kind:
         case DecimalType():
             found = ~read.rlike(NUMBER)

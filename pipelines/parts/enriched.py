@@ -1,4 +1,4 @@
-"""Adds to events what tables have for them, and says what can be a row."""
+"""Adds rows of tables to events, and says which events can be a row."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -12,11 +12,11 @@ from shared.config.pipeline import LookedUp
 from shared.event.table_row import ROW_KEY_BYTES_MAX
 from shared.runtime.spark.session import arrow_column
 
-# Why an event is a dead letter.
+# The reason of a dead letter.
 NO_ROW = "no_row"
-# In which table an event was looked up, and how far that was known: TABLE@OFFSET.
+# The header with the table of a look-up, and how far that was known: TABLE@OFFSET.
 TABLE = "hifi-table"
-# A row that does not fit has null where it does not.
+# Members of a row that do not fit their types are null.
 _READING_ROWS = {
     "mode": "PERMISSIVE",
     "allowNonNumericNumbers": "false",
@@ -25,12 +25,12 @@ _READING_ROWS = {
 
 
 def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
-    """With the row that a table has for the event, as it is when the event is worked on."""
+    """Add a table's row for the event, as the table is when the event is worked on."""
     key = alive(expression(asked.key).cast("string"))
     look = arrow_column(look_up, FOUND)
     rows = rows.withColumn(f"{OURS}found", look(key, ours("partition")))
     row, at = (ours("found").getField(name) for name in ("row", "at"))
-    # Of several tables, in the order of the steps.
+    # Several tables are listed in the order of the steps.
     used = [ours("used")] if f"{OURS}used" in rows.columns else []
     told = F.concat_ws(",", *used, F.concat(F.lit(f"{asked.table}@"), at.cast("string")))
     members = members_of(asked.schema)
@@ -43,7 +43,7 @@ def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
 
 
 def names_row() -> Column:
-    """Whether an event's key can be that of a row."""
+    """Whether an event's key can be the key of a row."""
     key = ours("out_key")
     is_text = F.try_validate_utf8(key.cast("string")).isNotNull()
     is_short = F.octet_length(key).between(1, ROW_KEY_BYTES_MAX)

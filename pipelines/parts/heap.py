@@ -1,4 +1,4 @@
-"""Reckons what values take in memory, and reads no event that would take too much of it.
+"""Estimates values' size in memory, and skips reading events that would take too much of it.
 
 Memory is made of objects, not of bytes: `{}` in a list of structs with 490 members has two bytes,
 and becomes six thousand.
@@ -23,37 +23,37 @@ from pyspark.sql.types import (
 from pipelines.parts.decimals import bare, takes_hours
 from shared.event.envelope import EVENT_BYTES_MAX
 
-# The most bytes that one byte of an event may become, as far as brackets can say.
+# The most bytes that one byte of an event may become, as estimated from its brackets.
 PER_BYTE_MAX = 32.0
-# An object or a row that holds it, and what each takes beside that: as was seen with Java 17.
+# The memory of an object, or of a row that holds it, and its overhead: measured with Java 17.
 TEXT, NUMBER = 72.0, 28.0
 _LONG_DECIMAL, _LIST, _MAP = 120.0, 64.0, 150.0
 _LONG = 18
-# The least JSON with the comma behind it: `1,`, `"",` or `{},`, and with a name before it `"":1,`.
+# The shortest JSON with its comma: `1,`, `"",` or `{},`, and with a name before it `"":1,`.
 _LEAST_NUMBER, _LEAST = 2, 3
 
 
 def of_struct(members: int) -> float:
-    """The memory of one, whatever is in it."""
+    """The memory of one struct, whatever its members hold."""
     return 52.0 + 12 * members
 
 
 class Density(NamedTuple):
-    """What values of a type are at most for each byte of their JSON."""
+    """The most that values of a type take, for each byte of their JSON."""
 
     memory: float
-    # How many elements all of their lists have.
+    # The number of elements in all of their lists.
     elements: float
 
 
 @dataclass(frozen=True)
 class TypeOf:
-    """The type of a value, and how few bytes it can be made of."""
+    """The type of a value, and the fewest bytes it can be made of."""
 
     kind: DataType
-    # How many opening brackets `{` there are at most for each byte.
+    # The most opening brackets `{` for each byte.
     brackets: float = 1 / _LEAST
-    # From JSON; what an expression makes may have an element for each byte.
+    # Read from JSON; the result of an expression may have an element for each byte.
     is_read: bool = True
 
     @cached_property
@@ -82,7 +82,7 @@ class TypeOf:
 
     @property
     def element(self) -> "TypeOf":
-        """The type of one of its elements; of what has none, its own."""
+        """The type of one of its elements; its own if it has none."""
         match self.kind:
             case ArrayType():
                 return self._with(self.kind.elementType)
@@ -92,7 +92,7 @@ class TypeOf:
                 return self
 
     def member(self, name: str) -> "TypeOf":
-        """The type of a member; of a list, that of all of these."""
+        """The type of a member; for a list, that of a list of these members."""
         match self.kind:
             case StructType() if name in self.kind.fieldNames():
                 return self._with(self.kind[name].dataType)
@@ -124,7 +124,7 @@ def _takes_too_much(text: Column, members: StructType) -> Column:
     most = int(brackets_max(members))
     if most >= EVENT_BYTES_MAX / _LEAST:
         return F.lit(False)
-    # Nearly none is that long, and is looked at no more.
+    # Few events are that long; only those are counted.
     is_long = F.octet_length(text) > most * _LEAST
     is_too_much = is_long & (_count(text) > most) & (_count(bare(text)) > most)
     return F.coalesce(is_too_much, F.lit(False))
@@ -135,7 +135,7 @@ def _count(text: Column) -> Column:
 
 
 def _largest(kind: DataType, *, is_listed: bool) -> float:
-    """What the largest of the objects takes that there may be any number of."""
+    """The memory of the largest object that may occur any number of times."""
     own = _own(kind) if is_listed and isinstance(kind, MapType | StructType) else 0.0
     match kind:
         case ArrayType():
@@ -149,7 +149,7 @@ def _largest(kind: DataType, *, is_listed: bool) -> float:
 
 
 def _own(kind: DataType) -> float:
-    """The memory of a value beside its bytes and its members."""
+    """The memory of a value besides its bytes and its members."""
     match kind:
         case StructType():
             return of_struct(len(kind))

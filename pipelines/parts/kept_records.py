@@ -1,7 +1,7 @@
-"""Has tasks of Spark's read what Kafka has no more out of an archive, as records of its source.
+"""Has Spark tasks read records from archives that Kafka no longer has, like its Kafka source.
 
-Each Kafka partition is read by one task, object by object, in its order. So rows are as they would
-be if Kafka still had them: at their offsets, with their times (ADR 0091).
+One task reads each Kafka partition, object by object, in order. So rows are as they would be if
+Kafka still had them: at their offsets, with their times (ADR 0091).
 """
 
 import time
@@ -22,31 +22,31 @@ from shared.runtime.settings import SecretSettings
 from shared.runtime.spark.arrow_rows import SCHEMA_IN, records_of
 from shared.runtime.spark.session import map_arrow
 
-# Of Spark's Kafka source what a plan takes, in the order of `log_rows`; and why nothing comes.
+# The columns of Spark's Kafka source that a plan takes, in the order of `log_rows`; and an error.
 _RECORDS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
     " headers array<struct<key: string, value: binary>>, away string"
 )
-# Under this name a job counts whether an archive has given what it has.
+# The name under which a job observes whether an archive has given what it has.
 AWAY = "away"
 _ROWS_MAX = 10_000
-# Each waits for the store most of its time.
+# Objects that are fetched at once: each fetch mostly waits for the store.
 _AT_ONCE = 16
-# What one task reads: a Kafka partition, from where, up to where.
+# The work of one task: a Kafka partition, the offsets from and to, and the archive's piece.
 Part = tuple[KafkaPartition, tuple[int, int], Piece]
 
 
 class ArchiveAwayError(Exception):
-    """An archive does not give what it has: in words for people, without secrets."""
+    """An archive does not give what it has; the text is for people, without secrets."""
 
 
 def records_in_archives(
     spark: SparkSession, ranges: Ranges, pieces: Mapping[KafkaPartition, Piece]
 ) -> DataFrame:
-    """With the columns of Spark's Kafka source that a plan takes.
+    """Return records with the columns of Spark's Kafka source that a plan takes.
 
-    An archive that is away is no exception: Spark would try the task four times, and say nothing of
-    what it has written meanwhile. It is observed as `AWAY`.
+    A task does not raise when an archive is away: Spark would retry it four times, and not report
+    what it has written meanwhile. The failure is observed as `AWAY`.
     """
     parts = [(where, ranges[where], piece) for where, piece in sorted(pieces.items())]
     numbers = spark.range(0, len(parts), 1, len(parts))
@@ -75,9 +75,9 @@ def _said(why: str) -> pa.RecordBatch:
 def kept_rows(
     where: KafkaPartition, span: tuple[int, int], piece: Piece
 ) -> Iterator[pa.RecordBatch]:
-    """All objects are there before the first row; one at a time is unpacked.
+    """Fetch all objects before the first row, then unpack one at a time.
 
-    ArchiveAwayError if one does not come.
+    Raise ArchiveAwayError if one does not come.
     """
     begin, end = span
     wanted = [it for it in piece.objects if it.archived.end > begin and it.from_offset < end]
@@ -93,7 +93,7 @@ def kept_rows(
 
 
 def kept_record(where: KafkaPartition, at: int, piece: Piece) -> RecordIn | None:
-    """The one record at an offset; None if there is none. ArchiveAwayError as above."""
+    """Return the record at an offset; None if there is none. ArchiveAwayError as above."""
     for rows in kept_rows(where, (at, at + 1), piece):
         for record in records_of(rows):
             return record

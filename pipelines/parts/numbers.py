@@ -1,4 +1,4 @@
-"""Reads what people have written so that each number in it fits its type, or is null.
+"""Parses users' expressions so that each number in them fits its type, or is null.
 
 Spark's own arithmetic wraps: 9223372036854775807 + 1 is negative, and so is int(3000000000).
 """
@@ -14,13 +14,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.parts.decimals import NUMBER
 
-# All else has nothing that may not fit, and is left as it is.
+# All other expressions have nothing that may not fit, and are left as they are.
 _MAY_NOT_FIT = re.compile(
     r"[-+*]|div|dec|numeric|int|byte|short|long|ceil|floor|abs|negative|round", re.IGNORECASE
 )
 _IT = "hifi:it"
 _OVERFLOWS = frozenset({"Add", "Subtract", "Multiply"})
-# By the class of the type, and by the function that does the same.
+# Whole types by the class of the type, and by the function that does the same.
 _WHOLE = {name: name.upper() for name in ("tinyint", "smallint", "int", "bigint")} | {
     "ByteType": "TINYINT",
     "ShortType": "SMALLINT",
@@ -32,11 +32,11 @@ _CAST_WHOLE = (
     f"CASE WHEN typeof(`{_IT}`) = 'string' THEN CAST(`{_IT}` AS KIND)"
     f" ELSE TRY_CAST(`{_IT}` AS KIND) END"
 )
-# Java would write out the hundred million digits of a text like 1e100000000, for hours.
+# Java would spend hours writing out the hundred million digits of a text like 1e100000000.
 _DECIMAL_FROM = (
     f"CASE WHEN typeof(`{_IT}`) != 'string' OR `{_IT}` RLIKE r'{NUMBER}' THEN `{_IT}` END"
 )
-# Spark makes a larger number the largest BIGINT, and a smaller one the smallest.
+# Spark turns larger numbers into the largest BIGINT, and smaller ones into the smallest.
 _ROUNDED_FROM = (
     f"CASE WHEN typeof(`{_IT}`) NOT IN ('double', 'float')"
     f" OR (`{_IT}` >= -9.223372036854775808E18D AND `{_IT}` < 9.223372036854775808E18D)"
@@ -46,11 +46,11 @@ _ROUND = frozenset({"ceil", "ceiling", "floor"})
 
 
 def expression(text: str) -> Column:
-    """What people have written, in which no number becomes another."""
+    """Return a user's expression, in which no number becomes another."""
     return _fitting(SparkSession.active(), text) if _MAY_NOT_FIT.search(text) else F.expr(text)
 
 
-# A plan is made anew for each job that writes something again.
+# Some jobs need a new plan, which has the same expressions: one that may write events again.
 @lru_cache(maxsize=1_000)
 def _fitting(session: SparkSession, text: str) -> Column:
     return _fitting_of(session).read(text)
@@ -63,14 +63,14 @@ class _Fitting:
         spark: Any = session
         jvm = spark._jvm  # noqa: SLF001 - nothing else reaches it
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - the same
-        # Each look at a name asks the JVM, which takes longer than the calls themselves.
+        # Each access to a name asks the JVM, which takes longer than the calls themselves.
         self._new_list = jvm.java.util.ArrayList
         self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
         self._as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
         expressions = jvm.org.apache.spark.sql.catalyst.expressions
         self._try, self._ansi = expressions.EvalMode.TRY(), expressions.EvalMode.ANSI()
         self._try_eval = expressions.TryEval
-        # Each fails where a number does not fit, if it is told to.
+        # Each fails where a number does not fit, if its last argument is true.
         self._strict = {
             "UnaryMinus": expressions.UnaryMinus,
             "negative": expressions.UnaryMinus,
@@ -96,7 +96,7 @@ class _Fitting:
         return self._strictly(target, node)
 
     def _strictly(self, target: str, node: Any) -> Any:
-        """Null instead of what Spark fails with, where it is told to fail."""
+        """Make a number null where it does not fit, for functions that can fail there."""
         if target == "IntegralDivide":
             return self._try_eval(self._with(node, self._ansi))
         if (strict := self._strict.get(target)) is None:
@@ -106,13 +106,13 @@ class _Fitting:
         return self._try_eval(strict(*given, True)) if is_whole else node
 
     def _with(self, node: Any, mode: Any) -> Any:
-        """The same arithmetic, with another way to go on where a number does not fit."""
+        """Copy the arithmetic with another mode for numbers that do not fit."""
         how = node.evalContext()
         how = how.copy(mode, how.allowDecimalPrecisionLoss())
         return node.copy(node.left(), node.right(), how)
 
     def _put_in(self, template: str, node: Any) -> Any:
-        """The template, with the first child of the node in its places."""
+        """Return the template, with the first child of the node in its places."""
         child = node.children().apply(0)
 
         def put(each: Any) -> Any:
@@ -121,7 +121,7 @@ class _Fitting:
         return put(self._parser.parseExpression(template))
 
     def _rebuilt(self, node: Any, change: Callable[[Any], Any]) -> Any:
-        """The same, with its children changed."""
+        """Return the node with its children changed."""
         children = node.children()
         before = [children.apply(nth) for nth in range(children.size())]
         after = [change(child) for child in before]
@@ -137,7 +137,7 @@ _fitting_of = lru_cache(maxsize=1)(_Fitting)
 
 
 def _kind(node: Any) -> str:
-    # An object of Scala's has a sign behind its name.
+    # A Scala object has a sign behind its name.
     return str(node.getClass().getSimpleName()).removesuffix("$")
 
 

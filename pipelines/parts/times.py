@@ -1,4 +1,4 @@
-"""Has times written with all their digits: Spark's JSON cuts a second after three."""
+"""Writes times with all their digits: Spark's JSON cuts a second after three."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -15,7 +15,7 @@ _TO_SECONDS = "yyyy-MM-dd'T'HH:mm:ss"
 
 
 def with_all_digits(value: Column, kind: DataType) -> Column:
-    """What is to be written; times within it that have microseconds are texts already."""
+    """Prepare a value for writing: turn its times into texts, with microseconds if need be."""
     if not _has_times(kind):
         return value
     match kind:

@@ -1,4 +1,4 @@
-"""Has all rows of an event leave, or none of them. Pure, but for Arrow's batches."""
+"""Makes the rows of an event leave together, or not at all. Pure, but for Arrow's batches."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -10,16 +10,16 @@ from shared.proof.receipt import PASSED
 
 FILTERED = "filtered"
 DEAD = "dead"
-# The fate of an event without a value, for a database: it passes all steps as it is, and takes the
-# row of its key away.
+# The fate of an event without a value, for a database: it passes all steps unchanged, and deletes
+# the row of its key.
 GONE = "gone"
 LATE = "late"
-# Whose rows go nowhere; of late events, only if somebody wants them.
+# Outcomes whose rows go nowhere; rows of late events are written only if a document asks for them.
 NOT_PASSED = (FILTERED, LATE)
 
 
 def whole_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Has all rows of an event leave, or none of them: they may have ended differently."""
+    """Yield all rows of an event, or none of them: their outcomes may differ."""
     schema: pa.Schema | None = None
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -38,7 +38,7 @@ def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     filtered: list[dict[str, Any]] = []
     for row in rows:
         if row["outcome"] == DEAD:
-            # Each holds the whole event: no second one is kept in memory.
+            # Each dead row holds the whole event: keep only one in memory.
             return [{**row, "nth": 0}]
         if row["outcome"] == PASSED:
             passed.append(row)

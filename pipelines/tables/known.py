@@ -1,4 +1,4 @@
-"""Knows the tables that pipelines name: whether they can be worked with, and who follows them."""
+"""Tracks the tables that pipelines name: whether they are ready, and who follows them."""
 
 from pipelines.settings import PipelinesSettings
 from pipelines.tables.look_ups import NO_TABLES, CopyRows, Tables
@@ -9,21 +9,21 @@ from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.tables.folders import TableCopies
 from shared.runtime.tables.keeper import keep_followed
 
-# Where an executor's copies are, in the folder in which it runs.
+# The folder of an executor's copies, within the folder in which it runs.
 _OF_AN_EXECUTOR = "tables"
 
 
 class KnownTables:
-    """Those of one process."""
+    """The tables of one process."""
 
     def __init__(self, settings: PipelinesSettings) -> None:
         self.settings = settings
         self._copies = TableCopies(settings.tables_folder.absolute())
 
     def of(self, pipeline: Pipeline, configuration: Configuration) -> Tables | None:
-        """What its plan needs to know; None while some table is not there, or has no copy here.
+        """Return a plan's tables; None while one is missing, or has no copy here.
 
-        It is not begun with before: a job that waits for a table would hold up all that are in it.
+        The pipeline does not start before: a job that waits for a table would hold up all in it.
         """
         if not pipeline.tables:
             return NO_TABLES
@@ -46,7 +46,7 @@ class KnownTables:
         return Tables(written, look_ups) if is_ready else None
 
     async def keep_followed(self, config: ConfigFeed) -> None:
-        """As long as some pipeline looks something up."""
+        """Keep the tables followed as long as some pipeline looks something up."""
 
         def is_needed() -> bool:
             return any(pipeline.tables_from for pipeline in config.configuration.documents)

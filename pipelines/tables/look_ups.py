@@ -1,7 +1,7 @@
-"""Looks rows of tables up for events, a batch of them at a time, in this machine's copy.
+"""Looks up rows of tables for events, a batch of events at a time, in this machine's copy.
 
-Nothing is asked for over a network: what the table's source does, no event waits for. A key that
-many events of a batch have is looked up once. All of a batch see the table as of one moment.
+Nothing is asked for over a network, so no event waits for the table's source. A key that many
+events of a batch have is looked up once. All of a batch see the table as of one moment.
 """
 
 import os
@@ -24,9 +24,9 @@ from shared.runtime.tables.keeper import command, is_followed, lock_folder
 
 # Its types know of nulls in lists, and not of those that are left out.
 _Column: TypeAlias = Any
-# What is found for a key: the row as JSON, and up to which offset the table was known.
+# The result for a key: the row as JSON, and the offset up to which the table was known.
 FOUND = "struct<row: string, at: bigint>"
-# On a machine of a cluster the copy may have to be made first.
+# On a cluster machine the copy may have to be made first.
 _READY_WITHIN_S, _LOOK_S = 20.0, 0.1
 
 
@@ -35,16 +35,16 @@ class TableNotReadyError(Exception):
 
 
 class LookUp(Protocol):
-    """Gives for each key what FOUND says, in any process that Spark brings it to."""
+    """Returns a FOUND value for each key, in any process that Spark brings it to."""
 
     def __call__(self, keys: _Column, partitions: _Column) -> _Column: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What a plan needs to know of the tables that its document names."""
+    """The tables of a document, as its plan needs them."""
 
-    # Those it writes, by name.
+    # The tables that it writes, by name.
     written: Mapping[str, Table] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
 
@@ -54,11 +54,11 @@ NO_TABLES = Tables()
 
 @dataclass(frozen=True, slots=True)
 class CopyRows:
-    """Looks up in the copy of the machine where the task runs."""
+    """Looks up in the copy on the machine where the task runs."""
 
     folder: str
     table: Table
-    # Where the table is followed from if nobody on that machine does; empty: somebody does.
+    # The servers to follow the table from if nobody on that machine does; empty: somebody does.
     bootstrap_servers: str = ""
 
     def __call__(self, keys: _Column, partitions: _Column) -> _Column:
@@ -74,7 +74,7 @@ class CopyRows:
     def _values(self, keys: list[bytes]) -> tuple[list[bytes | None], Extent]:
         kept_ms = self.table.retention_ms
         since_ms = 0 if kept_ms is None else now_ms() - kept_ms
-        # No row has another: they are not asked for.
+        # No row has a key of another length, so a dummy stands for it.
         asked = [key if 0 < len(key) <= ROW_KEY_BYTES_MAX else b"\0" for key in keys]
         copies = _copies(self.folder)
         until_s = time.monotonic() + (_READY_WITHIN_S if self.bootstrap_servers else 0)
@@ -94,9 +94,9 @@ class CopyRows:
 
 @dataclass(frozen=True, slots=True)
 class GivenRows:
-    """Looks up in what the tests of a document give: for each of them another table."""
+    """Looks up in the rows that a document's tests give: each test has its own table."""
 
-    # By the partition that the events of a test have; -1: for all.
+    # Tables by the partition that the events of a test have; -1: for all.
     tables: Mapping[int, Mapping[str, str]]
 
     def __call__(self, keys: _Column, partitions: _Column) -> _Column:
@@ -111,7 +111,7 @@ class GivenRows:
 
 @cache
 def _copies(folder: str) -> TableCopies:
-    """One for each process: none may open a file twice."""
+    """The copies that this process has open: none may open a file twice."""
     return TableCopies(Path(folder))
 
 
@@ -119,10 +119,10 @@ _begun: list[subprocess.Popen[bytes]] = []
 
 
 def _have_followed(folder: Path, bootstrap_servers: str) -> None:
-    """On a machine where nobody else does, for as long as Spark's own process lives there."""
+    """Start a follower if this machine has none; it lives as long as Spark's own process here."""
     lock_folder(folder)
     if bootstrap_servers and not is_followed(folder):
-        # Held, so that one that has ended is taken note of.
+        # Processes that have ended are polled here, which reaps them.
         _begun[:] = [each for each in _begun if each.poll() is None]
         words = command(folder, bootstrap_servers, os.getppid())
         _begun.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))

@@ -1,1 +1,1 @@
-"""Keeps what must be known of events that were read before: windows that are open, keys seen."""
+"""Keeps the state of events that were read before: windows that are open, and keys seen."""

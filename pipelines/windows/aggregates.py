@@ -1,8 +1,8 @@
-"""Merges what was computed of some events with what was computed of others. Pure.
+"""Merges values that were computed of some events with those of others. Pure.
 
 Spark computes a part of each aggregate from the events of a job; parts of the same window are put
 together here, in any order and in any number, and become the value that is written. All parts can
-be written as JSON. What is a value of the events is its JSON text, so that nothing is lost of it.
+be written as JSON. A value of the events is kept as its JSON text, so that nothing of it is lost.
 """
 
 import base64
@@ -14,48 +14,48 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
-from pipelines.functions.states import Folded
+from pipelines.functions.states import FoldedState
 
-# What Spark or an earlier merge made of events; None of none.
+# The result that Spark or an earlier merge made of events; None if there were none.
 Part: TypeAlias = Any
 
-# Of a set, what is kept: so many values, and so many bytes of them.
+# The most values, and bytes of values, that are kept of a set.
 SET_MAX, SET_BYTES_MAX = 1_000, 32_768
-# Of values that are counted for `top`, those that may still be among the first.
+# Limits of `top`: the values that are kept, as they may still be among the first.
 TOP_KEPT, TOP_MAX, TOP_BYTES = 1_000, 100, 65_536
 # Registers of six bits of a hash: different values are counted to within 3 %.
 _REGISTERS_BITS = 10
 REGISTERS = 1 << _REGISTERS_BITS
 RANKS = 64
-# As many are told one by one; more take less room all together.
+# Up to this many registers are listed one by one; more take less room all together.
 _SPARSE_MAX = 256
-# Of a tenth of the registers nothing may be known, and the rest still tells (Flajolet and others).
+# Up to a tenth of the registers may be unknown: the rest still suffices (Flajolet and others).
 _ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
-# A sum of a stream's longest numbers, for as long as there will be streams.
+# Enough digits for a sum of a stream's longest numbers, however long it runs.
 _EXACT = Context(prec=76)
-# A sum that had more digits than Spark keeps stays this, whatever is added to it.
+# A sum that once had more digits than Spark keeps stays at this value; later terms change nothing.
 OVERFLOW = "Infinity"
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """How parts of it are merged, and what is written of one, as JSON."""
+    """How an aggregate merges its parts, and writes one as JSON."""
 
     merge: Callable[[Part, Part], Part]
     finish: Callable[[Part], str]
-    # Whether something of it was left out, which the row then says.
+    # Whether part of the result was left out, which the row then says.
     is_cut: Callable[[Part], bool] = lambda _: False
 
 
 def merged(name: str, one: Part, other: Part) -> Part:
-    """One part of two."""
+    """Merge two parts into one."""
     if one is None or other is None:
         return other if one is None else one
     return AGGREGATES[name].merge(one, other)
 
 
 def _sum(one: Part, other: Part) -> Part:
-    """Of numbers that are exact, as texts; and of others, which a step may have made of them."""
+    """Add exact numbers, which are texts; or others, which a step may have made of them."""
     if isinstance(one, str) and isinstance(other, str):
         return format(_EXACT.add(Decimal(one), Decimal(other)), "f")
     return float(one) + float(other)
@@ -72,7 +72,7 @@ def _mean(part: Part) -> str:
 
 
 def _value(text: str) -> tuple[bool, Any]:
-    """By which values are compared; what was a number may be a text since a step was changed."""
+    """The sort key of a value; a former number may be a text since a step was changed."""
     value = json.loads(text, parse_float=Decimal)
     return isinstance(value, str), value
 
@@ -83,7 +83,7 @@ def _set(one: Part, other: Part) -> Part:
 
 
 def kept_of(texts: set[str]) -> tuple[list[str], bool]:
-    """The first of them in order, as many as are kept; and whether there are more."""
+    """Return the first texts in order, as many as are kept; and whether there are more."""
     kept: list[str] = []
     size = 0
     for text in sorted(texts):
@@ -102,7 +102,7 @@ def _top(one: Part, other: Part) -> Part:
 
 
 def most_of(counts: Mapping[str, int], *, is_cut: bool = False) -> Part:
-    """Those that were seen most; others have no more chance, unless they come very often."""
+    """Keep the values seen most; the rest can no longer win, unless they come very often."""
     sizes = {text: len(text.encode(errors="surrogatepass")) for text in counts}
     if len(counts) <= 2 * TOP_KEPT and sum(sizes.values()) <= 2 * TOP_BYTES:
         return {"v": dict(counts), "cut": is_cut}
@@ -119,17 +119,17 @@ def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def top_text(part: Part, count: int) -> str:
-    """The first of them, and how often each was seen."""
+    """The most frequent values, and how often each was seen."""
     first = _ranked(part["v"])[:count]
     return "[" + ",".join(f'{{"value":{text},"count":{seen}}}' for text, seen in first) + "]"
 
 
 def states_of(counts: Mapping[str, int]) -> Part:
-    """What a reducer has made of some events, that is still to be folded."""
+    """The states that a reducer has made of some events, which are still to be folded."""
     return {"states": dict(counts)} if counts else None
 
 
-def folded_part(folded: Folded) -> Part:
+def folded_part(folded: FoldedState) -> Part:
     return {"states": {folded.state: 1}, "says": folded.says}
 
 
@@ -159,7 +159,7 @@ def _distinct(one: Part, other: Part) -> Part:
 
 
 def packed(seen: set[int]) -> Part:
-    """Register times RANKS and rank of each value's hash, in as little room as there may be."""
+    """Pack register times RANKS and rank of each value's hash into as little room as possible."""
     if len(seen) <= _SPARSE_MAX:
         return sorted(seen)
     return base64.b64encode(_registers(seen)).decode()
@@ -187,7 +187,7 @@ AGGREGATES: Mapping[str, Aggregate] = {
     ),
     "min": Aggregate(lambda one, other: min(one, other, key=_value), str),
     "max": Aggregate(lambda one, other: max(one, other, key=_value), str),
-    # The place of an event in time and in the log, and what it said.
+    # An event's place in time and in the log, and its value.
     "first": _FIRST,
     "last": Aggregate(max, _FIRST.finish),
     "approx_count_distinct": Aggregate(_distinct, _estimate),

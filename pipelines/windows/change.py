@@ -1,4 +1,4 @@
-"""Says what a job changes of what a pipeline keeps, which is stored with its position. Pure."""
+"""Describes how a job changes a pipeline's kept state, stored with its position. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 from shared.event.record import KafkaPartition, Position
 
-# The record that says of which step all of it is, and how far the broker's time had been read.
+# The record that says which step the state is of, and how far the broker's time had been read.
 HEAD = b"head"
-# The record with the position that all of it belongs to: the group's own may be lost.
+# The record with the position that the state belongs to: the group's own may be lost.
 POSITION = b"position"
-# While it is being built beside another, it tells nobody of anything.
+# The value while a pipeline is being built beside another: it writes nothing to streams.
 ALL_QUIET_MS = 2**62
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 
 
 class TooMuchKeptError(Exception):
-    """There is no room for what these events would have kept."""
+    """There is no room for the state that these events would have kept."""
 
 
 class TooManyChangedError(Exception):
@@ -26,7 +26,7 @@ class TooManyChangedError(Exception):
 
 
 class WindowRow(NamedTuple):
-    """What is written of a window."""
+    """The row that is written of a window."""
 
     group: str
     start_ms: int
@@ -39,15 +39,15 @@ class WindowRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptChange:
-    """It counts once all of it is stored."""
+    """A change of the kept state, which counts once all of it is stored."""
 
     frontier_ms: int
     records: Sequence[Record] = ()
     rows: Sequence[WindowRow] = ()
-    # What is kept besides, by its key, and what is not any more.
+    # The new or changed entries by their keys, and the keys that are removed.
     opened: Mapping[Any, Any] = field(default_factory=dict)
     gone: frozenset[Any] = frozenset()
-    # Whether more is over than was written.
+    # Whether more windows are over than were written.
     has_more: bool = False
     # The events that have come before, by Kafka partition and offset.
     repeats: frozenset[tuple[int, int]] = frozenset()
@@ -55,13 +55,13 @@ class KeptChange:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Of what is kept for a step of this shape."""
+    """The head of state that is kept for a step of this shape."""
 
     shape: str = ""
     frontier_ms: int = 0
-    # Of what is over by then no stream is told: what it takes the place of has told of it.
+    # No stream gets windows that are over by then: the predecessor has written them.
     quiet_ms: int = 0
-    # The generation of that, if there was one.
+    # The generation of the predecessor, if there was one.
     before: int = 0
 
     @property
@@ -81,7 +81,7 @@ def position_record(position: Position) -> Record:
 
 
 def position_of(value: bytes | None) -> Position:
-    """What that record says."""
+    """The position that a POSITION record holds."""
     return {
         KafkaPartition(topic, int(partition)): at
         for topic, places in json.loads(value or b"{}").items()
@@ -90,6 +90,6 @@ def position_of(value: bytes | None) -> Position:
 
 
 def head_of(value: bytes | None) -> Head:
-    """What the record says."""
+    """The head that a HEAD record holds."""
     told = json.loads(value or b"{}")
     return Head(**{each.name: told[each.name] for each in fields(Head) if each.name in told})

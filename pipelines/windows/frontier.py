@@ -1,9 +1,9 @@
-"""Tells up to which time of the broker's all Kafka partitions have been read. Pure.
+"""Tracks the broker's time up to which all Kafka partitions have been read. Pure.
 
-Times of events say nothing of it: one wild clock would close everybody's windows. A record has the
-time at which its broker stored it, and those of a Kafka partition only grow. Where a log was read
-to its end, that is when it was asked for; where it could not be asked, that stands still, and so
-nothing is closed that may still come.
+Event times cannot say it: one wild clock would close everybody's windows. A record has the time at
+which its broker stored it, and those of a Kafka partition only grow. Where a log was read to its
+end, that is when the end was asked for; where it could not be asked, the time stands still, so no
+window closes that may still get events.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,41 +13,41 @@ from shared.event.record import KafkaPartition
 
 # The clocks of several brokers differ.
 MARGIN_MS = 1_000
-# Whoever answers late seems to be behind; a clock that was put back is behind.
+# A broker that answers late seems to be behind; a clock that was put back is behind.
 _HEARD_S = 60.0
 
 
 @dataclass(slots=True)
 class Frontier:
-    """Of one pipeline."""
+    """The frontier of one pipeline."""
 
     read_ms: dict[KafkaPartition, int] = field(default_factory=dict)
 
     def read(self, until_ms: Mapping[KafkaPartition, int]) -> None:
-        """These have been read up to then."""
+        """Note that these Kafka partitions have been read up to those times."""
         for where, at_ms in until_ms.items():
             self.read_ms[where] = max(at_ms, self.read_ms.get(where, 0))
 
     def at_ms(self, places: Collection[KafkaPartition]) -> int:
-        """Up to when all of them have been read; 0 while that is not known of one."""
+        """The time up to which all of them have been read; 0 while one is not known."""
         return max(0, min(self.read_ms.get(where, 0) for where in places) - MARGIN_MS)
 
 
 @dataclass(slots=True)
 class BrokerClock:
-    """What time it is for the brokers, or a little earlier: by when they stored what we wrote."""
+    """The brokers' time, or a little earlier, from when they stored our writes."""
 
-    # How far ahead of ours theirs is, and when that was heard.
+    # How far the brokers' clock is ahead of ours, and when that was heard.
     _ahead_ms: float | None = None
     _heard_s: float = 0.0
 
     def heard(self, stored_ms: int, now_s: float) -> None:
-        """It was stored then, and we have heard of it now, by a clock that only grows."""
+        """Note when a record was stored, and when we heard of it, by a clock that only grows."""
         ahead_ms = stored_ms - 1000 * now_s
         is_old = now_s - self._heard_s > _HEARD_S
         if self._ahead_ms is None or ahead_ms >= self._ahead_ms or is_old:
             self._ahead_ms, self._heard_s = ahead_ms, now_s
 
     def now_ms(self, now_s: float) -> int:
-        """0 if nothing was heard of them yet."""
+        """The brokers' time now; 0 if nothing was heard of them yet."""
         return 0 if self._ahead_ms is None else int(self._ahead_ms + 1000 * now_s)

@@ -1,7 +1,7 @@
-"""Keeps the windows of a pipeline that are open, and says what a job's events change of them. Pure.
+"""Keeps the open windows of a pipeline, and computes how a job's events change them. Pure.
 
-What is kept is what the records say in which it is stored: whoever reads them goes on from there. A
-change is worked out first and counts once it is stored, with the rows that come of it.
+The state is exactly what its stored records say, so any reader of them can go on from there. A
+change is worked out first and counts once it is stored, with its rows.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from pipelines.windows.change import (
     WindowRow,
     head_of,
 )
-from shared.config.steps.computed import Computed, computed
+from shared.config.steps.computed import ComputedColumn, computed
 from shared.config.steps.window import (
     WINDOW_END,
     WINDOW_START,
@@ -39,16 +39,16 @@ from shared.config.steps.window import (
 )
 from shared.event.times import rfc3339
 
-# So many are written at once. What is over besides is written a moment later.
+# The most windows that are written at once. The other windows that are over follow a moment later.
 CLOSED_MAX = 5_000
 CHANGED_MAX, CHANGED_BYTES_MAX = 5_000, 16 * 1_048_576
-# What of one window may be kept, as a record of Kafka's.
+# The largest state of one window, as a record in Kafka.
 WINDOW_BYTES_MAX = 524_288
-# What one costs in memory besides its bytes.
+# The memory that one window costs besides its bytes.
 _COSTS = 450
-# As long as a name of a group may be; of a longer one there is a beginning, and a hash.
+# The longest name of a group; a longer one is cut, and a hash added.
 _GROUP_CHARS_MAX = 300
-# Of nothing: a row of all events together has to be called something.
+# The name of the only group where events are not grouped: its row needs one.
 _ALL = "all"
 _NULL, _EMPTY = "%-", "%"
 
@@ -56,25 +56,25 @@ Key: TypeAlias = tuple[int, str]
 
 
 class Partial(NamedTuple):
-    """What Spark has computed of the events of one window."""
+    """The values that Spark has computed of the events of one window."""
 
     start_ms: int
     end_ms: int
-    # The values that it is counted by, as a JSON object.
+    # The values that the window is grouped by, as a JSON object.
     by: str
-    # The newest of its events, and when the last of them was accepted.
+    # The time of its newest event, and when the last of them was accepted.
     last_ms: int
     accepted_ms: int
     parts: Sequence[Part]
 
 
 class OpenWindow(NamedTuple):
-    """A window as it stands."""
+    """The state of an open window."""
 
     start_ms: int
     end_ms: int
     by: str
-    # How often it was written.
+    # How many times it was written.
     version: int
     last_ms: int
     accepted_ms: int
@@ -86,19 +86,19 @@ class OpenWindow(NamedTuple):
 
     @property
     def once_more(self) -> "OpenWindow":
-        """As it is written."""
+        """The window in its next version, as it is written."""
         return self._replace(version=self.version + 1)
 
 
 @dataclass(slots=True)
 class KeptWindows:
-    """Those of one pipeline."""
+    """The open windows of one pipeline."""
 
     of: WindowOf
     head: Head
     size: int = 0
     _windows: dict[Key, bytes] = field(default_factory=dict)
-    # When each ends, as far as it was known; and of sessions, when those of a group begin.
+    # When each window ends, as last known; and for sessions, when those of a group begin.
     _ends: list[tuple[int, Key]] = field(default_factory=list)
     _starts: dict[str, list[int]] = field(default_factory=dict)
 
@@ -106,16 +106,16 @@ class KeptWindows:
         return len(self._windows)
 
     @property
-    def computes(self) -> list[tuple[str, Computed]]:
+    def computes(self) -> list[tuple[str, ComputedColumn]]:
         return [(name, computed(text)) for name, text in self.of.compute.items()]
 
     @property
     def closes_at_ms(self) -> int | None:
-        """How far all must have been read for the next one to be over."""
+        """How far all must have been read for the next window to be over."""
         return self._ends[0][0] + self.of.late_ms if self._ends else None
 
     def read(self, key: bytes, value: bytes | None) -> None:
-        """One more record, as it was stored."""
+        """Take in one more record, as it was stored."""
         if key == HEAD:
             self.head = head_of(value)
             return
@@ -134,9 +134,9 @@ class KeptWindows:
         row_bytes_max: int = WINDOW_BYTES_MAX,
         fold: Fold | None = None,
     ) -> KeptChange:
-        """What these events change, when all have been read up to a time of the broker's.
+        """Return what these events change, when all are read up to `frontier_ms` (broker's clock).
 
-        `fold`: brings together what reducers have made of events, where there are any.
+        `fold` brings together what reducers have made of events, where there are any.
         """
         frontier_ms = max(frontier_ms, self.head.frontier_ms)
         changed: dict[Key, OpenWindow] = {}
@@ -148,7 +148,7 @@ class KeptWindows:
         self._fold(changed, fold)
         written = [each if self.of.is_final else each.once_more for each in changed.values()]
         opened = {window.key: _packed(window) for window in written}
-        # Also of those that are written later, when no event is at fault any more.
+        # Checked also for windows that are written later, when no event is at fault any more.
         sizes = [len(self._row(window).value) for window in written]
         self._check_room(opened, room)
         if max(sizes, default=0) > row_bytes_max:
@@ -173,7 +173,7 @@ class KeptWindows:
         )
 
     def apply(self, change: KeptChange) -> None:
-        """It is stored."""
+        """Count a change that is stored."""
         self.head = replace(self.head, frontier_ms=change.frontier_ms)
         for key in change.gone:
             self._forget(key)
@@ -183,7 +183,7 @@ class KeptWindows:
             heapq.heappop(self._ends)
 
     def _take_in(self, partial: Partial, changed: dict[Key, OpenWindow], gone: set[Key]) -> None:
-        """Into the window that there is, or into one for all sessions that it joins."""
+        """Merge into the existing window, or into one for all sessions that it joins."""
         new = OpenWindow(
             partial.start_ms, partial.end_ms, partial.by, 0, *partial[3:5], partial.parts
         )
@@ -207,7 +207,7 @@ class KeptWindows:
         for start in sorted(starts):
             known = changed.get((start, new.by))
             end = known.end_ms if known else _end_of(self._windows[start, new.by])
-            # As Spark joins them: an event at the very end of a session is of it.
+            # As in Spark, an event at the very end of a session belongs to it.
             if start <= new.end_ms and new.start_ms <= end:
                 joined.append((start, new.by))
         return joined
@@ -228,7 +228,7 @@ class KeptWindows:
         )
 
     def _fold(self, changed: dict[Key, OpenWindow], fold: Fold | None) -> None:
-        """Have reducers put together what is new with what was there."""
+        """Have reducers put new states together with those that were there."""
         reducers = [(nth, of.function) for nth, (_, of) in enumerate(self.computes) if of.function]
         open_parts = [
             (key, nth, ToFold(function, window.parts[nth]["states"]))
@@ -260,8 +260,8 @@ class KeptWindows:
     def _over(
         self, frontier_ms: int, opened: Mapping[Key, bytes], gone: set[Key]
     ) -> tuple[list[OpenWindow], bool]:
-        """The windows into which nothing can come any more; and whether there are more of them."""
-        # What happens at the very end of a session goes on with it.
+        """Return the windows that can take no more events, and whether there are more of them."""
+        # An event at the very end of a session still belongs to it.
         until_ms = frontier_ms - self.of.late_ms - (1 if self.of.gap_ms else 0)
         over = [key for key, value in opened.items() if _end_of(value) <= until_ms]
         waiting = [*self._ends] if self._ends and self._ends[0][0] <= until_ms else []
@@ -276,7 +276,7 @@ class KeptWindows:
         return [_unpacked(key, values[key]) for key in over], has_more
 
     def _is_stale(self, end_ms: int, key: Key) -> bool:
-        """Whether it is gone, or goes on for longer by now."""
+        """Say whether the window is gone, or now ends later."""
         value = self._windows.get(key)
         return value is None or _end_of(value) != end_ms
 
@@ -299,7 +299,7 @@ class KeptWindows:
                 del self._starts[key[1]]
 
     def _row(self, window: OpenWindow) -> WindowRow:
-        """The window's row: what it was counted by, when it is, and what was computed."""
+        """The window's row: its group, its times, and its computed values."""
         members = [
             f'"{WINDOW_START}":"{rfc3339(window.start_ms)}"',
             f'"{WINDOW_END}":"{rfc3339(window.end_ms)}"',
@@ -321,8 +321,8 @@ class KeptWindows:
 
 
 def group_of(by: str, names: Sequence[str]) -> str:
-    """What rows of it are called by: its values, one after the other."""
-    # As they were written: of decimals with many digits two may be one float.
+    """The name of the window's group in its rows: the group's values, one after the other."""
+    # Numbers keep their text: two decimals with many digits may be one float.
     values: dict[str, Any] = json.loads(by, parse_float=str)
     group = "/".join(_plain(values.get(name)) for name in names) if names else _ALL
     if len(group.encode()) <= _GROUP_CHARS_MAX:
@@ -332,10 +332,10 @@ def group_of(by: str, names: Sequence[str]) -> str:
 
 def _plain(value: Any) -> str:
     if value is None or value == "":
-        # As no text is written.
+        # No text is written like these.
         return _NULL if value is None else _EMPTY
     text = value if isinstance(value, str) else json.dumps(value)
-    # What stands between, and what nobody can print, is written as in an address.
+    # Separators and unprintable characters are written as in an address.
     return "".join(
         char
         if char.isprintable() and char not in "/@%~"
@@ -344,7 +344,7 @@ def _plain(value: Any) -> str:
     )
 
 
-def _written(of: Computed, part: Part) -> str:
+def _written(of: ComputedColumn, part: Part) -> str:
     if part is None:
         return "null"
     if of.aggregate == "top":

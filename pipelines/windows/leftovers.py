@@ -1,6 +1,6 @@
-"""Says of which pipeline a topic is that nobody needs any more. Pure.
+"""Finds the pipeline that has left a topic behind which nobody needs any more. Pure.
 
-Only what the configuration knows to be gone is gone: what it does not know may be newer than it is.
+A topic counts as gone only if the configuration says so: an unknown one may be newer than that.
 """
 
 from collections.abc import Callable, Collection
@@ -9,7 +9,7 @@ from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
 from shared.event.topics import KEPT_PREFIX, TABLE_PREFIX, name_and_generation
 
-# Whether a pipeline needs nothing any more of what it has taken the place of.
+# Whether a pipeline no longer needs the topics of the one that it has replaced.
 IsLive = Callable[[Pipeline], bool]
 
 
@@ -23,7 +23,7 @@ def with_leftovers(configuration: Configuration) -> set[str]:
 def left_over(
     topic: str, configuration: Configuration, names: Collection[str], is_live: IsLive
 ) -> str | None:
-    """The pipeline, if it is one of these and has no use for the topic."""
+    """Return the pipeline of a topic, if it is one of these and has no use for the topic."""
     if topic.startswith(KEPT_PREFIX):
         name, generation = name_and_generation(topic.removeprefix(KEPT_PREFIX))
         is_left = name in names and _is_kept_in_vain(configuration, name, generation, is_live)

@@ -1,7 +1,7 @@
-"""Has Spark compute parts of windows: of each window that events fall into, what they add to it.
+"""Has Spark compute parts of windows: what the events of a job add to each window they fall into.
 
-An event has one row here until its windows are known. It is late by the broker's clock, which says
-when its record was stored, and by how far all of the stream has been read; by no other event.
+An event has one row here until its windows are known. Whether it is late depends on the broker's
+clock when its record was stored, and on how far all of the stream has been read; on no other event.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,21 +38,21 @@ from pipelines.windows.aggregates import (
 )
 from pipelines.windows.kept import Partial
 from shared.config.pipeline import Pipeline, ToDead, ToStream
-from shared.config.steps.computed import LISTING, Computed, computed
+from shared.config.steps.computed import LISTING, ComputedColumn, computed
 from shared.config.steps.window import WindowOf
 from shared.event.topics import stream_topic
 from shared.proof.receipt import PASSED
 
-# Whose clock is ahead by more is taken for its record's time.
+# An event whose clock is further ahead counts as of its record's time.
 AHEAD_MS_MAX = 300_000
-# As long as the values may be that a window is counted by, and each that it keeps.
+# The longest values that a window is grouped by, and the longest that it keeps.
 BY_BYTES_MAX = VALUE_BYTES_MAX = 1_024
 # Aggregates that keep values of events.
 _KEEPING = frozenset({"min", "max", "first", "last", "collect_set", "top"})
-# Beside the rows of what is listed, the row of all else.
+# The number of the row for all other aggregates, beside the rows of listed values.
 _ALL_ELSE = -1
 _REGISTER_BITS = REGISTERS.bit_length() - 1
-# A hash without its register has so many bits.
+# The rest of a hash, without its register's bits, has this many bits, and one more rank.
 _RANK_MAX = 64 - _REGISTER_BITS + 1
 _DIGITS = "decimal(20,0)"
 
@@ -60,7 +60,7 @@ _DIGITS = "decimal(20,0)"
 def events_of(
     pipeline: Pipeline, records: DataFrame, *, frontier_ms: int, look_ups: Mapping[str, LookUp]
 ) -> DataFrame:
-    """The events as they come to their windows, each with its fate and its time."""
+    """Return the events as they come to their windows, each with its fate and its time."""
     window = _window(pipeline)
     rows = opened(pipeline, records)
     for step in pipeline.steps[:-1]:
@@ -136,9 +136,9 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
 
 
 def _listed(rows: DataFrame, listed: Mapping[int, Column]) -> DataFrame:
-    """With a row more for each value that is listed, which is counted by it.
+    """Add one row for each listed value, by which it is counted.
 
-    So a list is as many rows, which Spark may put on a disk; and none grows in its memory.
+    So a list becomes rows, which Spark may put on a disk; no list grows in its memory.
     """
     all_else = F.struct(F.lit(_ALL_ELSE).alias("nth"), F.lit(None).cast("string").alias("text"))
     values = (F.struct(F.lit(nth).alias("nth"), text.alias("text")) for nth, text in listed.items())
@@ -148,7 +148,7 @@ def _listed(rows: DataFrame, listed: Mapping[int, Column]) -> DataFrame:
 
 
 def lost_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
-    """What is written of the events that are late or dead: columns as in ROWS."""
+    """The rows that are written of late or dead events: columns as in ROWS."""
     rows = fates_of(pipeline, events)
     return rows.where((F.col("outcome") == DEAD) | F.col("topic").isNotNull())
 
@@ -162,7 +162,7 @@ def fates_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
     return events.where(ours("fate").isNotNull()).select(
         *(ours(name).alias(name) for name in kept),
         topic.cast("string").alias("topic"),
-        # They go by their keys.
+        # Kafka's producer places them by their keys.
         F.lit(None).cast("int").alias("to_partition"),
         *(ours(name).alias(name) for name in ("key", "value")),
         headers.alias("headers"),
@@ -170,7 +170,7 @@ def fates_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
 
 
 def partials_of(pipeline: Pipeline, found: Sequence[Mapping[str, Any]]) -> Iterator[Partial]:
-    """What Spark has found, as it is merged."""
+    """Yield Spark's results in the form in which windows merge them."""
     computes = _computes(pipeline)
     lists: dict[tuple[int, int, str, int], dict[str, int]] = {}
     for row in found:
@@ -195,19 +195,19 @@ def _window(pipeline: Pipeline) -> WindowOf:
     return pipeline.window
 
 
-def _computes(pipeline: Pipeline) -> list[Computed]:
+def _computes(pipeline: Pipeline) -> list[ComputedColumn]:
     return [computed(text) for text in _window(pipeline).compute.values()]
 
 
-def _kinds(rows: DataFrame, computes: Sequence[Computed]) -> dict[str, DataType]:
-    """Of which type is what they are of."""
+def _kinds(rows: DataFrame, computes: Sequence[ComputedColumn]) -> dict[str, DataType]:
+    """The types of the expressions that are aggregated."""
     texts = list(dict.fromkeys(of.expression for of in computes if of.expression))
     made = rows.select(*(expression(text).alias(f"{nth}") for nth, text in enumerate(texts)))
     return {text: field.dataType for text, field in zip(texts, made.schema.fields, strict=True)}
 
 
-def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
-    # In a row of something that is listed, there is nothing else.
+def _part(of: ComputedColumn, kinds: Mapping[str, DataType]) -> Column:
+    # The row of a listed value has nothing else.
     value = F.when(
         ours("nth") == _ALL_ELSE, expression(of.expression) if of.expression else F.lit(1)
     )
@@ -216,7 +216,7 @@ def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
     with_value = F.struct(value.alias("value"), text.alias("text"))
     place = (ours(each) for each in ("t", "partition", "offset"))
     with_place = F.struct(*place, text.alias("text"))
-    # What is null, or no number that JSON has, is passed by.
+    # Nulls, and numbers that JSON does not have, are skipped.
     there = text.isNotNull()
     parts = {
         "count": lambda: F.count(value),
@@ -228,7 +228,7 @@ def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
         "first": lambda: F.min(F.when(there, with_place)),
         "last": lambda: F.max(F.when(there, with_place)),
         "approx_count_distinct": lambda: F.collect_set(_rank(value)),
-        # They are counted by their values.
+        # Listed aggregates are counted by their values instead.
         "collect_set": lambda: F.lit(None).cast("string"),
         "top": lambda: F.lit(None).cast("string"),
         "call": lambda: F.lit(None).cast("string"),
@@ -237,7 +237,7 @@ def _part(of: Computed, kinds: Mapping[str, DataType]) -> Column:
 
 
 def _sum(value: Column, kind: DataType) -> Column:
-    """Exact where the numbers are."""
+    """Sum a column, exactly if its numbers are exact."""
     if isinstance(kind, DoubleType | FloatType):
         return F.sum(value.cast("double"))
     exact = value if isinstance(kind, DecimalType) else value.cast(_DIGITS)
@@ -253,17 +253,17 @@ def _text(value: Column, kind: DataType) -> Column:
         is_finite = ~F.isnan(number) & (F.abs(number) < float("inf"))
         value = F.when(is_finite, value)
     whole = F.to_json(F.struct(value.alias("v")))
-    # Without {"v": and }.
+    # Strip {"v": and }.
     return F.when(value.isNotNull(), F.substring(whole, F.lit(6), F.length(whole) - 6))
 
 
-def _one_text(nth: int, of: Computed, kinds: Mapping[str, DataType]) -> Column:
-    """What an event adds to a list."""
+def _one_text(nth: int, of: ComputedColumn, kinds: Mapping[str, DataType]) -> Column:
+    """The text that an event adds to a list."""
     return ours(f"state:{nth}") if of.function else _text(expression(of.of), kinds[of.of])
 
 
 def _rank(value: Column) -> Column:
-    """Which register the hash of a value is of, and how rare it is there."""
+    """The register of a value's hash, and how rare the rest of the hash is there."""
     seen = F.xxhash64(value)
     register = F.pmod(seen, F.lit(REGISTERS))
     rest = F.shiftrightunsigned(seen, _REGISTER_BITS)
@@ -272,7 +272,7 @@ def _rank(value: Column) -> Column:
     return F.when(value.isNotNull(), register * RANKS + rank)
 
 
-def _list(of: Computed, counts: Mapping[str, int]) -> Part:
+def _list(of: ComputedColumn, counts: Mapping[str, int]) -> Part:
     if of.function:
         return states_of(counts)
     if of.aggregate == "top":
@@ -281,7 +281,7 @@ def _list(of: Computed, counts: Mapping[str, int]) -> Part:
     return {"v": kept, "cut": is_cut}
 
 
-def _read(of: Computed, raw: Any) -> Part:
+def _read(of: ComputedColumn, raw: Any) -> Part:
     match of.aggregate:
         case "avg":
             return [raw["sum"], raw["count"]]

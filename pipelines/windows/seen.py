@@ -1,7 +1,7 @@
-"""Keeps which keys a pipeline has seen of late, so that it takes each event once. Pure.
+"""Keeps the keys that a pipeline has seen recently, so that it takes each event once. Pure.
 
-The keys of a job are stored as one record, which is taken away when the last of them is forgotten.
-Times are those of the broker: nobody else's clock makes a key be forgotten too early or too late.
+The keys of a job are stored as one record, which is deleted when the last of them is forgotten. All
+times are the broker's: no other clock can make a key be forgotten too early or too late.
 """
 
 import json
@@ -19,13 +19,13 @@ from pipelines.windows.change import (
 )
 from shared.config.steps.window import KEYS_KEPT_MAX, OnceOf
 
-# Of one record, some 50 bytes each.
+# The most keys of one record, some 50 bytes each.
 _KEYS_OF_A_RECORD = 10_000
 _COSTS = 300
 
 
 class SeenEvent(NamedTuple):
-    """An event that has come to where it is asked whether it has been there."""
+    """An event that is checked for an earlier one with its key."""
 
     stored_ms: int
     partition: int
@@ -35,7 +35,7 @@ class SeenEvent(NamedTuple):
 
 
 def seen_of(rows: Iterable[Mapping[str, Any]]) -> list[SeenEvent]:
-    """The events among rows that have a key; one that is dead has not been there."""
+    """The events among rows that have a key; dead ones do not count as seen."""
     return [
         SeenEvent(row["stored_ms"], row["partition"], row["offset"], row["seen"])
         for row in rows
@@ -45,7 +45,7 @@ def seen_of(rows: Iterable[Mapping[str, Any]]) -> list[SeenEvent]:
 
 @dataclass(slots=True)
 class KeptKeys:
-    """Those of one pipeline, and when each was seen first."""
+    """The keys of one pipeline, and when each was first seen."""
 
     of: OnceOf
     head: Head
@@ -61,12 +61,12 @@ class KeptKeys:
 
     @property
     def closes_at_ms(self) -> int | None:
-        """How far all must have been read for the oldest record to have nothing to say."""
+        """How far all must have been read for the oldest record to expire."""
         oldest = next(iter(self._records.values()), None)
         return None if oldest is None else max(oldest.values()) + self.of.within_ms
 
     def read(self, key: bytes, value: bytes | None) -> None:
-        """One more record, as it was stored."""
+        """Take in one more record, as it was stored."""
         if key == HEAD:
             self.head = head_of(value)
         elif value is None:
@@ -77,7 +77,7 @@ class KeptKeys:
     def changed_by(
         self, found: Iterable[SeenEvent], frontier_ms: int, *, room: int = 2**62
     ) -> KeptChange:
-        """Which of these events have come before, and what is known after them."""
+        """Return which of these events have come before, and the keys known after them."""
         frontier_ms = max(frontier_ms, self.head.frontier_ms)
         new: dict[str, int] = {}
         repeats = set()
@@ -107,7 +107,7 @@ class KeptKeys:
         )
 
     def apply(self, change: KeptChange) -> None:
-        """It is stored."""
+        """Count a change that is stored."""
         self.head = replace(self.head, frontier_ms=change.frontier_ms)
         for at in change.gone:
             self._forget(at)
@@ -120,6 +120,6 @@ class KeptKeys:
 
     def _forget(self, at: int) -> None:
         for key, first_ms in self._records.pop(at, {}).items():
-            # It may have been seen again since.
+            # A later record may have the key again.
             if self._first_ms.get(key) == first_ms:
                 del self._first_ms[key]

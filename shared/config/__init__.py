@@ -1,1 +1,1 @@
-"""What customers set: streams, destinations, keys, and the checks on them."""
+"""Customers' settings: streams, destinations, keys, and the checks on them."""

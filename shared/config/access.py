@@ -1,8 +1,8 @@
-"""What an API key is and allows, what links say, what a tenant may use, and how keys are written.
+"""API keys, links and tenants: what they allow, and how a key's text is written.
 
-A key's text is shown once. What is stored is its hash; of the keys that also sign requests there
-is a second, derived key, from which the text cannot be found. The text ends in a checksum, so a
-truncated or mistyped key is told from a wrong one without a look at any list.
+A key's text is shown once. Hifi stores its hash; for keys that also sign requests it stores a
+second, derived key, which does not reveal the text. The text ends in a checksum, which tells a
+truncated or mistyped key from a wrong one without a look at any list.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from shared.event.topics import config_key
 Scope = Literal["write", "read", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"write", "read", "admin"})
 KeyKind = Literal["secret", "browser"]
-# As others mark theirs (Stripe: sk_, pk_), so that scanners for leaked secrets can find ours.
+# Others mark theirs, too (Stripe: sk_, pk_), so that scanners for leaked secrets can find ours.
 _MARKS: dict[str, KeyKind] = {"sk": "secret", "pk": "browser"}
 _MARK_OF = {kind: mark for mark, kind in _MARKS.items()}
 
 DEFAULT_TENANT = "default"
-# 160 bits cannot be guessed; a plain hash of so much chance needs no salt and no stretching.
+# 160 bits cannot be guessed: a plain hash of that much chance needs no salt and no stretching.
 ENTROPY_BYTES = 20
 # One that is in use and one that replaces it.
 _LIVE_SECRETS_MAX = 2
@@ -54,7 +54,7 @@ _ManyBytes: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
 
 @dataclass(frozen=True, slots=True)
 class KeyText:
-    """What can be read off a key's text without knowing any key."""
+    """The parts of a key's text that can be read without knowing any key."""
 
     kind: KeyKind
     key_id: str
@@ -63,16 +63,16 @@ class KeyText:
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Secret:
-    """What is kept of one text: its hash, and for keys that sign, what signatures are made with."""
+    """The parts of one text that are kept: its hash, and for keys that sign, the signing key."""
 
     hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signing_key: str = ""
-    # What the links that it makes are checked with; nobody can make one with that.
+    # Links that it makes are checked with this; nobody can make a link with it.
     link_key: str = ""
 
     @property
     def mark(self) -> str:
-        """By what its uses are known: 64 bits are one text's among billions."""
+        """The name under which its uses are known: 64 bits tell one text from billions."""
         return self.hash[:16]
 
 
@@ -83,7 +83,7 @@ def is_within(streams: frozenset[str], granted: frozenset[str]) -> bool:
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class ApiKey(ConfigObject):
-    """Who may do what. Up to two texts are good at a time, so that one can replace the other."""
+    """A key and its permissions. Up to two texts are good at a time: one can replace the other."""
 
     id: Name
     secrets: Annotated[tuple[Secret, ...], Field(min_length=1, max_length=_LIVE_SECRETS_MAX)]
@@ -116,7 +116,7 @@ class ApiKey(ConfigObject):
         return self.expires_at_ms is None or now_ms < self.expires_at_ms
 
     def secret_of(self, shown: KeyText) -> Secret | None:
-        """Which of our secrets the text is, if any."""
+        """Return the secret that the text is, if it is one of ours."""
         if shown.kind != self.kind or shown.key_id != self.id:
             return None
         digest = hash_of(shown.text)
@@ -134,19 +134,19 @@ class ApiKey(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class ViewLink:
-    """Who opens it sees what a key with the scope read would, until then, and changes nothing."""
+    """A link to what a key with the scope read sees, until it expires; it changes nothing."""
 
-    # The id of the key that has made it.
+    # The id of the key that made it.
     key: Name
     tenant: Name
     expires_at_ms: int
     # Empty means every stream of the tenant.
     streams: Names = frozenset()
-    # Of the pages that may show it in a frame; none: it stands alone.
+    # The pages that may show it in a frame. With none, it stands alone.
     origins: Annotated[frozenset[_Origin], PlainSerializer(sorted)] = frozenset()
 
     def is_granted_by(self, key: ApiKey) -> bool:
-        """Whether whoever has the key may show so much to others."""
+        """Whether the key may show this much to others."""
         if "admin" not in key.scopes or key.tenant not in {self.tenant, DEFAULT_TENANT}:
             return False
         is_whole = not key.streams
@@ -155,10 +155,10 @@ class ViewLink:
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Tenant(ConfigObject):
-    """What one tenant may use.
+    """The limits of one tenant.
 
-    Of requests, over all gateways together; None: no limit. Of what all tenants share in Kafka and
-    in every process; None: as much as the gateway is set to let any tenant have.
+    Rates count requests over all gateways together; without one there is no limit. The other limits
+    count what all tenants share in Kafka and in every process; the gateway has defaults for them.
     """
 
     name: Name
@@ -173,7 +173,7 @@ class Tenant(ConfigObject):
     table_bytes_max: _ManyBytes | None = None
     channels_max: _Most | None = None
     keys_max: _Most | None = None
-    # Those of an operator's that its pipelines may call.
+    # The operator's functions that its pipelines may call.
     functions: Annotated[tuple[FunctionName, ...], Field(max_length=100)] = ()
 
     @property
@@ -182,7 +182,7 @@ class Tenant(ConfigObject):
 
     @property
     def rates(self) -> dict[str, float]:
-        """Its quotas: how much a second, by what is rationed."""
+        """Its quotas per second, by the thing that they ration."""
         rates = {
             "requests": self.requests_per_s,
             "events": self.events_per_s,
@@ -199,7 +199,7 @@ def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:
 
 
 def read_text(text: str) -> KeyText | None:
-    """What a key's text says of itself; None when it is no key, or not all of one."""
+    """Read what a key's text says of itself; None when it is no key, or not all of one."""
     match = _TEXT.fullmatch(text)
     if match is None or match[4] != _checksum(match[1]):
         return None
@@ -207,7 +207,7 @@ def read_text(text: str) -> KeyText | None:
 
 
 def secret_from(text: str, *, signs: bool) -> Secret:
-    """What to keep of a text."""
+    """The parts of a text to keep."""
     return Secret(hash_of(text), signing_key_of(text) if signs else "")
 
 
@@ -216,7 +216,7 @@ def hash_of(text: str) -> str:
 
 
 def signing_key_of(text: str) -> str:
-    """What requests are signed with; both sides derive it, so that the text need not be kept."""
+    """The key for signing requests; both sides derive it, so that the text need not be kept."""
     return hmac.new(text.encode(), b"hifi request signature v1", hashlib.sha256).hexdigest()
 
 

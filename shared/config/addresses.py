@@ -1,9 +1,9 @@
 """Judges network addresses: public ones, private ones if allowed, and those never sent to.
 
-A destination's address is somebody else's wish. Without this, one could be pointed at what only we
-can reach (our own ports, a cloud's metadata service with its keys). Judged is the address that a
-connection goes to, in whatever it is wrapped or however it is spelt; the tables are ours, so that
-a judgement does not hang on the version of Python.
+Customers choose a destination's address. Unchecked, it could point to hosts that only we can reach
+(our own ports, a cloud's metadata service with its keys). We judge the address that a connection
+goes to, however it is wrapped or spelt; the tables are ours, so that a judgement does not depend on
+the version of Python.
 """
 
 import re
@@ -21,8 +21,8 @@ def _networks(*texts: str) -> _Networks:
     return tuple(map(ip_network, texts))
 
 
-# IANA's registries of special-purpose addresses. Of IPv6, public is what lies in 2000::/3 and is
-# not set apart there.
+# IANA's registries of special-purpose addresses. In IPv6, an address is public if it lies in
+# 2000::/3 and is not set apart there.
 _GLOBAL = _networks("0.0.0.0/0", "2000::/3")
 _PRIVATE = _networks(
     "0.0.0.0/8",
@@ -49,7 +49,7 @@ _NEVER = _networks(
     "240.0.0.0/4",
     "fe80::/10",
     "ff00::/8",
-    # Cloud metadata services: whoever can ask them gets the machine's credentials.
+    # Cloud metadata services: anyone who can ask them gets the machine's credentials.
     "100.100.100.200",  # Alibaba
     "168.63.129.16",  # Azure's wire server, a public address
     "192.0.0.192",  # Oracle
@@ -100,7 +100,7 @@ def read_host(text: str) -> Address | str:
     try:
         if ":" in host:
             return IPv6Address(host)
-        # What ends in a number is an address, or nothing (WHATWG URL, 3.5).
+        # A host that ends in a number is an address or invalid (WHATWG URL, 3.5).
         if _NUMBER.fullmatch(labels[-1]):
             return _read_ipv4(labels)
     except (ValueError, OverflowError) as error:
@@ -112,7 +112,7 @@ def read_host(text: str) -> Address | str:
 
 
 def address_class(address: Address) -> AddressClass:
-    """What may be done with an address: the worst of what it is and what it wraps."""
+    """The class of an address: the worst of its own and of those that it wraps."""
     if _is_in(_NEVER, address):
         return "never"
     classes: set[AddressClass] = set()
@@ -125,7 +125,7 @@ def address_class(address: Address) -> AddressClass:
 
 
 def host_class(host: Address | str) -> AddressClass:
-    """What can be said of a host before a resolver is asked."""
+    """The class of a host before a resolver is asked."""
     if isinstance(host, str):
         return "never" if host in _METADATA_NAMES else "public"
     return address_class(host)
@@ -155,7 +155,7 @@ def _wrapped(address: IPv6Address) -> Iterator[IPv4Address]:
 
 
 def _read_ipv4(labels: list[str]) -> IPv4Address:
-    """As inet_aton reads it: up to four numbers in any base, the last one fills the rest."""
+    """Read it as inet_aton does: up to four numbers in any base, the last one fills the rest."""
     if len(labels) > 4:  # noqa: PLR2004 - the bytes of an address
         raise ValueError("too many parts")
     *firsts, last = map(_read_number, labels)

@@ -1,8 +1,8 @@
-"""What a stream is, and how the config topic's records add up to all that is configured.
+"""Streams and removed objects, and how the config topic's records add up to a configuration.
 
 The config topic is compacted: the last value of a key counts, an empty one removes the object.
-Of a stream, destination, pipeline or table that was removed a record stays, so that its name and
-what Kafka still has under it go on belonging to somebody (ADR 0047).
+When a stream, destination, pipeline or table is removed, a record stays, so that its name and
+Kafka's data under that name still have an owner (ADR 0047).
 `Configuration` is the pure fold of those records; a service keeps the newest and asks it.
 """
 
@@ -31,12 +31,12 @@ from shared.event.topics import (
     pipeline_of,
 )
 
-# As long as receipts of a destination rest, and the segment that they are in; what waits for it is
-# given up long before.
+# Receipts of a destination rest this long, and the segment that they are in. Events that wait for
+# it are given up long before.
 REMOVED_KEPT_MS = RECEIPTS_RETENTION_MS + 7 * DAY_MS
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
-# What Kafka can lead of one topic without anybody noticing.
+# Kafka handles this many partitions of one topic without anybody noticing.
 PARTITIONS_MAX = 1000
 
 
@@ -56,7 +56,7 @@ def _check_schema(text: str) -> str:
 class Stream(ConfigObject):
     name: Name
     partition_count: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = STREAM_PARTITIONS
-    # Whose keys may use it.
+    # The tenant whose keys may use it.
     tenant: Name = DEFAULT_TENANT
     # Where an event holds its ordering key, as a JSON pointer; empty when it has none.
     key_pointer: Pointer = ""
@@ -64,7 +64,7 @@ class Stream(ConfigObject):
     json_schema: Annotated[
         str, Field(max_length=SCHEMA_CHARS_MAX), AfterValidator(_check_schema)
     ] = ""
-    # By what a shard's name an event is laid into a Kafka partition, in place of its ordering key.
+    # Lays events into Kafka partitions by the names of shards, in place of their ordering keys.
     partitioning: Partitioning | None = None
 
     @model_validator(mode="after")
@@ -83,14 +83,14 @@ class Stream(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class RemovedStream(ConfigObject):
-    """What stays of a stream that was removed: whose its name is, and all that Kafka has of it."""
+    """The record of a removed stream: the owner of its name, and all that Kafka has of it."""
 
     name: Name
     tenant: Name
-    # Its topic stays, and takes that much room.
+    # Its topic stays, with this many Kafka partitions.
     partition_count: int
     removed_at_ms: int
-    # How what is left in it lies.
+    # How the events left in it are laid out.
     partitioning: Partitioning | None = None
 
     @property
@@ -100,11 +100,11 @@ class RemovedStream(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class RemovedDestination(ConfigObject):
-    """What stays of a destination that was removed; none of its settings, and no secret."""
+    """The record of a removed destination, without its settings and secrets."""
 
     stream: Name
     name: Name
-    # Whose the stream was: who gets its name later did not have this destination.
+    # The tenant of the stream: a later owner of its name did not have this destination.
     tenant: Name
     removed_at_ms: int
     starts_late: bool = False
@@ -120,7 +120,7 @@ class RemovedDestination(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class RemovedPipeline(ConfigObject):
-    """What stays of a pipeline that was removed: whose its name is, and what it has read."""
+    """The record of a removed pipeline: the owner of its name, and what it has read."""
 
     name: Name
     tenant: Name
@@ -129,7 +129,7 @@ class RemovedPipeline(ConfigObject):
     generation: int
     removed_at_ms: int
     starts_late: bool = False
-    # Whether it kept something of the events that it has read, which is gone.
+    # Whether it kept something of the events that it read; that is gone.
     keeps: bool = False
 
     @property
@@ -139,16 +139,16 @@ class RemovedPipeline(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Replacement(ConfigObject):
-    """What a pipeline is to be: built beside it of what its stream has, and then in its place.
+    """A pipeline's next version: built beside it from its stream's events, then in its place.
 
     It reads as far as the pipeline has, and nobody reads the tables that it makes.
     """
 
     name: Name
-    # Of the document; of one that was given up, the one that nothing is made of again.
+    # The document's. Without a document: the generation that was given up and is never used again.
     generation: int
     document: Pipeline | None = None
-    # Of which generation each table is that it writes.
+    # The generation of each table that it writes.
     tables: dict[Name, int] = field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -163,11 +163,11 @@ class Replacement(ConfigObject):
         return config_key("replacement", self.name)
 
     def to_json(self) -> bytes:
-        """As a pipeline's: columns stay in their order."""
+        """As JSON, like a pipeline: columns keep their order."""
         return json.dumps(self.to_fields()).encode()
 
     def built(self, tables: Mapping[str, Table]) -> list[Table]:
-        """Those of these tables that it writes, as it does."""
+        """The tables among these that it writes, in the generations that it writes."""
         return [
             replace(tables[name], generation=generation)
             for name, generation in self.tables.items()
@@ -177,11 +177,11 @@ class Replacement(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class RemovedTable(ConfigObject):
-    """What stays of a table that was removed: whose its name is. Its rows are gone."""
+    """The record of a removed table: the owner of its name. Its rows are gone."""
 
     name: Name
     tenant: Name
-    # One that is made again is of the next: who has not heard of it writes where nobody reads.
+    # A table made again has the next one: a writer that missed it writes where nobody reads.
     generation: int
     removed_at_ms: int
 
@@ -214,7 +214,7 @@ _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "tenant": ("tenants", Tenant),
     "changes": ("change_counts", ChangeCount),
 }
-# The same for what was removed, which this member tells from what is there.
+# The same for removed objects, which the member below tells from live ones.
 _REMOVED: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("removed_streams", RemovedStream),
     "destination": ("removed_destinations", RemovedDestination),
@@ -271,16 +271,16 @@ class Configuration:
         return (d for d in self.destinations.values() if d.stream == stream)
 
     def replacement_of(self, pipeline: str) -> Pipeline | None:
-        """The document of what is being built to take its place."""
+        """The document that is being built to take the pipeline's place."""
         known, current = self.replacements.get(pipeline), self.pipelines.get(pipeline)
-        # One that was left behind is of what there was before.
+        # A replacement that was left behind belongs to an earlier generation.
         if known is None or current is None or known.generation <= current.generation:
             return None
         return known.document
 
     @property
     def followed_tables(self) -> list[Table]:
-        """Those that are read, and those that will be once they are in their places."""
+        """The tables that are read, and those that will be once they are in their places."""
         built = (
             table
             for name, known in self.replacements.items()
@@ -291,12 +291,12 @@ class Configuration:
 
     @property
     def documents(self) -> list[Pipeline]:
-        """All that are run: the pipelines, and what is being built to take their places."""
+        """All documents that run: the pipelines, and those being built to take their places."""
         built = (document for name in self.replacements if (document := self.replacement_of(name)))
         return [*self.pipelines.values(), *built]
 
     def pipelines_at(self, stream: str) -> Iterator[Pipeline]:
-        """Those that read it, and those that write to it."""
+        """The pipelines that read the stream, and those that write to it."""
         return (each for each in self.documents if stream in each.streams)
 
     def readers_of(self, stream: str) -> list[str]:
@@ -307,7 +307,7 @@ class Configuration:
 
     @property
     def derived_streams(self) -> set[str]:
-        """Those that pipelines write to."""
+        """The streams that pipelines write to."""
         writing = self.pipelines.values()
         return {output.stream for pipeline in writing for output in pipeline.streams_to}
 
@@ -317,12 +317,12 @@ class Configuration:
         return {*self.streams, *self.removed_streams}
 
     def tenant_of(self, stream: str) -> str:
-        """Whose stream it is or was; one that nobody has heard of is nobody's."""
+        """The tenant whose stream it is or was; an unknown stream is nobody's."""
         known = self.streams.get(stream) or self.removed_streams.get(stream)
         return known.tenant if known else ""
 
     def outlived(self, *, now_ms: int) -> Iterator[bytes]:
-        """The keys of records that have nothing to say any more: nothing is left to be read."""
+        """The keys of records that are no longer needed: nothing is left to be read."""
         gone: list[RemovedDestination | RemovedPipeline | RemovedTable] = [
             *self.removed_destinations.values(),
             *self.removed_pipelines.values(),
@@ -331,7 +331,7 @@ class Configuration:
         return (each.config_key for each in gone if now_ms - each.removed_at_ms > REMOVED_KEPT_MS)
 
     def starts_late(self, destination_id: str) -> bool:
-        """Whether one that is there, or was, has begun later than its stream."""
+        """Whether a destination or pipeline, present or removed, began later than its stream."""
         found = self.destinations.get(destination_id) or self.removed_destinations.get(
             destination_id
         )
@@ -341,7 +341,7 @@ class Configuration:
         return found is not None and found.starts_late
 
     def archives_for(self, pipeline: Pipeline) -> list[Pipeline]:
-        """The archives with all of what it reads; it is none for itself."""
+        """The archives with everything that it reads; it is no archive for itself."""
         return [
             each
             for each in sorted(self.pipelines.values(), key=lambda it: it.name)
@@ -351,7 +351,7 @@ class Configuration:
         ]
 
     def reads_archives(self, destination_id: str) -> bool:
-        """Whether it is a pipeline's lane, and may come to what its stream holds no more."""
+        """Whether it is a pipeline's lane, and may reach events that its stream no longer holds."""
         pipeline = self.pipelines.get(pipeline_of(destination_id) or "")
         return pipeline is not None and bool(self.archives_for(pipeline))
 
@@ -362,7 +362,7 @@ class Configuration:
 
     @property
     def removed_now(self) -> list[RemovedDestination]:
-        """All of these, of streams that there are and that there were, by name."""
+        """All removed destinations, of present and removed streams, by name."""
         owners: list[Stream | RemovedStream] = [
             *self.streams.values(),
             *self.removed_streams.values(),
@@ -382,7 +382,7 @@ def _fields(key: bytes, value: bytes) -> Mapping[str, Any]:
 
 
 def _open(kind: type[ConfigObject], key: bytes, fields: Mapping[str, Any]) -> ConfigObject:
-    """Read one object; whatever is wrong with it comes out as a ConfigError."""
+    """Read one object; raise ConfigError if anything is wrong with it."""
     opened = kind.of(fields)
     if opened.config_key != key:
         raise ConfigError("", f"{key!r}: the value is that of {opened.config_key!r}")

@@ -52,7 +52,7 @@ class OAuth2:
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class ClientCertificate:
-    """Who we are in TLS; it may go together with any other way to say so."""
+    """Our identity in TLS; it can be used together with any other credentials."""
 
     certificate_pem: Annotated[
         str,
@@ -64,7 +64,7 @@ class ClientCertificate:
 
 Auth: TypeAlias = Annotated[Basic | Bearer | OAuth2, Field(discriminator="kind")]
 
-# None: all that is in it.
+# The names of the secrets in a part; with None, everything in the part is a secret.
 _SECRETS_IN: Mapping[str, frozenset[str] | None] = {
     "auth": frozenset({"password", "token", "client_secret"}),
     "client_certificate": frozenset({"key_pem"}),
@@ -77,7 +77,7 @@ def change_secrets(given: Mapping[str, Any], change: Callable[[str, Any], Any]) 
 
     `change` gets the path and the value of each.
 
-    The only place that knows where secrets are; what is not of the right shape stays as it is.
+    Nothing else knows where secrets are. Anything of another shape stays as it is.
     """
     changed = dict(given)
     for part, names in _SECRETS_IN.items():

@@ -8,8 +8,8 @@ from shared.config.pipeline import Pipeline
 def cycle_through(pipeline: Pipeline, others: Iterable[Pipeline]) -> tuple[str, ...]:
     """The streams of a cycle that it closes, from its source to its source; empty if none.
 
-    Where it is said that events are posted again, a cycle is wanted: who has seen an event does not
-    take it a second time.
+    Outputs that post events again may close a cycle on purpose: a pipeline that has seen an event
+    does not take it a second time.
     """
     leads_to: dict[str, list[str]] = {}
     for each in (pipeline, *others):
@@ -17,7 +17,7 @@ def cycle_through(pipeline: Pipeline, others: Iterable[Pipeline]) -> tuple[str, 
         leads_to.setdefault(each.source.stream, []).extend(outputs)
     source = pipeline.source.stream
     came_from: dict[str, str] = {}
-    # Its own first: of several cycles, that through itself is told.
+    # Its own outputs first: of several cycles, report the one through itself.
     waiting = [output.stream for output in pipeline.streams_to if not output.repost]
     came_from.update(dict.fromkeys(waiting, source))
     while waiting and source not in came_from:

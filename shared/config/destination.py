@@ -1,4 +1,4 @@
-"""What a destination can be set to: where a stream's events go, and how they get there.
+"""Settings of a destination: where a stream's events go, and how they get there.
 
 Secrets are in it as sealed text only, see shared/config/credentials.py.
 """
@@ -30,7 +30,7 @@ _HEADERS_MAX = 32
 _CONDITIONS_MAX, _FIELDS_MAX = 32, 100
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
-# These say how the request is made, which is for us to say.
+# These describe how the request is made: only Hifi sets them.
 _OUR_HEADERS = frozenset(
     [
         "connection",
@@ -47,7 +47,7 @@ _OUR_HEADERS = frozenset(
         "upgrade",
     ]
 )
-# Where a request goes, and what it shows there.
+# The settings that decide where a request goes, and what it shows there.
 _REACHED_BY = ("url", "headers", "secret_headers", "auth", "client_certificate", "signing_secrets")
 _OUR_PREFIXES = ("hifi-", "webhook-", "proxy-")
 
@@ -91,7 +91,7 @@ _Status: TypeAlias = Annotated[int, Field(ge=400, le=499), WrapValidator(_check_
 Start: TypeAlias = Annotated[
     Literal["earliest", "latest"] | Annotated[int, Field(ge=0)], WrapValidator(_check_start)
 ]
-# As many machines as one destination may ever need; each is looked up at each change of leases.
+# The most machines that one destination may need; each is looked up at each change of leases.
 SHARDS_MAX = 32
 _TimeoutS: TypeAlias = Annotated[float, Field(ge=0.001, le=300)]
 
@@ -104,15 +104,15 @@ class Destination(ConfigObject):
     name: Name
     url: WebAddress
     body_format: BodyFormat = "json"
-    # What batch receivers take without asking: 500 events (Mixpanel), 1 MiB (Event Grid).
+    # Batch receivers take this much without asking: 500 events (Mixpanel), 1 MiB (Event Grid).
     batch_count_max: Annotated[int, Field(ge=1, le=10_000)] = 500
     batch_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = 1_048_576
     # How long events may be held back so that a batch fills; 0 sends what is there.
     linger_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     # Requests under way at once, over all machines.
     parallel_max: Annotated[int, Field(ge=1, le=256)] = 4
-    # Over how many processes its Kafka partitions may be spread: for good, as for each of them one
-    # process at a time has to be who sends.
+    # The number of processes that its Kafka partitions may be spread over. It stays for good, as
+    # one process at a time has to be the sender for each of them.
     shards: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = 1
     # Events per second, over all Kafka partitions together.
     rate_per_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
@@ -145,12 +145,12 @@ class Destination(ConfigObject):
     is_paused: bool = False
     # When all that comes back is 401, 403 and 404, hold the events instead of giving them up.
     hold_on_rejects: bool = False
-    # After so long without one success the destination is disabled (Svix: 5 days); no longer than
+    # After this long without one success the destination is disabled (Svix: 5 days); no longer than
     # dead letters are kept.
     disable_after_s: Annotated[float, Field(ge=1, le=30 * _DAY_S)] = 5 * _DAY_S
     is_disabled: bool = False
-    # When a person last said to try now, or changed where and with what it is reached: whatever
-    # held it back before that no longer does (shared/flow/resuming.py).
+    # When a person last said to try now, or changed where and with what it is reached: anything
+    # that held it back before no longer does (shared/flow/resuming.py).
     resumed_at_ms: Annotated[int, Field(ge=0, le=10**15)] = 0
 
     @model_validator(mode="after")
@@ -170,22 +170,22 @@ class Destination(ConfigObject):
 
     @property
     def starts_late(self) -> bool:
-        """Whether it owes nothing of what was in the stream before it began."""
+        """Whether it owes none of the events that were in the stream before it began."""
         return self.start != "earliest"
 
     @property
     def shard_names(self) -> list[str]:
-        """By what its shards are leased."""
+        """The names under which its shards are leased."""
         return [self.shard_of(partition) for partition in range(self.shards)]
 
     def shard_of(self, partition: int) -> str:
-        """By what the shard is leased that a Kafka partition is in."""
+        """The name under which the shard of a Kafka partition is leased."""
         shard = partition % self.shards
         return f"{self.id}#{shard}" if shard else self.id
 
     @property
     def requests_at_once_max(self) -> int:
-        """Of all machines together."""
+        """The most requests under way at once, over all machines."""
         return 1 if self.order == "stream" else self.parallel_max
 
     @property
@@ -194,11 +194,11 @@ class Destination(ConfigObject):
         return 1 if self.body_format == "single" else self.batch_count_max
 
     def resumed(self, *, at_ms: int) -> "Destination":
-        """As it is once a person has said to go on, after a pause, a hold or a disabling."""
+        """The destination once a person has resumed it after a pause, a hold or a disabling."""
         return replace(self, is_paused=False, is_disabled=False, resumed_at_ms=at_ms)
 
     def begins_anew(self, before: "Destination") -> bool:
-        """Whether what is known of how it was reached before says nothing of it any more."""
+        """Whether what is known of how it was reached before no longer applies."""
         was_halted = before.is_paused or before.is_disabled
         is_let_go = was_halted and not (self.is_paused or self.is_disabled)
         return is_let_go or any(getattr(self, it) != getattr(before, it) for it in _REACHED_BY)

@@ -1,4 +1,4 @@
-"""What every configured object has in common: it is checked as it is made, and read from JSON.
+"""The base of every configured object: it is checked as it is made, and read from JSON.
 
 A record of the config topic may have been written by a newer Hifi. Members that we do not know are
 kept aside and written back, so that nobody's setting is lost. Only the API insists on known ones.
@@ -18,7 +18,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 # Strict: "5" is no number and 1 is no flag, whoever wrote it.
 CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
-# What somebody meant for one of these may be a secret in plain text, and is not repeated.
+# A value meant for one of these may be a secret in plain text: errors do not repeat it.
 _NEVER_REPEATED = frozenset(
     {
         *("auth", "client_certificate", "password", "secret_headers", "secret_url", "secrets"),
@@ -31,7 +31,7 @@ _SENTENCES = {
     "extra_forbidden": _NO_SUCH,
     "unexpected_keyword_argument": _NO_SUCH,
 }
-# What pydantic puts into a path that is no member: which of several kinds an object is.
+# Parts that pydantic puts into a path and that are no members: the kind of an object.
 _KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
     f"[{member}]"
     for member in (
@@ -56,7 +56,7 @@ class ConfigError(ValueError):
 class ConfigObject(ABC):
     """An object of the config topic."""
 
-    # Members that a newer Hifi has written, nested ones within the name of what they are in.
+    # Members that a newer Hifi has written; nested ones are under the name of their object.
     others: Annotated[dict[str, Any], SkipJsonSchema()] = field(
         default_factory=dict, kw_only=True, repr=False
     )
@@ -79,7 +79,7 @@ class ConfigObject(ABC):
         return replace(made, others=others) if others else made
 
     def known_fields(self, *, with_defaults: bool = True) -> dict[str, Any]:
-        """As JSON members, without those that we do not know."""
+        """The object as JSON members, without those that we do not know."""
         known: dict[str, Any] = _adapter(type(self)).dump_python(
             self,
             mode="json",
@@ -90,7 +90,7 @@ class ConfigObject(ABC):
         return known
 
     def to_fields(self, *, with_defaults: bool = True) -> dict[str, Any]:
-        """As JSON members, all of them."""
+        """The object as JSON members, all of them."""
         return _merged(self.known_fields(with_defaults=with_defaults), self.others)
 
     def to_json(self) -> bytes:
@@ -98,7 +98,7 @@ class ConfigObject(ABC):
 
 
 def config_error(first: Mapping[str, Any]) -> ConfigError:
-    """What pydantic has found wrong, as one sentence without secrets."""
+    """Pydantic's finding, as one sentence without secrets."""
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return cause
@@ -148,7 +148,7 @@ def _merged(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, An
         elif isinstance(known[name], dict) and isinstance(value, dict):
             merged[name] = _merged(known[name], value)
         elif isinstance(known[name], list) and isinstance(value, list):
-            # Which of them is which, they say themselves: some may have come and gone since.
+            # Match items by their own members: some may have come and gone since.
             merged[name] = [
                 next(filter(partial(_is_same, each), value), each) for each in known[name]
             ]
@@ -156,7 +156,7 @@ def _merged(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_same(known: Any, given: Any) -> bool:
-    """Whether what was written is what we know, and more of it."""
+    """Whether the written object is the one we know, perhaps with more members."""
     if not isinstance(known, dict) or not isinstance(given, dict):
         return False
     both = known.keys() & given.keys()

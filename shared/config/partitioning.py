@@ -1,7 +1,7 @@
 """How a stream lays its events into Kafka partitions by a name that each of them holds.
 
-What lies in a Kafka partition is then of one shard and no other: whoever reads it, such as the
-writer of a database, can be bound to that shard.
+A Kafka partition then holds the events of one shard only, so its reader, such as the writer of a
+database, can be bound to that shard.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""What a pipeline can be set to: which stream it reads, what its steps do, where the rest goes.
+"""Settings of a pipeline: the stream it reads, what its steps do, where the rest goes.
 
 A document is data: its leaves are Spark SQL expressions, never statements, and it names streams
-and nothing else. Here its shape is judged; what an expression may say, who has Spark judges.
-Whoever does not know a step, an output or a test refuses all of it: events would go elsewhere.
+and nothing else. Here its shape is judged; processes with Spark judge its expressions. A process
+that does not know a step, an output or a test refuses all of it: events would go elsewhere.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ Match = Literal["first", "all"]
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Source:
-    """Which stream it reads, and from where on when it is new."""
+    """The stream that it reads, and where a new pipeline begins in it."""
 
     stream: Name
     start: Start = "earliest"
@@ -56,7 +56,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Select:
-    """Makes the event anew, of these columns alone."""
+    """Replaces the event by one of only these columns."""
 
     member: ClassVar[str] = "select"
     select: Columns
@@ -72,7 +72,7 @@ class Explode:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Key:
-    """Sets the ordering key of what is written."""
+    """Sets the ordering key of the events that are written."""
 
     member: ClassVar[str] = "key"
     key: Expression
@@ -82,7 +82,7 @@ class Key:
     frozen=True, slots=True, config=ConfigDict(**CONFIG, extra="forbid", validate_by_name=True)
 )
 class LookedUp:
-    """Which row is looked up in which table, and what the event has of it then."""
+    """The table and row that are looked up, and the part of the row that the event gets."""
 
     table: Name
     # The row's key.
@@ -105,7 +105,7 @@ class Enrich:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToStream:
-    """Writes to a stream what `when` is true of; without it, whatever gets here."""
+    """Writes events to a stream if `when` is true of them; without it, all that get here."""
 
     member: ClassVar[str] = "stream"
     is_sink: ClassVar[bool] = False
@@ -113,13 +113,13 @@ class ToStream:
     when: Expression | None = None
     # It may close a cycle of streams: events come again, keep their ids, and are not taken twice.
     repost: bool = False
-    # It has what comes too late for its window, as it came, and nothing else.
+    # It gets the events that come too late for their window, as they came, and nothing else.
     late: bool = False
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToTable:
-    """Writes a row, under the event's key, of what `when` is true of."""
+    """Writes a row, under the event's key, of each event that `when` is true of."""
 
     member: ClassVar[str] = "table"
     is_sink: ClassVar[bool] = False
@@ -129,19 +129,19 @@ class ToTable:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToDead:
-    """Has the event rest in dead letters, and go nowhere else."""
+    """Puts the event into dead letters, and nowhere else."""
 
     member: ClassVar[str] = "dead"
     is_sink: ClassVar[bool] = False
     dead: Literal[True]
     when: Expression | None = None
-    # As of streams.
+    # As for streams.
     late: bool = False
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToArchive:
-    """Keeps what gets here in a store, which whoever runs Hifi has named."""
+    """Keeps the events that get here in a store that the operator has named."""
 
     member: ClassVar[str] = "archive"
     is_sink: ClassVar[bool] = True
@@ -187,7 +187,7 @@ Output: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(**CONFIG, validate_by_name=True))
 class Pipeline(ConfigObject):
-    """What comes of the events of a stream, and where it goes."""
+    """The events of a stream, what becomes of them, and where they go."""
 
     name: Name
     source: Annotated[Source, Field(alias="from")]
@@ -198,9 +198,9 @@ class Pipeline(ConfigObject):
     # Whether an event goes to the first output that wants it, or to all of them.
     match: Match | None = None
     tests: Annotated[tuple[PipelineTest, ...], Field(max_length=TESTS_MAX)] = ()
-    # Whose the streams are.
+    # The owner of the streams.
     tenant: Name = DEFAULT_TENANT
-    # What is built anew beside the old, with ids of its own, is of the next generation.
+    # A pipeline that is rebuilt beside the old one, with ids of its own, has the next generation.
     generation: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
     @model_validator(mode="after")
@@ -213,17 +213,17 @@ class Pipeline(ConfigObject):
 
     @property
     def starts_late(self) -> bool:
-        """Whether it owes nothing of what was in the stream before it began."""
+        """Whether it owes none of the events that were in the stream before it began."""
         return self.source.start != "earliest"
 
     @property
     def lane_id(self) -> str:
-        """What it is to its stream, as a destination's id is: of another stream it is another."""
+        """Its id at its stream, as a destination has one: at another stream it is another."""
         return pipeline_lane(self.source.stream, self.name, self.generation)
 
     @property
     def title(self) -> str:
-        """What tells it from the same of another generation."""
+        """The name that tells it from its other generations."""
         return of_generation(self.name, self.generation)
 
     @property
@@ -237,12 +237,12 @@ class Pipeline(ConfigObject):
 
     @property
     def rewrites(self) -> bool:
-        """Whether events are written anew; otherwise their bytes stay as they are."""
+        """Whether events are rewritten; otherwise their bytes stay as they are."""
         return any(isinstance(step, Select | Explode | Enrich | WindowStep) for step in self.steps)
 
     @property
     def window(self) -> WindowOf | None:
-        """By which windows it counts, if it does."""
+        """The windows that it counts by, if it does."""
         return next((step.window for step in self.steps if isinstance(step, WindowStep)), None)
 
     @property
@@ -251,17 +251,17 @@ class Pipeline(ConfigObject):
 
     @property
     def kept_shape(self) -> str:
-        """What tells what it keeps of events from what another document would; empty: nothing."""
+        """A hash of the way in which it keeps parts of events; empty if it keeps nothing."""
         return shape_of(next((it for it in self.steps if isinstance(it, Keeping)), None))
 
     @property
     def kept_spec(self) -> TopicSpec | None:
-        """The topic with what it keeps; None: it keeps nothing."""
+        """The topic with what it keeps; None if it keeps nothing."""
         return kept_spec(self.name, self.generation) if self.kept_shape else None
 
     @property
     def late_to(self) -> ToStream | ToDead | None:
-        """Where what is late goes; without it, it is counted."""
+        """Where late events go; without such an output, they are counted."""
         return next((it for it in self.to if isinstance(it, ToStream | ToDead) and it.late), None)
 
     @property
@@ -276,7 +276,7 @@ class Pipeline(ConfigObject):
 
     @property
     def is_tee(self) -> bool:
-        """Whether all events go to an archive, as they come: nothing of it looks at them."""
+        """Whether all events go to an archive as they come, and nothing looks at them."""
         return isinstance(self.sink, ToArchive) and not (self.steps or self.schema)
 
     @property
@@ -319,7 +319,7 @@ class Pipeline(ConfigObject):
 
     @property
     def fingerprint(self) -> str:
-        """What tells this document from any other: whoever judges it says which one was judged."""
+        """The hash that tells this document from any other: a verdict names the document by it."""
         return hashlib.sha256(self.to_json()).hexdigest()[:16]
 
     @property
@@ -327,7 +327,7 @@ class Pipeline(ConfigObject):
         return config_key("pipeline", self.name)
 
     def to_json(self) -> bytes:
-        """Not sorted as others are: events are written with their columns in this order."""
+        """Not sorted, unlike others: events are written with their columns in this order."""
         return json.dumps(self.to_fields()).encode()
 
 

@@ -1,4 +1,4 @@
-"""What has become of a pipeline's document since it was put, as whoever runs it tells it."""
+"""The state of a pipeline's document since it was put, as the process that runs it reports it."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -7,25 +7,25 @@ from msgspec import DecodeError, Struct, json
 
 from shared.config.pipeline import Pipeline
 
-# Judged by Spark; what it says meanwhile; or not run, and why; or built beside what it replaces.
+# Spark judges it; it runs; it does not run, and why; it is built beside the one it replaces.
 Standing: TypeAlias = Literal["checking", "running", "refused", "replacing"]
 
 
 class PipelineState(Struct, frozen=True):
     """The value of a record of its topic; the key is the pipeline's name, with its generation."""
 
-    # Of which document, by its fingerprint: a newer one is being checked.
+    # The fingerprint of the document that this is about: a newer one is being checked.
     fingerprint: str
     standing: Standing
     # Why it is refused or waits, and where in the document that is, as a JSON pointer.
     why: str = ""
     pointer: str = ""
     at_ms: int = 0
-    # Of one that is being built: how many events it is behind what it replaces.
+    # While it is being built: how many events it is behind the pipeline that it replaces.
     behind: int | None = None
-    # Whether it has come within seconds of that, and has stored what it made of all before.
+    # Whether it has come within seconds of that, and has stored its results up to there.
     has_caught_up: bool = False
-    # Of one with windows or keys: how many it keeps, and how many bytes of memory they take.
+    # With windows or keys: how many it keeps, and how many bytes of memory they take.
     kept: int | None = None
     kept_bytes: int = 0
     # How many offsets Kafka had deleted before it came to them, and which these were last.
@@ -34,12 +34,12 @@ class PipelineState(Struct, frozen=True):
     # How often it has ended the executor that works on events, all by itself, and when last.
     executors_ended: int = 0
     executor_ended_at_ms: int = 0
-    # What it reads that Kafka has no more, in words; empty: nothing.
+    # In words, what it reads that Kafka no longer has; empty: nothing.
     note: str = ""
 
     @property
     def is_level(self) -> bool:
-        """Whether it is so near what it replaces that it can take its place."""
+        """Whether it is near enough to the pipeline that it replaces to take its place."""
         return self.standing == "replacing" and self.has_caught_up
 
     def to_json(self) -> bytes:
@@ -58,7 +58,7 @@ def state_of(pipeline: Pipeline, states: PipelineStates) -> PipelineState:
 
 
 def with_state(known: PipelineStates, key: bytes, value: bytes | None) -> PipelineStates:
-    """What is known after one more record; ValueError when it makes no sense."""
+    """The states after one more record; ValueError when it makes no sense."""
     name = key.decode()
     others = {each: state for each, state in known.items() if each != name}
     try:

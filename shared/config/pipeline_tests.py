@@ -1,4 +1,4 @@
-"""What the tests within a pipeline's document say: events, the rows there are, what must come."""
+"""The tests within a pipeline's document: events, the rows there are, and the expected results."""
 
 from dataclasses import field
 from typing import Annotated, Any, TypeAlias
@@ -35,18 +35,18 @@ _Rows: TypeAlias = Annotated[dict[str, dict[str, Any]], Field(max_length=EXPECTE
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class PipelineTest:
-    """What must come of some events; it is run before the pipeline is."""
+    """A test of the results that some events have; it is run before the pipeline is."""
 
     given: Annotated[tuple[Any, ...], Field(min_length=1, max_length=GIVEN_MAX)]
-    # What is written, in its order; of several streams and tables, by their names.
+    # The expected events, in order; for several streams and tables, by their names.
     expect: Annotated[_Events | dict[Name, _Events], BeforeValidator(_check_expected)] = ()
-    # Those given that end as dead letters.
+    # The given events that end as dead letters.
     dead: _Events = ()
-    # Those that come too late for their windows.
+    # The given events that come too late for their windows.
     late: _Events = ()
-    # When they happened, if that is not each a second after the one before.
+    # When the events happened; by default each happened a second after the one before.
     times: Annotated[tuple[Moment, ...], Field(max_length=GIVEN_MAX, strict=False)] = ()
-    # The rows that there are, of each table that is looked up in, by their keys.
+    # The existing rows of each table that is looked up in, by their keys.
     tables: Annotated[dict[Name, _Rows], Field(max_length=_TABLES_MAX)] = field(
         default_factory=dict
     )

@@ -1,8 +1,8 @@
 """Picks the events that a destination wants, and the members of them that it gets.
 
-Only a destination that asks for it has its events parsed; what is kept of an event keeps its very
-bytes (numbers, escapes), because members are cut out of the text and never written anew. An event
-that cannot be read as JSON is sent whole: what we do not understand is not ours to withhold.
+Only a destination that asks for it has its events parsed. Members keep their very bytes (numbers,
+escapes), because they are cut out of the text and never rewritten. An event that cannot be read as
+JSON is sent whole: we do not withhold what we do not understand.
 """
 
 import json
@@ -36,7 +36,7 @@ _Scalar: TypeAlias = Annotated[
     WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
 ]
 _Scalars: TypeAlias = Annotated[tuple[_Scalar, ...], Field(min_length=1, max_length=_VALUES_MAX)]
-# What the tests compare with.
+# The operands of the tests.
 _OPERANDS: Mapping[Test, TypeAdapter[Any]] = {
     "equals": TypeAdapter(_Scalar, config=CONFIG),
     "one_of": TypeAdapter(_Scalars, config=CONFIG),
@@ -47,7 +47,7 @@ _OPERANDS: Mapping[Test, TypeAdapter[Any]] = {
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Condition:
-    """What one member of an event must be like; in JSON a pointer and one test with its operand."""
+    """A condition on one member of an event; in JSON a pointer and one test with its operand."""
 
     pointer: MemberPointer
     test: Test
@@ -175,7 +175,7 @@ def _cut(text: str, start: int, wanted: Iterable[Sequence[str]]) -> str:
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, str, int, int]]:
-    """Name, the name's own text, and where the value begins and ends, of each member."""
+    """Yield the name, the name's own text, and the begin and end of the value, of each member."""
     at = _skip(text, start + 1)
     while text[at : at + 1] != "}":
         name, name_end = _DECODER.raw_decode(text, at)

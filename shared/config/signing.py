@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Iterable
 
 PREFIX = "whsec_"
-# What the specification allows: from the security level of SHA-256's half to its block size.
+# The specification's bounds: from the security level of SHA-256's half to its block size.
 KEY_BYTES_MIN, KEY_BYTES_MAX = 24, 64
 
 

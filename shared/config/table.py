@@ -1,4 +1,4 @@
-"""What a table can be set to: who writes its rows, how long they stay, how large they may get.
+"""Settings of a table: who writes its rows, how long they stay, how large they may get.
 
 A table has the latest value for each key. It is a compacted topic of one Kafka partition, so that
 one offset says how much of it somebody has seen.
@@ -26,19 +26,19 @@ _BYTES_MIN, _BYTES_MAX = _MIB, 1_048_576 * _MIB
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Table(ConfigObject):
-    """Rows by their keys, that whoever has a key for it writes, or one pipeline."""
+    """Rows by their keys, written by one pipeline, or by anyone with an API key for the table."""
 
     name: Name
     tenant: Name = DEFAULT_TENANT
-    # The pipeline that alone writes it; None: it is written over HTTP.
+    # The pipeline that alone writes it. Without one, it is written over HTTP.
     written_by: Name | None = None
-    # A row goes this long after it was written last; None: it stays until it is deleted.
+    # A row goes this long after it was written last. With None, it stays until it is deleted.
     retention_ms: Annotated[int, Field(ge=MINUTE_MS, le=3_650 * DAY_MS)] | None = None
     row_bytes_max: Annotated[int, Field(ge=1, le=ROW_BYTES_MAX)] = _ROW_BYTES_DEFAULT
-    # What all rows may take; a copy on a disk has room for twice as much.
+    # The most bytes of all rows; a copy on a disk has room for twice as much.
     bytes_max: Annotated[int, Field(ge=_BYTES_MIN, le=_BYTES_MAX)] = _BYTES_DEFAULT
-    # Which of the topics of this name readers read. Made again after it was deleted, a table is of
-    # the next generation; so is what is built anew beside the old.
+    # The generation of the topic that readers read. A table that is made again after it was deleted
+    # has the next generation; so has one that is rebuilt beside the old one.
     generation: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
     @property

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, WithJsonSchema
 
 from shared.event.topics import NAME_PATTERN
 
-# How a sealed secret begins; what does not is plain text, and is refused.
+# The beginning of a sealed secret; any other text is plain, and is refused.
 SEALED_PREFIX = "sealed:v1:"
 # A chain of three certificates is 6 KB; a sealed key is a third longer than the key.
 PEM_CHARS_MAX = 65_536
@@ -39,7 +39,7 @@ def _pattern(pattern: str) -> Any:
 
 
 def is_web_address(text: str) -> bool:
-    # What urlsplit would silently drop (line breaks) or let pass (blanks) no client can send to.
+    # No client can send what urlsplit would silently drop (line breaks) or let pass (blanks).
     if not text.isprintable() or " " in text:
         return False
     try:
@@ -57,7 +57,7 @@ Name: TypeAlias = Annotated[
     ),
     _pattern(NAME_PATTERN.pattern),
 ]
-# Of a package that an operator has installed, and of what is in it.
+# The name of a package that an operator has installed, and of a function in it.
 FunctionName: TypeAlias = Annotated[
     str,
     check(

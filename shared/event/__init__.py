@@ -1,1 +1,1 @@
-"""What an event is, what is known of it, and where it lies in Kafka."""
+"""An event, the facts that are known of it, and where it lies in Kafka."""

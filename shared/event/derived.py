@@ -1,7 +1,7 @@
 """Names the events that a pipeline makes of others, and says how often they were made so.
 
-An id comes from the event's place in the log and from nothing else. Whoever reads that place again,
-after a crash or in ten days, makes the same events with the same ids.
+An id comes from the event's place in the log and from nothing else. A process that reads that place
+again, after a crash or in ten days, makes the same events with the same ids.
 """
 
 import hashlib
@@ -9,16 +9,16 @@ from typing import Literal
 
 from shared.event.record import Headers, Origin
 
-# From which record of which topic an event was made: `topic:partition:offset`.
+# The record that an event was made from: `topic:partition:offset`.
 ORIGIN = "hifi-origin"
 # The pipelines that it has come through, the first of them first, with commas between them.
 VIA = "hifi-via"
-# Which restore has put it back into a stream.
+# The restore that has put it back into a stream.
 RESTORED = "hifi-restored"
 # More is a mistake: chains that people draw have three or four pipelines.
 HOPS_MAX = 8
 
-# What a pipeline does with an event that came through others.
+# A pipeline's decision about an event that came through others.
 Hop = Literal["take", "skip", "too_many"]
 
 
@@ -33,7 +33,7 @@ def derived_id(pipeline: str, generation: int, origin: Origin, nth: int) -> str:
 
 
 def window_id(pipeline: str, generation: int, row: str, version: int) -> str:
-    """The id of what a pipeline writes of a window, by the key of its row and how often it has."""
+    """The id of a row that a pipeline writes for a window, by its key and its count of writes."""
     named = f"{pipeline}/{generation}/{version}/{row}"
     return hashlib.sha256(named.encode()).hexdigest()
 
@@ -49,7 +49,7 @@ def restore_of(headers: Headers) -> str:
 
 
 def hop(via: tuple[str, ...], pipeline: str) -> Hop:
-    """Whether a pipeline takes an event: not what it has had before, and not for ever."""
+    """Whether a pipeline takes an event: not one that it has had before, and not forever."""
     if pipeline in via:
         return "skip"
     return "take" if len(via) < HOPS_MAX else "too_many"

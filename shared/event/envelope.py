@@ -1,4 +1,4 @@
-"""What Hifi knows of an event, and how it is written to and read from Kafka headers.
+"""The facts that Hifi knows of an event, and how Kafka headers hold them.
 
 The value bytes are the customer's and are never looked into here. A stream record that somebody
 wrote past the gateway still opens (its facts are made from its coordinates); a retry record that
@@ -59,10 +59,10 @@ DEAD_AT = "dead-at-ms"
 # The version of the headers on retry and dead records; raise it when a reader must tell them apart.
 HEADERS_VERSION = b"1"
 
-# What a broker takes as a record of a stream unless it is told otherwise, and our gateway keeps
-# under: a waiting event that is larger was written by somebody else.
+# A broker takes records of a stream up to this size by default, and our gateway keeps under it: a
+# waiting event that is larger was written by somebody else.
 EVENT_BYTES_MAX = 1_048_588
-# Of a record that nobody can open so much is kept: with all that is said of it, it still fits into
+# This much is kept of a record that nobody can open: with all facts about it, it still fits into
 # the dead letters' topic. The whole of it stays where it was until the tier forgets it.
 _KEPT_BYTES_MAX = 1_048_576
 _KEPT_HEADERS_BYTES_MAX = 65_536
@@ -72,14 +72,14 @@ _HEADERS_BYTES_MAX = 65_536
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What has happened to an event on its way to one destination."""
+    """The history of an event on its way to one destination."""
 
     attempt_count: int
     park_count: int
     first_attempt_at_ms: int
     deadline_at_ms: int
-    # What the destination asked for; the tier's own delay is kept by the broker's clock instead. It
-    # is written down as a length, from when Kafka has the record: no two clocks are compared.
+    # The wait that the destination asked for; the broker's clock keeps the tier's own delay. It is
+    # written down as a length, from when Kafka has the record: no two clocks are compared.
     not_before_ms: int
     cause: str = ""
     last_status: int | None = None
@@ -88,7 +88,7 @@ class History:
     is_ambiguous: bool = False
     # None until something was sent: a park is no attempt.
     last_attempt_at_ms: int | None = None
-    # How often somebody has sent it again out of dead letters, and which such order was the last.
+    # How often somebody has sent it again out of dead letters, and the last such order.
     redrive_count: int = 0
     redrive_id: str = ""
     # Mostly none: its replay, the restore that put it back, the refused batch that it is a part of.
@@ -122,7 +122,7 @@ class Envelope:
     traceparent: str | None = None
     destination_id: str | None = None
     history: History | None = None
-    # Where its copy waited from which this one was made; None: it came from its stream.
+    # Where the waiting copy was that this one was made from; None if it came from its stream.
     read_at: Origin | None = None
 
     @property
@@ -140,7 +140,7 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
+class MalformedRecord:
     """A retry record that cannot be opened; it goes to dead letters with `problem`."""
 
     record: RecordIn
@@ -251,7 +251,7 @@ def dead_headers(
     )
 
 
-def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> Headers:
+def malformed_headers(malformed: MalformedRecord, *, reason: str, dead_at_ms: int) -> Headers:
     """Headers of a record we could not open: its own, as they came, then why and from where."""
     origin = malformed.record.origin
     whole_bytes = len(malformed.record.value)
@@ -269,22 +269,24 @@ def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> 
 
 
 def dead_value(value: bytes) -> bytes:
-    """What a dead letter keeps of a value: all of it, or its beginning if it is beyond measure."""
+    """The part of a value that a dead letter keeps: all of it, or the beginning of a huge one."""
     return value if len(value) <= EVENT_BYTES_MAX else value[:_KEPT_BYTES_MAX]
 
 
-def malformed_key(malformed: Malformed) -> bytes | None:
-    """The same of its key."""
+def malformed_key(malformed: MalformedRecord) -> bytes | None:
+    """The part of its key that a dead letter keeps."""
     return malformed.record.key and malformed.record.key[:TEXT_BYTES_MAX]
 
 
-def open_retry_record(record: RecordIn) -> Envelope | Malformed:
+def open_retry_record(record: RecordIn) -> Envelope | MalformedRecord:
     """Read a record of a retry tier, or say what is wrong with it."""
     headers = dict(record.headers)
     if len(record.value) > EVENT_BYTES_MAX:
-        return Malformed(record, f"its value has {len(record.value)} bytes: no event is so large")
+        return MalformedRecord(
+            record, f"its value has {len(record.value)} bytes: no event is so large"
+        )
     if (size := sum(len(raw) for _, raw in record.headers)) > _HEADERS_BYTES_MAX:
-        return Malformed(record, f"its headers have {size} bytes: we write no such")
+        return MalformedRecord(record, f"its headers have {size} bytes: we write no such")
     try:
         need(headers, VERSION, _known_version)
         return Envelope(
@@ -305,7 +307,7 @@ def open_retry_record(record: RecordIn) -> Envelope | Malformed:
             read_at=if_there(headers, READ_AT, place),
         )
     except ValueError as error:
-        return Malformed(record=record, problem=str(error))
+        return MalformedRecord(record=record, problem=str(error))
 
 
 def _open_history(headers: Mapping[str, bytes], *, stored_at_ms: int) -> History:
@@ -340,7 +342,7 @@ def _kept(headers: Headers) -> Headers:
 
 
 def _rare_headers(history: History) -> Headers:
-    """What most waiting events have nothing to say of."""
+    """Headers that most waiting events do not need."""
     last_ms, redrives = history.last_attempt_at_ms, history.redrive_count
     texts = {REDRIVE_ID: history.redrive_id, REPLAY_ID: history.replay_id}
     texts |= {RESTORE_ID: history.restore_id, REFUSED_GROUP: history.refused_group}

@@ -1,4 +1,4 @@
-"""Reads the values of headers, strictly: whatever we did not write is a ValueError."""
+"""Reads the values of headers, strictly: anything that we did not write is a ValueError."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from shared.event.record import Origin
 
-# What we write and nothing else: int() would also take " 1", "1_000" and numbers past 64 bits,
+# Only numbers as we write them: int() would also take " 1", "1_000" and numbers past 64 bits,
 # which Kafka, Arrow and JSON readers cannot hold. 18 digits always fit.
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 # Longer than any id, name or reply that we write (ids have 255 characters, replies 256).
@@ -20,7 +20,7 @@ def if_there(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]
 
 
 def need(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T:
-    """Read one header, naming it in whatever goes wrong."""
+    """Read one header; an error names the header."""
     if name not in headers:
         raise ValueError(f"header {name} is missing")
     try:

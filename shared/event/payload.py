@@ -14,5 +14,5 @@ def payload_of(value: bytes) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> None:
-    """What only Python takes for JSON."""
+    """Refuse a constant that only Python takes for JSON."""
     raise ValueError(f"{constant} is not JSON")

@@ -1,4 +1,4 @@
-"""What an index of events tells: where in a stream's log some of them may lie."""
+"""The answer of an index of events: where in a stream's log some of them may lie."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -7,26 +7,26 @@ from msgspec import Struct
 
 from shared.event.record import KafkaPartition, Ranges
 
-# [first, end) of offsets by Kafka partition, in their order.
+# [first, end) of offsets by Kafka partition, in ascending order.
 Stretches: TypeAlias = Mapping[KafkaPartition, Sequence[tuple[int, int]]]
 
 PLACES_PATH = "/places"
-# What is known in between is not worth a jump: so many events are read on the way.
+# A known stretch of fewer events is not worth a jump: they are read on the way.
 _NEAR = 100
 
 
 class Places(Struct, frozen=True):
-    """What the index has of an id or of an ordering key. The log says whether it is so."""
+    """The index's answer about an id or an ordering key. The log says whether it is so."""
 
     # Kafka partition, first offset and end.
     stretches: tuple[tuple[int, int, int], ...] = ()
-    # As the stretches: where it has the id of each event, so that there are no others of an id.
+    # As the stretches: it has the id of each event there, so an id has no other events in these.
     known: tuple[tuple[int, int, int], ...] = ()
-    # There may be more that it has not read of yet.
+    # There may be more that it has not read yet.
     is_behind: bool = False
 
     def of(self, topic: str) -> Stretches:
-        """Those that touch are one."""
+        """The stretches by Kafka partition; those that touch are one."""
         found: dict[KafkaPartition, list[tuple[int, int]]] = {}
         for partition, first, end in sorted(self.stretches):
             known = found.setdefault(KafkaPartition(topic, partition), [])
@@ -37,7 +37,7 @@ class Places(Struct, frozen=True):
         return found
 
     def unknown(self, spans: Ranges) -> Stretches:
-        """What is to be read of the log for an id that the index may not have."""
+        """The stretches of the log to read for an id that the index may not have."""
         left: dict[KafkaPartition, list[tuple[int, int]]] = {}
         known: dict[int, list[tuple[int, int]]] = {}
         for partition, low, high in sorted(self.known):
@@ -54,7 +54,7 @@ class Places(Struct, frozen=True):
 
 
 def last_part(stretches: Sequence[tuple[int, int]], end: int, count: int) -> tuple[int, int] | None:
-    """The last so many offsets that lie in stretches and before an end; None if none do."""
+    """The last `count` offsets that lie in stretches and before an end; None if none do."""
     for low, high in reversed(stretches):
         top = min(high, end)
         if low < top:

@@ -1,4 +1,4 @@
-"""What a Kafka record is to the core: the one coming in with its coordinates, the one going out.
+"""A Kafka record as the core sees it: one coming in with its coordinates, or one going out.
 
 Only plain values live here; no Kafka client's own record class ever reaches the core.
 """
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
     @property
     def log(self) -> KafkaPartition:
-        """In which Kafka partition that was."""
+        """The Kafka partition in which that was."""
         return KafkaPartition(self.topic, self.partition)
 
 

@@ -1,4 +1,4 @@
-"""What each service may do in a Kafka that asks who is calling, and no more.
+"""The rights of each service in a Kafka that asks who is calling, and no more.
 
 The embedded Kafka grants just this (`hifi up --secure`), and docs/kafka.md has it as a table for
 those who bring their own.
@@ -45,17 +45,17 @@ Operation: TypeAlias = Literal[
     "Read", "Write", "Create", "Delete", "Alter", "Describe", "AlterConfigs", "DescribeConfigs"
 ]
 
-# Who makes topics and looks after them: `hifi up`, `hifi doctor`, `hifi replay` and a person.
+# It makes topics and looks after them: `hifi up`, `hifi doctor`, `hifi replay` and a person.
 OPERATOR = "operator"
-# What the gateway's transactions are called after.
+# The prefix of the gateway's transactions.
 TRANSACTION_PREFIX = "hifi-"
-# What the transactions of a replay are called after, before its stream and its id.
+# The prefix of a replay's transactions, before its stream and its id.
 REPLAY_WRITER_PREFIX = "hifi-replay-"
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What may be done with one thing in Kafka, or with all whose names begin so."""
+    """The operations allowed on one thing in Kafka, or on all whose names begin so."""
 
     resource: Resource
     name: str
@@ -82,25 +82,25 @@ def _all_of(prefix: str, *operations: Operation) -> Right:
     return Right("topic", prefix, (*operations, "Describe"), is_prefix=True)
 
 
-# To commit a lane's position takes Read, to ask for it Describe.
+# Committing a lane's position takes Read, asking for it takes Describe.
 _LANES = Right("group", LANE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True)
 _SEES_LANES = Right("group", LANE_GROUP_PREFIX, ("Describe",), is_prefix=True)
 
 RIGHTS: Mapping[str, Sequence[Right]] = {
     "gateway": (
-        # It makes the topics of streams, lets them grow, and finds events for who has sent them.
+        # It makes the topics of streams, lets them grow, and finds events for their senders.
         _all_of(STREAM_PREFIX, "Read", "Write", "Create", "Alter", "DescribeConfigs"),
         # And those of tables, which it takes away as well: their rows are owed to nobody.
         _all_of(TABLE_PREFIX, "Read", "Write", "Create", "Delete"),
-        # What pipelines keep there is none of its business.
+        # It has no business with what pipelines keep there.
         _all_of(KEPT_PREFIX, "Create"),
         # A dead letter that is sent again goes on where it would have gone.
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
-        # A change is written with who has made it. Keys that were used (of requests, and of who
-        # sends them) and shares of quotas are told to the other gateways.
+        # A change is written with its author. The other gateways learn of the keys that were used
+        # (of requests, and of their senders), and of shares of quotas.
         *_both(CONFIG, CHANGES, REDRIVEN, REPLAYS, REQUESTS, SHARES, USES, TRIALS),
         *_write(PROBE),
-        # Whether a pipeline runs, as whoever runs it tells; what was restored; and what was signed.
+        # The states of pipelines, as their processes report them; restores; and signed statements.
         *_read(PIPELINES, RESTORES, STATEMENTS),
         # How long they keep something is asked when a stream is removed; and that a dead letter
         # was sent again is in a receipt.
@@ -117,7 +117,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         *_both(STATE, LANES, TERMS),
         *_write(RECEIPTS, DEAD),
         _LANES,
-        # Which process has which lanes.
+        # The lanes of each process.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
     ),
     "retrier": (
@@ -125,23 +125,23 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(STREAM_PREFIX, "Read"),
         _all_of(RETRY_PREFIX, "Read", "Write"),
         *_read(CONFIG),
-        # What was read again, by it or by delivery, is labelled.
+        # Events that were read again, by it or by delivery, are labelled.
         *_both(STATE, LANES, REPLAYS),
         *_write(RECEIPTS, DEAD, PROBE),
         _LANES,
-        # Which process has what, and how far it is.
+        # The work of each process, and how far it is.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
         Right("transactional id", REPLAY_WRITER_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
     "pipelines": (
         _all_of(STREAM_PREFIX, "Read", "Write"),
-        # Of what was built anew they take away what was before.
+        # After a rebuild they take away the table of the generation before.
         _all_of(TABLE_PREFIX, "Read", "Write", "Delete"),
-        # What they keep is theirs alone, and to take away once a pipeline is gone.
+        # They alone use what they keep, and take it away once a pipeline is gone.
         _all_of(KEPT_PREFIX, "Read", "Write", "Delete"),
         *_read(CONFIG),
         *_write(RECEIPTS, DEAD),
-        # What is tried is asked for, and answered, there.
+        # Trials are asked for, and answered, there.
         *_both(PIPELINES, TRIALS),
         *_write(ARCHIVE),
         # How far each pipeline is, and which process has which of them.
@@ -160,11 +160,11 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         ),
         *(
             Right("topic", topic, ("Read", "Write", "Describe", "DescribeConfigs"))
-            # Channels are tried by who tells them.
+            # The observers that send notices to channels also try the channels.
             for topic in (MINUTES, STATEMENTS, PROBE, AUDIT, TRIALS)
         ),
         _SEES_LANES,
-        # Who of several observers is the active one, and its statements.
+        # The active one of several observers, and its statements.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
         Right("transactional id", AUDIT, ("Write", "Describe")),
     ),

@@ -1,8 +1,8 @@
 """Finds Kafka partitions that get more than their share of a stream, and the keys that make them.
 
-Pure: others count what came where, and look which keys there were. Of keys nobody counts all: the
-gateway tells the most frequent ones of each second and Kafka partition (`frequent`, in its ledger),
-and who reads that adds them up in little room (`Spread`).
+Pure: others count events and look up keys. Nobody counts all keys: the gateway tells the most
+frequent ones of each second and Kafka partition (`frequent`, in its ledger), and readers of that
+add them up in little room (`Spread`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +15,16 @@ from shared.event.topic_safety import TopicFinding
 
 # With twice its share of eight, one partition has as much to do as two machines.
 _TIMES_MAX = 2.0
-# Of fewer events chance makes any picture.
+# With fewer events, chance makes any picture.
 EVENTS_MIN = 1_000
-# A key with so much of a partition's newest events has made it hot.
+# A key with this much of a partition's newest events has made it hot.
 _KEY_PART_MIN = 0.1
 _KEYS_SHOWN, _KEY_CHARS_MAX = 3, 60
-# A row of the ledger tells at most so many keys, each with a good part of its events: less than the
-# part that makes a key worth naming, as chance may have it below that in a row.
+# A row of the ledger tells at most this many keys, each with a good part of its events: less than
+# the part that makes a key worth naming, as chance may have it below that in a row.
 _ROW_KEYS_MAX, _ROW_KEY_PART = 8, 1 / 16
-# What one Kafka partition brings through a pipeline is measured (docs/benchmarks.md); with half of
-# that there is room for a spike.
+# The bytes that one Kafka partition brings through a pipeline are measured (docs/benchmarks.md);
+# half of that leaves room for a spike.
 PARTITION_BYTES_PER_S_EASY = 10_000_000
 
 
@@ -49,7 +49,7 @@ class HotKeys:
         self._counts[key] = self._counts.pop(least) + count
 
     def add_others(self, count: int) -> None:
-        """Events whose keys are not worth telling, or that have none."""
+        """Count events whose keys are not worth telling, or that have none."""
         self._total += count
 
     def halve(self) -> None:
@@ -58,7 +58,7 @@ class HotKeys:
         self._counts = {key: count / 2 for key, count in self._counts.items()}
 
     def top(self) -> list[tuple[str, float]]:
-        """Those with a good part of all, and which part, the largest first."""
+        """The keys with a good part of all events, each with its part, the largest first."""
         found = sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))
         parts = ((key, count / self._total) for key, count in found)
         return [(key, part) for key, part in parts if part >= _KEY_PART_MIN][:_KEYS_SHOWN]
@@ -68,8 +68,8 @@ class HotKeys:
 class SpreadView:
     """How a stream's events have come to lie in its Kafka partitions lately."""
 
-    # The number of the Kafka partition that has most, what part of all that is, and how many times
-    # what it would have if all had the same.
+    # The number of the Kafka partition that has most, its part of all events, and how many times
+    # its even share that is.
     fullest: int
     part: float
     times: float
@@ -102,7 +102,7 @@ class Spread:
         self._keys.add_others(count)
 
     def view(self, partition_count: int, *, now_ms: int) -> SpreadView | None:
-        """None of too few events, of which chance makes any picture."""
+        """None for too few events: chance makes any picture of them."""
         self._age(now_ms)
         counts = [self._counts.get(number, 0.0) for number in range(partition_count)]
         total = sum(counts)
@@ -123,7 +123,7 @@ class Spread:
 
 
 def key_text(key: bytes) -> str:
-    """A key as it is told of: a long one by its beginning, and a number of its own."""
+    """A key as it is shown: a long one by its beginning, and a number of its own."""
     text = key.decode(errors="replace")
     if len(text) <= _KEY_CHARS_MAX:
         return text
@@ -153,7 +153,7 @@ def hottest(counts: Sequence[float]) -> int | None:
 def examine_spread(
     stream: str, counts: Sequence[int], keys: Iterable[tuple[str, float]], *, is_by_shards: bool
 ) -> list[TopicFinding]:
-    """What is wrong with how an hour's events lie in a stream's Kafka partitions."""
+    """Find what makes an hour's events lie unevenly in a stream's Kafka partitions."""
     hot = hottest(counts)
     if hot is None:
         return []
@@ -176,7 +176,7 @@ def examine_spread(
 def examine_count(
     stream: str, partition_count: int, *, bytes_per_s: float, shards: int
 ) -> list[TopicFinding]:
-    """Whether a stream has Kafka partitions enough for what comes, and for who shares it out."""
+    """Whether a stream has enough Kafka partitions for its events, and for its shards."""
     found = []
     needed = -(-round(bytes_per_s) // PARTITION_BYTES_PER_S_EASY)
     if needed > partition_count:

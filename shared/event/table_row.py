@@ -1,16 +1,16 @@
-"""What a row of a table is as a record: its key, its value, and how windows are named by keys.
+"""A row of a table as a record: its key, its value, and how windows are named by keys.
 
-A row is the last record of its key; a record without a value takes the row away. Keys are told
-apart, and sorted, by their bytes in UTF-8, so that what begins alike stands together.
+A row is the last record of its key; a record without a value takes the row away. Keys differ, and
+are sorted, by their bytes in UTF-8, so that keys with the same beginning stand together.
 """
 
 from shared.event.times import rfc3339
 
 # As many as a copy can sort by (LMDB takes 511), and no key of ours is near it.
 ROW_KEY_BYTES_MAX = 480
-# What the gateway takes as an event, too.
+# The gateway takes as much as an event, too.
 ROW_BYTES_MAX = 1_000_000
-# Between what a window was counted for and when it begins.
+# Stands between the group that a window was counted for and the time when it begins.
 _OF_WINDOW = "@"
 _TIME_CHARS = len(rfc3339(0))
 
@@ -25,7 +25,7 @@ def is_row_key(text: str) -> bool:
 
 
 def names_row(key: bytes) -> bool:
-    """Whether a record's key can be that of a row, whoever has written it."""
+    """Whether a record's key can be that of a row, no matter where it comes from."""
     try:
         return 0 < len(key) <= ROW_KEY_BYTES_MAX and bool(key.decode())
     except UnicodeDecodeError:

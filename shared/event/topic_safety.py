@@ -1,6 +1,6 @@
-"""Finds what is unsafe in how a machine, a cluster and its topics are set up, and how to mend it.
+"""Finds unsafe settings of a machine, a cluster and its topics, and says how to mend them.
 
-Others look (at files, ports, Kafka); here is only what the facts they bring mean.
+Others look (at files, ports, Kafka); this module says what the facts they bring mean.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,40 +30,40 @@ DISK_BYTES_EASY = 5 * _GB
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """In how many copies each record is to be kept; set, never guessed from the brokers there are.
+    """The number of copies of each record; set, never guessed from the brokers there are.
 
     Three, of which two must have an event before it counts as stored: one zone may fail without
-    loss, and without a pause. And what else of every topic the cluster at hand decides.
+    loss, and without a pause. Also the other settings that the cluster decides for every topic.
     """
 
     replicas: int = 3
     in_sync_min: int = 2
-    # After how long a topic that is deleted from begins a new segment; None: as the topic or Kafka
-    # has it.
+    # After how long a topic that is deleted from begins a new segment. Without it, the topic's own
+    # setting counts, or Kafka's.
     segment_ms: int | None = None
-    # What this Kafka lets nobody set on a topic, as some that are run for you do.
+    # Settings of a topic that this Kafka lets nobody change, as some managed ones do.
     left_out: frozenset[str] = frozenset()
 
     def settings_of(self, spec: TopicSpec) -> dict[str, str]:
-        """What is ours to set of a topic, besides its copies."""
+        """The settings of a topic that are ours to choose, besides its copies."""
         settings = dict(spec.settings)
         if self.segment_ms is not None and "retention.ms" in settings:
             settings["segment.ms"] = str(self.segment_ms)
         return {key: value for key, value in settings.items() if key not in self.left_out}
 
     def creation_settings_of(self, spec: TopicSpec) -> dict[str, str]:
-        """The same with how many copies must have a record."""
+        """The same, with how many copies must have a record."""
         needed = {IN_SYNC_MIN: str(self.in_sync_min)}
         return self.settings_of(spec) | (needed if IN_SYNC_MIN not in self.left_out else {})
 
     def falls_short(self, state: "TopicState") -> bool:
-        """Whether a topic keeps fewer copies than this, or says yes before enough have it."""
+        """Whether a topic keeps fewer copies than this, or acknowledges before enough have it."""
         return state.replicas_min < self.replicas or state.needed < self.in_sync_min
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """How a topic is in truth."""
+    """A topic's actual settings and copies."""
 
     name: str
     partition_count: int
@@ -87,7 +87,7 @@ class TopicFinding:
     mend: str = ""
 
 
-# Grade, what is wrong with a topic, and how to mend it.
+# The grade and description of a fault in a topic, and how to mend it.
 _Wrong: TypeAlias = tuple[Grade, str, str]
 
 
@@ -166,7 +166,7 @@ def examine_elr(level: int | None) -> TopicFinding:
 def examine_topic(
     spec: TopicSpec, state: TopicState | None, *, copies: Copies
 ) -> list[TopicFinding]:
-    """What is wrong with one topic, or that all is well with it."""
+    """The faults of one topic, or a finding that all is well with it."""
     if state is None:
         return [TopicFinding(spec.name, "unsafe", "does not exist", "create it, or run `hifi up`")]
     wrong = [
@@ -225,7 +225,7 @@ def _is_enough(setting: str, actual: str | None, wanted: str) -> bool:
 
 
 def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
-    """Two settings that nobody needs and that lose what was acknowledged."""
+    """Two settings that nobody needs and that lose acknowledged events."""
     if state.settings.get("unclean.leader.election.enable", "false") != "false":
         says = "unclean.leader.election.enable is true: a broker that lacks events may lead"
         yield "unsafe", says, _alter(state.name, "unclean.leader.election.enable", "false")

@@ -14,15 +14,15 @@ ConfigKind = Literal[
     "stream", "destination", "pipeline", "replacement", "table", "channel", "key", "tenant",
     "changes"]  # fmt: skip
 
-# Everything of ours in a cluster begins so.
+# The prefix of everything of ours in a cluster.
 OURS = "hifi."
 STREAM_PREFIX = "hifi.stream."
 TABLE_PREFIX = "hifi.table."
-# What a pipeline keeps of events that it has read: windows that are open, keys that it has seen.
+# The state that a pipeline keeps of events it has read: open windows, and keys that it has seen.
 KEPT_PREFIX = "hifi.kept."
 RETRY_PREFIX = "hifi.retry."
-# What was not tried when it was due waits beside its tier: it may be a crowd, which would stand
-# before the others' few.
+# Events that were not tried when they were due wait beside their tier: they may be a crowd, which
+# would stand before the others' few.
 _PARKED = ".parked"
 # Where due events of destinations that answer slowly go on to (ADR 0051).
 SLOW_TIER = "slow"
@@ -33,11 +33,11 @@ MINUTES = "hifi.minutes"
 STATEMENTS = "hifi.statements"
 AUDIT = "hifi.audit"
 LANE_GROUP_PREFIX = "hifi.lane."
-# Who does what of a service that runs many times.
+# The groups in which processes of the same service share out its work.
 LEASE_GROUP_PREFIX = "hifi.leases."
-# What a pipeline's lane is called by, where a destination has its name.
+# The beginning of a pipeline lane's name, where a destination has its own name.
 _PIPELINE = "pipeline:"
-# How far a restore is, by its id; and as whom it writes into a stream.
+# The group with a restore's progress, by its id; and the name under which it writes to a stream.
 RESTORE_GROUP_PREFIX = "hifi.restore."
 _RESTORE_WRITER_PREFIX = "hifi-restore-"
 # Each process that runs pipelines writes as the holder of its slots.
@@ -84,40 +84,40 @@ REDRIVEN_RETENTION_MS = DEAD_RETENTION_MS + SEGMENT_MS + DAY_MS
 ACKED_RETENTION_MS = STREAM_RETENTION_MS + DAY_MS
 # A year, as audits of people go; a statement has a few hundred bytes.
 STATEMENTS_RETENTION_MS = 365 * DAY_MS
-# As long: who asks who has changed something asks when it has come out.
+# As long: people ask who has changed something when it has come out.
 CHANGES_RETENTION_MS = STATEMENTS_RETENTION_MS
 
 # Kafka's word for it is -1, but people also write a number that no calendar has.
 _FOR_EVER_MS = 36_500 * DAY_MS
 
-# Who has a copy of a table, and was away for less than half of it, has missed no deletion.
+# A process with a copy of a table that was away for less than half of this has missed no deletion.
 TOMBSTONES_KEPT_MS = 7 * DAY_MS
 
 # How long an Idempotency-Key is good, as Stripe's is.
 REQUESTS_RETENTION_MS = DAY_MS
 
-# Read whole by whoever starts, in a second.
+# A process that starts reads it whole, in a second.
 LANES_SEGMENT_BYTES = 16_777_216
 
 # Nobody reads a probe; an hour shows a person when it last worked.
 PROBE_RETENTION_MS = HOUR_MS
 
-# Twice Kafka's default limit for a record: the largest event there can be, with a retry's headers
-# around it, must still fit, or its lane would stop for ever.
+# Twice Kafka's default limit for a record: the largest possible event, with a retry's headers
+# around it, must still fit, or its lane would stop forever.
 OUTCOME_BYTES_MAX = 2_097_152
 
 # Four Kafka partitions keep both cores of a small machine busy and can be raised per stream.
 STREAM_PARTITIONS = 4
-# All that waits for a destination is in one of them, so a crowd or a hang concerns a quarter of the
-# others; and the tiers are worked on in so many parts.
+# All events that wait for a destination are in one of them, so a crowd or a hang concerns a quarter
+# of the others; and the tiers are worked on in this many parts.
 RETRY_PARTITIONS = 4
 # Outcomes move at the pace of their lanes, so two are enough to spread them.
 OUTCOME_PARTITIONS = 2
 # Enough that each broker leads one, of as many brokers as there commonly are: the retrier asks each
 # for the time. And a probe finds a leader also when one broker is away.
 PROBE_PARTITIONS = 12
-# Enough that a broker that fails holds up only some of the keys. It must not grow: what is said of
-# a key has the order of its partition.
+# Enough that a broker that fails holds up only some of the keys. It must not grow: the records of
+# a key are in the order of its partition.
 REQUESTS_PARTITIONS = 4
 
 
@@ -149,7 +149,7 @@ def retry_topic(tier: str, *, is_parked: bool = False) -> str:
 
 
 def tier_topics(tier: str) -> tuple[str, str]:
-    """A tier's two topics: of what was tried last, and of what was parked."""
+    """A tier's two topics: one for events that were tried last, one for parked events."""
     return retry_topic(tier), retry_topic(tier, is_parked=True)
 
 
@@ -172,7 +172,7 @@ def destination_id(stream: str, destination: str) -> str:
 
 
 def stream_and_name(destination_id: str) -> tuple[str, str]:
-    """Of which stream a destination is, and what it is called there."""
+    """The stream of a destination, and its name there."""
     stream, _, name = destination_id.partition("/")
     return stream, name
 
@@ -183,7 +183,7 @@ def retry_key(destination: str) -> bytes:
 
 
 def topic_of(lane: str) -> str:
-    """What a destination or a pipeline takes its events from."""
+    """The topic that a destination or a pipeline takes its events from."""
     return stream_topic(stream_and_name(lane)[0])
 
 
@@ -197,26 +197,26 @@ def lane_group(destination: str) -> str:
 
 
 def pipeline_lane(stream: str, pipeline: str, generation: int = 1) -> str:
-    """What a pipeline is to the stream that it reads; no destination is called so.
+    """A pipeline's id at the stream that it reads; no destination is called so.
 
-    What is built anew reads it anew, and so is another.
+    A rebuilt pipeline reads the stream again, and so has another id.
     """
     return destination_id(stream, _PIPELINE + of_generation(pipeline, generation))
 
 
 def pipeline_of(lane: str) -> str | None:
-    """The pipeline whose lane it is, if it is one's, of whatever generation."""
+    """The pipeline whose lane it is, if it is one's, of any generation."""
     _, name = stream_and_name(lane)
     return name.removeprefix(_PIPELINE).partition(".")[0] if is_pipelines(name) else None
 
 
 def is_pipelines(name: str) -> bool:
-    """Whether it is a pipeline that is called so where a stream's destinations have their names."""
+    """Whether a name, where destinations of a stream have theirs, is that of a pipeline."""
     return name.startswith(_PIPELINE)
 
 
 def pipelines_writer(slot: int) -> str:
-    """As whom the holder of a slot writes what pipelines leave behind, in transactions."""
+    """The id under which a slot's holder writes, in transactions, what pipelines leave behind."""
     return f"{PIPELINES_WRITER_PREFIX}{slot}"
 
 
@@ -226,7 +226,7 @@ def restore_group(restore_id: str) -> str:
 
 
 def restore_writer(stream: str) -> str:
-    """As whom events are restored into a stream: one at a time."""
+    """The id under which events are restored into a stream: one writer at a time."""
     return f"{_RESTORE_WRITER_PREFIX}{stream}"
 
 
@@ -250,7 +250,7 @@ def of_generation(name: str, generation: int) -> str:
 
 
 def name_and_generation(title: str) -> tuple[str, int]:
-    """What `of_generation` has put together; of anything else the generation is 0."""
+    """The parts that `of_generation` has put together; for anything else the generation is 0."""
     name, _, generation = title.partition(".")
     if generation and not generation.isdecimal():
         return name, 0
@@ -275,7 +275,7 @@ def kept_topic(pipeline: str, generation: int = 1) -> str:
 
 
 def kept_spec(pipeline: str, generation: int = 1) -> TopicSpec:
-    """Read whole by whoever goes on with the pipeline: what was changed since goes soon."""
+    """The process that goes on with the pipeline reads it whole, so old values go soon."""
     kept = {"segment.bytes": str(LANES_SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.2"}
     return TopicSpec(kept_topic(pipeline, generation), 1, {**_COMPACTED, **kept})
 
@@ -316,26 +316,26 @@ def fixed_specs(
         TopicSpec(MINUTES, 1, _log(RECEIPTS_RETENTION_MS)),
         # One partition: a statement names the one before it.
         TopicSpec(STATEMENTS, 1, _log(STATEMENTS_RETENTION_MS)),
-        # What the audit knows from run to run, written anew by each: only the newest counts.
+        # The audit's knowledge from run to run, rewritten by each: only the newest counts.
         TopicSpec(AUDIT, 1, {**_COMPACTED, **_SEGMENTS, "compression.type": "zstd"}),
-        # One partition: whoever reads the configuration sees its changes in the order of writing.
+        # One partition: readers of the configuration see its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
-        # Who has changed what, of a tenant as many as it has keys here; when API keys were used.
+        # Changes with their authors, as many of a tenant as it has keys here; uses of API keys.
         *(TopicSpec(name, 1, _newest_of_each(CHANGES_RETENTION_MS)) for name in (CHANGES, USES)),
         TopicSpec(STATE, 1, _COMPACTED),
-        # Of each pipeline what has been judged of it: who follows them follows this.
+        # The verdict on each pipeline: followers of pipelines follow this.
         TopicSpec(PIPELINES, 1, _COMPACTED),
-        # Of each object of an archive what is said of it, which also stands beside the object.
+        # The description of each object of an archive, which also stands beside the object.
         TopicSpec(ARCHIVE, 1, _log(RECEIPTS_RETENTION_MS)),
         restores_spec(),
         TopicSpec(REPLAYS, 1, restores_spec().settings),
-        # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
+        # A mark of a hundred bytes for each delivery: at a start, those not yet compacted are read.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         # Marks of dead letters that were sent again: one for each, and longer than they rest.
         TopicSpec(REDRIVEN, 1, {**_log(REDRIVEN_RETENTION_MS), **_NEWEST}),
         # Deleted, not compacted: a claim that came too late would take the answer away (ADR 0060).
         TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),
-        # Nobody reads what is older than seconds; one partition, so that all hear all in one order.
+        # Nobody reads records older than seconds; one partition, so that all hear all in one order.
         *(
             TopicSpec(name, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)})
             for name in (SHARES, TERMS, TRIALS)
@@ -347,11 +347,11 @@ def fixed_specs(
 
 
 def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> int | None:
-    """How long after its removal something of a stream may still be read; None: for ever.
+    """How long after its removal something of a stream may still be read; None means forever.
 
-    By how its topics are set up, by name. What waits in a tier when the stream is removed may
-    become a dead letter as late as the tier keeps it, and then rests. Kafka deletes whole segments,
-    so a record may outlive its retention by as long as one takes.
+    `settings` are those of its topics, by name. An event that waits in a tier when the stream is
+    removed may become a dead letter as late as the tier keeps it, and then rests. Kafka deletes
+    whole segments, so a record may outlive its retention by as long as one takes.
     """
     kept_ms = {
         # A cluster that decides on segments itself may not say how.
@@ -367,7 +367,7 @@ def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> 
 
 
 def restores_spec() -> TopicSpec:
-    """The newest word of each restore, for longer than there is anything of it to be seen."""
+    """The newest state of each restore, kept for longer than anything of it can be seen."""
     return TopicSpec(RESTORES, 1, _newest_of_each(RECEIPTS_RETENTION_MS))
 
 

@@ -1,9 +1,9 @@
-"""Finds out how many events of a destination's may go together, where it refuses some.
+"""Finds out how many events may go together to a destination that refuses some.
 
 A batch is refused for one event in it, so a large one tells nothing and a small one little. The
 best is refused as often as not. So the size falls with each refusal of a batch of about that size
 and grows with each that gets through: by half or to twice as much at first, by a twelfth once both
-have been seen. What nobody refuses grows back to what its owner has set.
+have been seen. A size that nobody refuses grows back to the owner's setting.
 """
 
 from math import log2
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 # How far an answer moves the size, in doublings: at first, and once it is about right.
 STEP_MAX, STEP_MIN = 1.0, 0.125
-# So many answers in a row that say the same are no chance: it is not about right any more.
+# This many equal answers in a row are no chance: the size is not about right any more.
 ROW = 5
 # Larger batches were cut before the size was known, smaller ones are halves or all that there was.
 LEAST, MOST = 0.55, 1.5
@@ -44,7 +44,7 @@ def per_request(state: BatchSize, count_max: int) -> float:
 def taken(
     state: BatchSize, event_count: int, *, count_max: int, is_last_suspect: bool
 ) -> BatchSize:
-    """The state once a batch got through; by `is_last_suspect` it was the refused one, if any."""
+    """The state once a batch got through; with `is_last_suspect` it was the refused one, if any."""
     if is_last_suspect and not state.is_by_size:
         state = replace(state, is_by_size=True)
     if not state.events or event_count < LEAST * state.events:
@@ -56,9 +56,9 @@ def taken(
 def refused(
     state: BatchSize, event_count: int, *, count_max: int, is_too_large: bool, is_half: bool
 ) -> BatchSize:
-    """The state once a batch was refused for what is in it, or for being too large.
+    """The state once a batch was refused for its content, or for being too large.
 
-    Of a small one that `is_half` of a refused one it was to be expected.
+    The refusal of a small one that `is_half` of a refused one was to be expected.
     """
     if event_count == 1 and state.is_by_size:
         state = replace(state, is_by_size=False)

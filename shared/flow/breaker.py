@@ -19,15 +19,15 @@ from shared.retry.schedule import jittered
 FAILURES_IN_ROW = 10
 REQUESTS_MIN = 20
 FAILED_FRACTION = 0.7
-# A minute in six steps, so that what is older falls out a sixth at a time.
+# A minute in six steps, so that older requests fall out a sixth at a time.
 STEP_MS = 10_000
 STEPS = 6
 # It opens for as long as the first retry tier (30 s), and at most for thirty times that (15 min).
 OPEN_FACTOR_MAX = 30.0
 SUCCESSES_TO_CLOSE = 3
-# Closed for so long, a destination is well again, and its next outage begins with 30 s.
+# A destination closed for this long is well again, and its next outage begins with 30 s.
 WELL_AFTER_MS = 300_000
-# A task that meets another's probe, or has used up its share of requests, asks again after so long.
+# A task that meets another's probe, or has used up its share of requests, asks again after this.
 ASK_AGAIN_MS = 250
 
 
@@ -67,15 +67,15 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Shut:
-    """Send nothing; ask again then."""
+class Refrain:
+    """Send nothing, and ask again then."""
 
     until_ms: int
 
 
 def asked(
     breaker: Breaker, *, open_ms_min: float, probe_lease_ms: int, now_ms: int
-) -> tuple[Breaker, Start | Shut]:
+) -> tuple[Breaker, Start | Refrain]:
     """Whether a request may go now. A probe counts as under way from here on."""
     if breaker.state is BreakerState.CLOSED:
         return breaker, Start(is_probe=False)
@@ -83,9 +83,9 @@ def asked(
     longest_ms = _open_ms(breaker.open_count, open_ms_min, roll=1.0)
     wait_ms = min(breaker.until_ms - now_ms, longest_ms)
     if wait_ms > 0:
-        return breaker, Shut(now_ms + wait_ms)
+        return breaker, Refrain(now_ms + wait_ms)
     if now_ms < breaker.probe_until_ms <= now_ms + probe_lease_ms:
-        return breaker, Shut(now_ms + ASK_AGAIN_MS)
+        return breaker, Refrain(now_ms + ASK_AGAIN_MS)
     half_open = replace(
         breaker, state=BreakerState.HALF_OPEN, probe_until_ms=now_ms + probe_lease_ms
     )
@@ -109,7 +109,7 @@ def answered(
             return counted
         return opened(counted, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
     if not is_probe:
-        # It was sent before the breaker opened, and says nothing of how things are now.
+        # It was sent before the breaker opened, and says nothing of the state now.
         return breaker
     if is_failure:
         return opened(breaker, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
@@ -135,7 +135,7 @@ def opened(breaker: Breaker, *, open_ms_min: float, now_ms: int, roll: float) ->
 
 
 def unanswered(breaker: Breaker, *, is_probe: bool) -> Breaker:
-    """A probe that was not sent after all, by no fault of the destination's."""
+    """Take back a probe that was not sent after all, by no fault of the destination's."""
     return replace(breaker, probe_until_ms=0) if is_probe else breaker
 
 

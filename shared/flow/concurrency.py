@@ -1,6 +1,6 @@
 """Finds out how many requests a destination takes at once: W.
 
-W doubles per window until that was too much, goes back to what was not, and tries a little more
+W doubles per window until it is too much, goes back to the last good value, and tries a little more
 from time to time (ADR 0040). It may be a fraction: 2.5 is three at once at the most, and as many a
 second as two and a half would make. Below one it is a rate, for a destination that counts requests
 per second and answers quickly.
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 # The first two requests to an unknown destination; the next window has four.
 LIMIT_START = 2.0
-# The share of requests that failed or were refused which says that W is too much; and the one, or
-# so many in a row, which says that it is far too much, and leaves seven tenths (Vector: nine).
+# Above the first share of failed or refused requests, W is too much. Above the second, or after
+# this many in a row, it is far too much, and only seven tenths of it are left (Vector: nine).
 CONGESTED_FRACTION = 0.05
 STORM_FRACTION = 0.5
 STORM_ROW = 3
@@ -25,7 +25,7 @@ COARSE_FROM = 8.0
 STEP_DOWN, STEP_UP = 0.9, 1.1
 # Below one, W is all that there is between a destination and too much.
 STEP_UP_RATE = 1.05
-# After it was too much, W stays for so long, twice as long if the same was too much before.
+# After it was too much, W stays for this long, twice as long if the same was too much before.
 HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 10_000
 HOLD_ANSWERS = 10
 # A refusal that asks for a wait costs all of that time: it is risked less often.
@@ -35,16 +35,16 @@ HOLD_WAITS = 40
 SLOWEST_PER_MS = 0.001
 GIVEN_UP_MS_MIN, GIVEN_UP_MS_MAX = 60_000, 960_000
 # A window lasts for the usual answer time, and for this at least: a server's reaction to more
-# requests is not seen sooner. At one request at once, it has so many of them.
+# requests is not seen sooner. At one request at once, it has this many of them.
 WINDOW_MS_MIN = 250.0
 REQUESTS_MIN = 8
 # How fast what is usual follows what is: the last five windows are nine tenths of it (Vector's).
 ALPHA = 0.4
-# Answers that come later may be our doing. So often, for a window, a destination that is fully used
-# gets fewer, and only that tells what is usual.
+# Answers that come later may be our doing. This often, for a window, a destination that is fully
+# used gets fewer requests, and only that shows the usual latency.
 LOOK_MS = 30_000
 LOOK_ANSWERS = 50
-# So many deviations above the usual are congestion (Vector's).
+# This many deviations above the usual are congestion (Vector's).
 DEVIATIONS = 2.5
 # Answers that are later by less, or by less than three tenths, are the scheduler's noise, ours or
 # theirs.
@@ -56,19 +56,19 @@ SAME_FRACTION = 0.1
 
 
 class Sample(Struct, frozen=True):
-    """What one request showed."""
+    """The result of one request."""
 
     latency_ms: float
     event_count: int
     is_ok: bool
     # A timeout, a 5xx, a connection that was not to be had, or a 429.
     is_congested: bool
-    # For how long the destination wants no other one, if it says so.
+    # How long the destination wants no other one, if it says so.
     wait_ms: float = 0.0
 
 
 class Window(Struct, frozen=True):
-    """What the requests showed that ended since `started_at_ms`."""
+    """The results of the requests that ended since `started_at_ms`."""
 
     started_at_ms: int = 0
     request_count: int = 0
@@ -78,9 +78,9 @@ class Window(Struct, frozen=True):
     longest_row: int = 0
     # The longest wait that was asked for.
     wait_ms: float = 0.0
-    # Somebody would have sent more if W had let him.
+    # Somebody would have sent more if W had allowed it.
     was_full: bool = False
-    # Of the answers, by size of batch: how many, and their latencies' sum.
+    # The number of answers by size of batch, and the sum of their latencies.
     answers: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
     @property
@@ -96,12 +96,12 @@ class Window(Struct, frozen=True):
 
 class Concurrency(Struct, frozen=True):
     limit: float = LIMIT_START
-    # W doubles while it is below this: what was not too much. None: nothing ever was.
+    # W doubles while it is below this limit, which was not too much. Without it, nothing ever was.
     doubling_max: float | None = None
     # No more than `doubling_max` before then, and how long that is waited for.
     hold_until_ms: int = 0
     hold_ms: int = 0
-    # What ends before then was sent before the last change of W.
+    # Requests that end before then were sent before the last change of W.
     settles_at_ms: int = 0
     # Not less than one before then, and how long that lasts.
     given_up_until_ms: int = 0
@@ -134,9 +134,9 @@ def noted_full(state: Concurrency) -> Concurrency:
 
 
 def recovered(state: Concurrency) -> Concurrency:
-    """What a destination starts from that comes back after an outage: one request, then two.
+    """The state of a destination that comes back after an outage: one request, then two.
 
-    Of one that has never answered, nothing is known of how many were too much.
+    If one has never answered, nothing is known of how many were too much.
     """
     if state.limit == 1 and not state.hold_ms and not state.mean_ms:
         # It has since its first probe.
@@ -150,7 +150,7 @@ def sampled(state: Concurrency, sample: Sample, *, limit_max: int, now_ms: int) 
     if now_ms < state.settles_at_ms <= now_ms + _answer_ms(state):
         return state
     window = state.window
-    # A window of the future was begun by a clock that has since been set back.
+    # A clock that has since been set back may have begun a window of the future.
     if not 0 < window.started_at_ms <= now_ms:
         window = replace(window, started_at_ms=now_ms)
     window = _with_sample(window, sample)
@@ -251,7 +251,7 @@ def _lowered(state: Concurrency, window: Window, *, is_storm: bool, now_ms: int)
 
 
 def _changed(state: Concurrency, limit: float, now_ms: int) -> Concurrency:
-    """The state with another W, which shows when what is under way has ended."""
+    """The state with another W, which shows once the requests under way have ended."""
     return replace(state, limit=float(limit), settles_at_ms=now_ms + round(state.mean_ms))
 
 
@@ -269,14 +269,14 @@ def _grown(state: Concurrency, *, is_held: bool) -> float:
 
 
 def _whole_between(wanted: float, limit: float) -> float:
-    """Where W gets to on its way to what is wanted: it stops at whole numbers."""
+    """The next W on the way to the wanted one: it stops at whole numbers."""
     whole = math.floor(limit) + 1 if wanted > limit else math.ceil(limit) - 1
     is_between = min(wanted, limit) < whole < max(wanted, limit)
     return float(whole) if is_between else wanted
 
 
 def _excess_ms(state: Concurrency, window: Window) -> float:
-    """By how much the window's answers were later than is usual for batches of their size."""
+    """The time by which the window's answers were later than usual for batches of their size."""
     known = {size: answer for size, answer in window.answers.items() if size in state.usual_ms}
     count = sum(answer[0] for answer in known.values())
     if not count:

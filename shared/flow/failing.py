@@ -2,7 +2,7 @@
 
 from shared.flow.flow import Flow
 
-# How much of the time until it is disabled a failing destination has used up when people are told.
+# People are warned after these parts of a failing destination's time until it is disabled.
 WARN_AT = (0.5, 0.7, 0.9)
 
 

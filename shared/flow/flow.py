@@ -1,4 +1,4 @@
-"""Knows how a destination fares, and learns from each request.
+"""Knows the state of a destination, and learns from each request.
 
 One `Flow` is what is known of a destination: how many requests at once, its rate gate, its
 breaker, its retry tokens, whether it is held or disabled. Every worker that sends to it asks
@@ -32,10 +32,10 @@ from shared.proof.last_answer import LastAnswer, shown_text
 from shared.retry.attempt import (
     TOO_MANY_REQUESTS,
     Attempt,
-    Failed,
     Failure,
+    NoResponse,
     Outcome,
-    Responded,
+    Response,
     Verdict,
     WebhookDirective,
 )
@@ -49,18 +49,18 @@ RETRY_REFUND = 0.2
 # A destination that gets an event a week is not disabled for one bad answer.
 FAILURES_TO_DISABLE = 10
 GONE = 410
-# How much later than its request is due a worker may be heard of.
+# A worker may be heard of this much later than its request is due.
 LEASE_MARGIN_MS = 5_000
-# A destination that took something within so long, or two usual answers, is not down.
+# A destination that took something within this, or within two usual answers, is not down.
 TAKING_MS = 2_000
-# A destination that lets a request wait for so long is slow, until it has answered so many requests
-# sooner: one late answer among many must not take it from lane to lane (ADR 0051).
+# A destination that lets a request wait for this long is slow, until it has answered this many
+# requests sooner: one late answer among many must not take it from lane to lane (ADR 0051).
 SLOW_MS, QUICK_MS = 1_000, 750
 QUICK_ANSWERS = 10
 
 
 class FlowState(Enum):
-    """What people are told: the strictest that holds."""
+    """The state that people see: the strictest that holds."""
 
     CLOSED = "closed"
     THROTTLED = "throttled"
@@ -72,7 +72,7 @@ class FlowState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """What the destination's owner has set, and how its retries are scheduled."""
+    """The settings of the destination's owner, and the schedule of its retries."""
 
     to: Destination
     schedule: RetrySchedule
@@ -89,7 +89,7 @@ class SendLimits:
 
 
 class ChangeCounts(Struct, frozen=True, omit_defaults=True):
-    """How often what a destination is to all machines has changed: who counted most knows best."""
+    """How often the knowledge that all machines share has changed: the highest count knows best."""
 
     breaker: int = 0
     gate: int = 0
@@ -119,7 +119,7 @@ class Flow(Struct, frozen=True):
     failing_since_ms: int = 0
     failures_in_row: int = 0
     rejects_in_row: int = 0
-    # Kept until the next one, whatever was taken in between.
+    # Kept until the next one, even if requests were taken in between.
     last_refusal: LastAnswer | None = None
     halves_refused: int = 0
     minutes: tuple[rejects.MinuteOfRequests, ...] = ()
@@ -134,7 +134,7 @@ class Flow(Struct, frozen=True):
     tasks: sharing.Tasks = field(default_factory=dict)
     # When the next request may go to a destination that gets a part of one at once.
     paced_until_ms: float = 0.0
-    # So many quick answers are missing until it is no longer slow.
+    # This many quick answers are missing until it is no longer slow.
     slow_left: int = 0
     # Other machines that send to it, and how often what all of them know has changed.
     neighbours: Neighbours = field(default_factory=Neighbours)
@@ -161,14 +161,14 @@ class Flow(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """One request, and what came of it."""
+class EndedRequest:
+    """One request, and its result."""
 
     attempt: Attempt
     verdict: Verdict
     event_count: int
     latency_ms: float
-    # For so long of that, whoever sent it had nothing else to do.
+    # For this much of that, its sender had nothing else to do.
     waited_ms: float
     is_probe: bool
     # A part of a batch that was refused.
@@ -201,9 +201,9 @@ def permits_of(flow: Flow, limits: SendLimits) -> int:
 
 
 def after_attempt(
-    flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: float
+    flow: Flow, limits: SendLimits, ended: EndedRequest, *, now_ms: int, roll: float
 ) -> Flow:
-    """What is known after a request; `roll` is in [0, 1)."""
+    """The flow after a request; `roll` is in [0, 1)."""
     outcome = ended.verdict.outcome
     flow = replace(
         flow,
@@ -259,7 +259,7 @@ def may_retry_locally(flow: Flow) -> bool:
 
 def retried_locally(flow: Flow, attempt: Attempt) -> Flow:
     """The flow after it was decided to repeat a request in place."""
-    cost = RETRY_COST if isinstance(attempt, Responded) else TIMEOUT_RETRY_COST
+    cost = RETRY_COST if isinstance(attempt, Response) else TIMEOUT_RETRY_COST
     return replace(flow, retry_tokens=max(0.0, flow.retry_tokens - cost))
 
 
@@ -272,13 +272,13 @@ def parked(flow: Flow, cause: str, event_count: int) -> Flow:
     return replace(flow, parks=_added(flow.parks, cause, event_count))
 
 
-def _is_at_limit(flow: Flow, ended: Ended, *, now_ms: int) -> bool:
+def _is_at_limit(flow: Flow, ended: EndedRequest, *, now_ms: int) -> bool:
     """Whether a destination refuses this one because it has its hands full with others.
 
     So it does if it took one just now, or if there was no time yet to take any.
     """
     attempt, verdict = ended.attempt, ended.verdict
-    if flow.breaker.state is not BreakerState.CLOSED or not isinstance(attempt, Responded):
+    if flow.breaker.state is not BreakerState.CLOSED or not isinstance(attempt, Response):
         return False
     span_ms = max(TAKING_MS, 2 * flow.concurrency.mean_ms)
     since_ms = max(flow.last_ok_at_ms, flow.failing_since_ms or now_ms)
@@ -286,17 +286,25 @@ def _is_at_limit(flow: Flow, ended: Ended, *, now_ms: int) -> bool:
     return is_refusal and not verdict.is_config_fault and now_ms - since_ms <= span_ms
 
 
-def _was_slow(flow: Flow, ended: Ended) -> bool:
-    """What was late because we were busy was not; who was given up would be given up again.
+def _was_slow(flow: Flow, ended: EndedRequest) -> bool:
+    """Whether the destination was slow: not if we were busy, but always if we gave it up.
 
-    Who was slow has to be well below it, or a busy moment would have him given up again.
+    A slow one has to be well below the limit, or a busy moment would have us give it up again.
     """
-    is_given_up = isinstance(ended.attempt, Failed) and ended.attempt.failure is Failure.SLOW_ANSWER
+    is_given_up = (
+        isinstance(ended.attempt, NoResponse) and ended.attempt.failure is Failure.SLOW_ANSWER
+    )
     return is_given_up or ended.waited_ms >= (QUICK_MS if flow.is_slow else SLOW_MS)
 
 
 def _gated(
-    flow: Flow, ended: Ended, asked_s: float | None, *, is_at_limit: bool, now_ms: int, roll: float
+    flow: Flow,
+    ended: EndedRequest,
+    asked_s: float | None,
+    *,
+    is_at_limit: bool,
+    now_ms: int,
+    roll: float,
 ) -> Flow:
     """The rate gate and the retry tokens after a request."""
     if ended.verdict.outcome is Outcome.OK:
@@ -310,7 +318,7 @@ def _gated(
     return replace(flow, gate=throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll))
 
 
-def _sized(flow: Flow, limits: SendLimits, ended: Ended) -> Flow:
+def _sized(flow: Flow, limits: SendLimits, ended: EndedRequest) -> Flow:
     """How many events go together after a request."""
     count, count_max = ended.event_count, limits.to.request_count_max
     size = flow.batch_size
@@ -328,24 +336,26 @@ def _sized(flow: Flow, limits: SendLimits, ended: Ended) -> Flow:
     return flow if size is flow.batch_size else replace(flow, batch_size=size)
 
 
-def _refusal(ended: Ended, *, now_ms: int) -> LastAnswer:
-    """What came of a request that was not taken, for the people who ask why."""
+def _refusal(ended: EndedRequest, *, now_ms: int) -> LastAnswer:
+    """The result of a request that was not taken, for the people who ask why."""
     return LastAnswer(now_ms, ended.verdict.reason, shown_text(ended.attempt.detail))
 
 
 def _status(attempt: Attempt) -> int | None:
-    return attempt.status if isinstance(attempt, Responded) else None
+    return attempt.status if isinstance(attempt, Response) else None
 
 
-def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: float) -> Flow:
+def _judged(
+    flow: Flow, limits: SendLimits, ended: EndedRequest, *, now_ms: int, roll: float
+) -> Flow:
     """Whether the destination is to be held or disabled after a request."""
     status = _status(ended.attempt)
     is_unwanted = status == GONE or (
-        isinstance(ended.attempt, Responded) and ended.attempt.directive is WebhookDirective.DISABLE
+        isinstance(ended.attempt, Response) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
-    # That the last suspect is refused, once the others were taken, was to be expected; and so it
-    # was of what was refused before.
+    # The refusal of the last suspect, once the others were taken, was to be expected; so was that
+    # of an event that was refused before.
     is_news = not (ended.is_last_suspect or ended.is_redriven)
     is_alone = ended.is_half and ended.event_count == 1 and is_news
     minutes = rejects.counted(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)

@@ -1,8 +1,8 @@
-"""Writes what is known of a destination as one JSON object, for its file and for the state topic.
+"""Writes the state of a destination as one JSON object, for its file and for the state topic.
 
-Its first members are for people and for the console; `flow` is what a worker goes on from after a
-restart. What cannot be read is nothing: a destination then starts anew, which is always safe, only
-slower.
+Its first members are for people and for the console; `flow` is the part that a worker goes on from
+after a restart. An unreadable record counts as none: the destination then starts from scratch,
+which is always safe, only slower.
 """
 
 from typing import Any, assert_never
@@ -30,23 +30,23 @@ from shared.flow.sharing import is_sent_to, running_count
 PUBLISH_EVERY_MS = 1_000
 # Between two of its tasks a machine is still there.
 _BETWEEN_MS = 2_000
-# Whoever hears a record so late hears it at once; clocks differ by no more than this.
+# A record heard this late counts as heard at once; clocks differ by no more than this.
 _AT_ONCE_MS = 250
 _CLOCKS_DIFFER_MS = 2_000
-# What older versions do not write.
+# Members that older versions do not write.
 _ADDED = (Neighbours, ChangeCounts, Blocking, BatchSize)
 
 
 def store_name(token: str, *, now_ms: int) -> str:
-    """What a new file is called: nobody else's, and since when it counts."""
+    """The name of a new file: nobody else's, and with the time from which it counts."""
     return f"{token}-{now_ms}"
 
 
 class FlowRecord(Struct, frozen=True):
-    """A flow with its state as people see it, and when either last changed or was told."""
+    """A flow with its state as people see it, and when it last changed and was published."""
 
     flow: Flow
-    # Which file it is of: each machine has its own, and counts for itself.
+    # The name of its file: each machine has its own, and counts for itself.
     store: str = ""
     state: FlowState = FlowState.CLOSED
     since_ms: int = 0
@@ -77,7 +77,7 @@ class FlowRecord(Struct, frozen=True):
                 assert_never(self.state)
 
     def is_in_lasting_trouble(self, *, now_ms: int, after_s: float) -> bool:
-        """Whether it is disabled, or shut again and again without a delivery for so long.
+        """Whether it is disabled, or shut again and again without a delivery for `after_s`.
 
         A destination that often asks for a short wait, and takes events in between, is not meant.
         Nor does the moment count in which its gate opens for the next request.
@@ -105,19 +105,19 @@ class FlowRecord(Struct, frozen=True):
         )
 
     def hearing(self, flow: Flow, *, now_ms: int) -> "FlowRecord":
-        """The record after others have told what they know: nobody need be told of that."""
+        """The record after others have told what they know: nobody need hear of that."""
         state = state_of(flow, now_ms=now_ms)
         since_ms = self.since_ms if state is self.state else now_ms
         return replace(self, flow=flow, state=state, since_ms=since_ms)
 
     def published(self, *, now_ms: int) -> "FlowRecord":
-        """The record once others are told of it."""
+        """The record once others have heard of it."""
         neighbours = replace(self.flow.neighbours, mine=self.of_us(now_ms=now_ms))
         flow = replace(self.flow, neighbours=neighbours)
         return replace(self, flow=flow, published_at_ms=now_ms, is_news=False)
 
     def of_us(self, *, now_ms: int) -> StoreNews:
-        """What other machines should know of how this one sends."""
+        """The news for other machines of how this one sends."""
         flow = self.flow
         was_here = now_ms - flow.neighbours.most_at_ms < _BETWEEN_MS
         is_here = was_here or is_sent_to(flow.tasks, now_ms=now_ms)
@@ -125,7 +125,7 @@ class FlowRecord(Struct, frozen=True):
         return news_of(flow.neighbours, running=count, is_here=is_here, now_ms=now_ms)
 
     def is_to_publish(self, *, now_ms: int, every_ms: int = PUBLISH_EVERY_MS) -> bool:
-        """Whether others should hear of it: at each change of fate, else so often."""
+        """Whether others should hear of it: at each change of fate, else every `every_ms`."""
         neighbours = self.flow.neighbours
         has_company = bool(neighbours.active)
         if self.is_news or (has_company and is_to_tell(neighbours, self.of_us(now_ms=now_ms))):
@@ -149,13 +149,13 @@ class FlowRecord(Struct, frozen=True):
 
 
 def _fate_of(flow: Flow) -> tuple[bool, bool, str, Blocking]:
-    """Whether it is slow, or takes nothing, and why: what counts beside the state."""
+    """Whether it is slow, or takes nothing, and why: these count beside the state."""
     refusal = flow.last_refusal.reason if flow.last_refusal else ""
     return flow.failing_since_ms > 0, flow.is_slow, refusal, flow.blocking
 
 
 def open_flow_record(value: bytes | None) -> FlowRecord | None:
-    """Read a record; None if there is none, or none that can be understood."""
+    """Read a record; None if there is none, or if it cannot be understood."""
     try:
         return msgspec.convert(_DECODER.decode(value or b""), FlowRecord, from_attributes=True)
     except (ValueError, RecursionError):
@@ -163,7 +163,7 @@ def open_flow_record(value: bytes | None) -> FlowRecord | None:
 
 
 def _without_defaults(kind: type[Struct]) -> type[Struct]:
-    """The same members, all required: what is missing must not pass for what it is at the start."""
+    """The same members, all required: a missing one must not pass for its value at the start."""
     members: list[Any] = []
     for member in fields(kind):
         type_ = member.type
@@ -187,7 +187,7 @@ def going_on(
     store: str,
     now_ms: int,
 ) -> FlowRecord:
-    """What to go on from: our own record, with what other machines know better.
+    """The record to go on from: our own, with what other machines know better.
 
     `store` is the name that a new record gets. A person's word to try again comes before both.
     """
@@ -199,7 +199,7 @@ def going_on(
 
 
 def _says_more(published: FlowRecord, record: FlowRecord) -> bool:
-    """Mostly it is what we told ourselves."""
+    """Whether it says more than ours; mostly it is our own news."""
     is_theirs = published.store != record.store or bool(published.flow.neighbours.others)
     return is_theirs or published.updated_at_ms > record.updated_at_ms
 
@@ -208,7 +208,7 @@ def _with_news(record: FlowRecord, published: FlowRecord, *, now_ms: int) -> Flo
     ours, theirs = record.flow, published.flow
     is_later = published.updated_at_ms > record.updated_at_ms
     if is_later and not is_sent_to(ours.tasks, now_ms=now_ms):
-        # What it counted, and who sends there, is the other machine's.
+        # Its counts and its tasks are those of the other machine.
         counts = replace(theirs, attempts=ours.attempts, parks=ours.parks, tasks=ours.tasks)
         flow = learned(replace(counts, neighbours=ours.neighbours), ours, now_ms=now_ms)
         record = replace(published, flow=flow, store=record.store)
@@ -222,9 +222,9 @@ def _with_news(record: FlowRecord, published: FlowRecord, *, now_ms: int) -> Flo
 
 
 def folded(known: FlowRecord | None, told: FlowRecord, *, now_ms: int) -> FlowRecord:
-    """What is known of a destination after one more store has told its record.
+    """The record of a destination after one more store has published its own.
 
-    Its times are of another clock, and are set right by how old it seems to be, if it is new.
+    Its times follow another clock, and are set right by its apparent age, if it is new.
     """
     age_ms = now_ms - told.published_at_ms
     flow = told.flow

@@ -1,8 +1,8 @@
 """Brings what several machines know of a destination together.
 
-Each of its three parts (the breaker with what goes with it, the gate, how many at once) counts its
-changes: what has changed more often is newer, whatever clocks say. So it does not matter who hears
-what first, nor how often (ADR 0068).
+Each of its three parts (the breaker with its companions, the gate, how many at once) counts its
+changes: the part that has changed more often is newer, whatever clocks say. So it does not matter
+who hears what first, nor how often (ADR 0068).
 """
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from shared.flow.breaker import BreakerState
 from shared.flow.concurrency import WINDOW_MS_MIN, Concurrency, Window
 from shared.flow.flow import Flow
 
-# That something was too much outweighs what others have tried who have not heard of it.
+# A limit that was too much outweighs the attempts of others that have not heard of it.
 _LESS = 100
 # Two gates that differ by more were closed by two answers; by less, it may be their clocks.
 _GATES_DIFFER_MS = 2_000
@@ -42,9 +42,9 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
         is_well = theirs.breaker.state is flow.breaker.state is BreakerState.CLOSED
         flow = replace(
             flow,
-            # What was counted here towards opening it still counts.
+            # Failures that were counted here towards opening it still count.
             breaker=flow.breaker if is_well else theirs.breaker,
-            # Who was busy with something else has not failed, and hears since when others did.
+            # A machine that was busy elsewhere has not failed, and hears since when others did.
             failing_since_ms=flow.failing_since_ms if is_well else theirs.failing_since_ms,
             held_at_ms=theirs.held_at_ms,
             disabled_at_ms=theirs.disabled_at_ms,
@@ -69,7 +69,7 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
 
 
 def shifted(flow: Flow, by_ms: int) -> Flow:
-    """The flow as a clock that is so far ahead would tell it."""
+    """The flow in the time of a clock that is this far ahead."""
     breaker, gate = flow.breaker, flow.gate
     if breaker.until_ms or breaker.probe_until_ms:
         until_ms, probe_until_ms = breaker.until_ms + by_ms, breaker.probe_until_ms
@@ -81,7 +81,7 @@ def shifted(flow: Flow, by_ms: int) -> Flow:
 
 
 def _settling(state: Concurrency, *, now_ms: int) -> Concurrency:
-    """What ends soon was sent under another limit, also by those who have not heard of it yet."""
+    """Requests that end soon had another limit, also those of machines that do not know it yet."""
     return replace(state, settles_at_ms=now_ms + round(max(state.mean_ms, WINDOW_MS_MIN)))
 
 
@@ -99,7 +99,7 @@ def _is_other_breaker(before: Flow, after: Flow) -> bool:
 
 
 def _breaker_rank(flow: Flow) -> tuple[int, bool, bool, bool]:
-    """Who knows better; of two who changed it at the same time, the stricter."""
+    """A rank for who knows better; of two changes at the same time, the stricter one wins."""
     is_shut = flow.breaker.state is not BreakerState.CLOSED
     return flow.changes.breaker, bool(flow.disabled_at_ms), flow.is_held, is_shut
 

@@ -1,8 +1,8 @@
 """Divides what a destination gets among the stores that send to it: one for each machine.
 
 Each store tells what it wants and what it has, and all work out the same parts from that
-(ADR 0068). Nobody leads, and clocks may differ by a second: what a store gives up it has told
-before another one takes it.
+(ADR 0068). Nobody leads, and clocks may differ by a second: a store tells what it gives up before
+another one takes it.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from shared.shares import share
 
-# How often a store tells while others send too, and how soon it tells of what has changed.
+# How often a store tells its news while others send too, and how soon it tells a change.
 TELL_MS, TELL_SOON_MS = 1_000, 100
-# Who has told nothing for so long, while others told something, is forgotten.
+# A store that has told nothing for this long, while others told something, is forgotten.
 FORGET_MS = 4_000
-# What a clock of ours can make of another's; and what is left of former days.
+# How far another's clock may be ahead of ours; and the age from which news is of former days.
 AHEAD_MS, STALE_MS = 5_000, 30_000
-# Whoever had to wait within that time wants more: of the rate, all that there is.
+# A store that had to wait within that time wants more: of the rate, all that there is.
 WANT_MS = 1_000
 ALL = 1_000_000_000
 # With fewer requests at once than stores they take turns.
@@ -27,9 +27,9 @@ TURN_MS = 2_000
 
 
 class StoreNews(Struct, frozen=True, omit_defaults=True):
-    """What a store has told of itself."""
+    """The news that a store has told of itself."""
 
-    # By its own clock.
+    # In the time of its own clock.
     at_ms: int = 0
     # How many requests at once it has use for, and how many it may have, or has.
     wants: int = 0
@@ -59,7 +59,7 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
 
     @property
     def active(self) -> Mapping[str, StoreNews]:
-        """The others that send just now. Only what is told says that time passes."""
+        """The others that send just now. Only their news shows that time passes."""
         if not self.others:
             return self.others
         now_ms = self._newest_ms
@@ -75,7 +75,7 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_to_try_more(self) -> bool:
-        """Of those that have not enough, one tries what else the destination can take."""
+        """Whether it is our turn, among stores without enough, to try what else it can take."""
         short = sorted(
             [self.me, *(it for it, each in self.active.items() if each.wants > each.has)]
         )
@@ -90,7 +90,7 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
 
 
 def spread(permits: int, wants: Mapping[str, int], *, turn: int) -> Mapping[str, int]:
-    """Who gets how many: one after the other, first of what is wanted, then of what is left."""
+    """Deal out the permits one after the other: first the wanted ones, then the rest."""
     names = sorted(wants)
     first = turn % len(names)
     names = names[first:] + names[:first]
@@ -104,7 +104,7 @@ def spread(permits: int, wants: Mapping[str, int], *, turn: int) -> Mapping[str,
 
 
 def heard(known: Neighbours, told: Mapping[str, StoreNews], *, me: str, now_ms: int) -> Neighbours:
-    """What is known after hearing what stores have told, in any order and any number of times."""
+    """The neighbours after hearing what stores have told, in any order and any number of times."""
     all_told = {**known.others}
     for name, each in told.items():
         before = all_told.get(name)
@@ -119,12 +119,12 @@ def heard(known: Neighbours, told: Mapping[str, StoreNews], *, me: str, now_ms: 
 
 
 def shared_out(known: Neighbours, permits: int, *, running: int, now_ms: int) -> Neighbours:
-    """With how many requests at once this store may have, of so many that all may have.
+    """The neighbours with this store's number of requests at once, of the permits for all.
 
     It gives up at once, and takes only what others have told that they have given up.
     """
     target = known.target(permits)
-    # Of one that was silent for long, or has said that it sends no more, nobody knows what it had.
+    # Nobody knows what a store had that was silent for long, or that said it sends no more.
     is_known = known.mine.wants > 0 and now_ms - known.mine.at_ms < FORGET_MS
     had = known.has if is_known else min(running, permits)
     free = permits - sum(each.has for each in known.active.values())
@@ -133,9 +133,9 @@ def shared_out(known: Neighbours, permits: int, *, running: int, now_ms: int) ->
 
 
 def rate_here(known: Neighbours, rate: float | None) -> float | None:
-    """What a store has of a rate: what others do not want, and never less than an even part.
+    """A store's part of a rate: all that others do not want, and never less than an even part.
 
-    So who begins to want more need not wait until others have heard of it.
+    So a store that begins to want more need not wait until others have heard of it.
     """
     active = known.active
     if rate is None or not active:
@@ -145,7 +145,7 @@ def rate_here(known: Neighbours, rate: float | None) -> float | None:
 
 
 def noted_running(known: Neighbours, running: int, *, now_ms: int) -> Neighbours:
-    """So many requests are under way."""
+    """Note that this many requests are under way."""
     if running <= known.most and now_ms - known.most_at_ms < WANT_MS:
         return known
     return replace(known, most=running, most_at_ms=now_ms)
@@ -154,7 +154,7 @@ def noted_running(known: Neighbours, running: int, *, now_ms: int) -> Neighbours
 def noted_waiting(
     known: Neighbours, what: Literal["permits", "rate"], *, until_ms: int, now_ms: int
 ) -> Neighbours:
-    """Somebody has to wait until then for a request of others to end, or for his next event."""
+    """Note that somebody waits until then, for others' requests to end or for the next event."""
     if not known.active:
         return known
     wants_until_ms = min(until_ms, now_ms + STALE_MS) + WANT_MS
@@ -164,7 +164,7 @@ def noted_waiting(
 
 
 def noted_sent(known: Neighbours, event_count: int, *, now_ms: int) -> Neighbours:
-    """So many events have gone out."""
+    """Note that this many events have gone out."""
     span_ms = now_ms - known.sent_since_ms
     if span_ms < WANT_MS:
         return replace(known, sent=known.sent + event_count)
@@ -173,7 +173,7 @@ def noted_sent(known: Neighbours, event_count: int, *, now_ms: int) -> Neighbour
 
 
 def news_of(known: Neighbours, *, running: int, is_here: bool, now_ms: int) -> StoreNews:
-    """What the store tells of itself; `is_here` if it sends at all."""
+    """The store's news of itself; `is_here` if it sends at all."""
     if not is_here:
         return StoreNews(now_ms)
     if not known.active:
@@ -181,7 +181,7 @@ def news_of(known: Neighbours, *, running: int, is_here: bool, now_ms: int) -> S
         return StoreNews(now_ms, max(1, running), running, ALL)
     most = known.most if now_ms - known.most_at_ms < 2 * WANT_MS else 0
     most = max(1, running, most)
-    # Who has too few asks for twice as many, and so for more again if that was not enough.
+    # A store with too few asks for twice as many, and again for more if that was not enough.
     wants = 2 * max(most, known.has) if now_ms < known.full_until_ms else most
     rate = max(known.rate, 1000 * known.sent / max(WANT_MS, now_ms - known.sent_since_ms))
     rate = ALL if now_ms < known.slow_until_ms else rate
@@ -189,7 +189,7 @@ def news_of(known: Neighbours, *, running: int, is_here: bool, now_ms: int) -> S
 
 
 def is_to_tell(known: Neighbours, news: StoreNews) -> bool:
-    """Whether others, who send too, should hear of it now."""
+    """Whether others that send too should hear of it now."""
     since_ms, last = news.at_ms - known.mine.at_ms, known.mine
     if not news.wants and not last.wants:
         return False

@@ -7,17 +7,17 @@ can do after that is for shared.flow.concurrency to find out.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.retry.attempt import Attempt, Outcome, Responded, Verdict
+from shared.retry.attempt import Attempt, Outcome, Response, Verdict
 from shared.retry.retry_after import parse_retry_after
 
 # After a 429 that asks for nothing: a second, doubled by each further one without a success.
 CLOSED_S_MIN = 1.0
 CLOSED_S_MAX = 60.0
-# Upwards only and by seconds at most: what was asked for is never cut short.
+# Upwards only and by seconds at most: a wait that was asked for is never cut short.
 JITTER_FRACTION = 0.2
 JITTER_S_MAX = 5.0
 # A tenth of a second's worth may go at once; after that, the rate decides. With more, a destination
-# that takes so many at once would get all of them together.
+# that takes this many at once would get all of them together.
 BURST_S = 0.1
 # After a refusal by a destination that takes others and does not say how long to wait: a moment,
 # doubled by each further one without a success: few are wasted until its next second begins.
@@ -28,7 +28,7 @@ REFUSED_S_MAX = 0.4
 class RateGate(Struct, frozen=True):
     closed_until_ms: int = 0
     throttles_in_row: int = 0
-    # Closed for so short a time that nobody need hear of it.
+    # Closed so briefly that nobody need hear of it.
     refused_until_ms: int = 0
     refusals_in_row: int = 0
     # The bucket: below zero, a batch took more than was there, and the next one waits for it.
@@ -77,7 +77,7 @@ def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float
 
 
 def reopened(gate: RateGate) -> RateGate:
-    """The gate without what the destination asked for; its owner's rate still holds."""
+    """The gate without the wait that the destination asked for; its owner's rate still holds."""
     return RateGate(tokens=gate.tokens, tokens_at_ms=gate.tokens_at_ms)
 
 
@@ -94,7 +94,7 @@ def refused(gate: RateGate, *, now_ms: int) -> RateGate:
 
 
 def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
-    """What is in the bucket now; full when it is first looked at."""
+    """The tokens in the bucket now; full when it is first looked at."""
     burst = max(rate * BURST_S, 1.0)
     if not 0 < gate.tokens_at_ms <= now_ms:
         # Never used, or used by a clock that has since been set back.
@@ -103,8 +103,8 @@ def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
 
 
 def asked_s(attempt: Attempt, verdict: Verdict, *, now_ms: int) -> float | None:
-    """For how long the destination wants no request."""
-    if verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Responded):
+    """How long the destination wants no request."""
+    if verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Response):
         return None
     asked = parse_retry_after(attempt.retry_after, now_ms=now_ms)
     return None if asked is None else asked.clamped_s

@@ -4,15 +4,15 @@ from msgspec import Struct
 
 from shared.event.times import MINUTE_MS, minute_of
 
-# Answers that say the address or the key is wrong: so many in a row are no bad events.
+# Answers that say the address or the key is wrong: this many in a row are no bad events.
 REJECTED = frozenset({401, 403, 404})
 REJECTS_IN_ROW = 50
 # Or nearly all of the last five minutes, after a time when it went well.
 REJECTED_FRACTION = 0.95
 REJECTED_REQUESTS_MIN = 20
 MINUTES = 5
-# Or so many events of halved batches, each refused by itself, and nothing taken in between: it will
-# refuse the others as well. Of one that refuses half, twenty in a row are one chance in a million.
+# Or this many events of halved batches, each refused by itself, and nothing taken in between: it
+# will refuse the others as well. If it refuses half, twenty in a row are one chance in a million.
 HALVES_IN_ROW = 20
 
 

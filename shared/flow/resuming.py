@@ -1,4 +1,4 @@
-"""Lets a destination begin anew, once a person has said that it is to be tried now."""
+"""Lets a destination start afresh once a person has asked to try it now."""
 
 from shared.flow.breaker import Breaker, BreakerState
 from shared.flow.concurrency import recovered
@@ -9,8 +9,8 @@ from shared.flow.rate_gate import reopened
 def resumed(flow: Flow, limits: SendLimits) -> Flow:
     """The flow after a person's last word, which is heard once, whatever clocks say.
 
-    What was shut is tried by one small request at once: a destination that is still down costs no
-    more than that, and its next wait is the shortest.
+    A destination that was shut is tried by one small request at once: one that is still down costs
+    no more than that, and its next wait is the shortest.
     """
     if limits.to.resumed_at_ms <= flow.resumed_at_ms:
         return flow

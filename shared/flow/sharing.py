@@ -6,8 +6,8 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-# A task that waits for longer has what is free next, so that none of them goes without for the
-# time of its micro-batch; unless it is still there after so long, and so has died.
+# A task that waits for longer than the first has what is free next, so that none of them goes
+# without for the time of its micro-batch. One that still waits after the second has died.
 WAIT_MS_MAX, GONE_MS = 1_000, 10_000
 # It waits for a request of another task's to end, which tells nobody, so it looks again.
 LOOK_AGAIN_MS = 25
@@ -43,7 +43,7 @@ def left(tasks: Tasks, task: str) -> Tasks:
 
 
 def runs(tasks: Tasks, task: str, running_count: int) -> Tasks:
-    """The tasks, of which this one has so many requests under way."""
+    """The tasks, with this many requests of this one under way."""
     share = tasks.get(task)
     if share is None or share.running_count == running_count:
         return tasks
@@ -76,9 +76,9 @@ def is_free(
     now_ms: int,
     unasked: int = 0,
 ) -> bool:
-    """Whether a task that has so many requests under way may have one more of the permits.
+    """Whether a task with `running_count` requests under way may have one more of the permits.
 
-    Of `unasked` requests of others no task has told anything.
+    `unasked` counts the requests of others that no task has told of.
     """
     if running_count >= ceil(permits / len(tasks)):
         return False

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from shared.flow import sharing
-from shared.flow.breaker import ASK_AGAIN_MS, BreakerState, Shut, Start, asked
+from shared.flow.breaker import ASK_AGAIN_MS, BreakerState, Refrain, Start, asked
 from shared.flow.concurrency import noted_full
 from shared.flow.flow import Flow, FlowState, SendLimits, permits_of, state_of
 from shared.flow.neighbours import (
@@ -44,7 +44,7 @@ Answer: TypeAlias = Start | NotNow | Never
 def may_start(
     flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int, unasked: int = 0
 ) -> tuple[Flow, Answer]:
-    """Whether a task with so many under way, beside others' unasked ones, may start one more."""
+    """Whether a task with this many under way, beside others' unasked ones, may start one more."""
     tasks = sharing.joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms)
     flow = at_its_part(_with_tasks(flow, tasks), limits, now_ms=now_ms)
     if limits.to.is_disabled or flow.disabled_at_ms:
@@ -76,8 +76,8 @@ def may_start(
         now_ms=now_ms,
     )
     if isinstance(answer, Start) and answer.is_probe and not flow.neighbours.target(1):
-        # It is for another machine to make, as if it were under way.
-        breaker, answer = flow.breaker, Shut(now_ms + ASK_AGAIN_MS)
+        # Another machine makes the probe: go on as if it were under way.
+        breaker, answer = flow.breaker, Refrain(now_ms + ASK_AGAIN_MS)
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
     if not isinstance(answer, Start):
         shut = Failure.REJECTING if flow.is_rejecting else Failure.BREAKER_OPEN
@@ -96,13 +96,13 @@ def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) ->
     gap_ms = _gap_ms(flow, limits)
     if not gap_ms:
         return flow
-    # What was not used of a pause is no reason to hurry.
+    # The unused part of a pause is no reason to hurry.
     begun_ms = min(max(now_ms - gap_ms, flow.paced_until_ms), now_ms + gap_ms)
     return replace(flow, paced_until_ms=begun_ms + gap_ms)
 
 
 def running(flow: Flow, task: str, running_count: int) -> Flow:
-    """The flow when a task has so many requests under way."""
+    """The flow when a task has this many requests under way."""
     return _with_tasks(flow, sharing.runs(flow.tasks, task, running_count))
 
 
@@ -110,7 +110,7 @@ def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
     """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
     if limits.to.is_paused or limits.to.is_disabled or flow.neighbours.active:
         return False
-    # What it gets of a batch is for the flow to say.
+    # The flow decides how much of a batch it gets.
     is_cut = flow.batch_size.events > 0
     is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
     is_short = len(flow.tasks) > permits_of(flow, limits)
@@ -125,7 +125,7 @@ def left(flow: Flow, task: str) -> Flow:
 
 
 def at_its_part(flow: Flow, limits: SendLimits, *, now_ms: int) -> Flow:
-    """The flow with how many requests at once this machine may have, if others send as well."""
+    """The flow with this machine's number of requests at once, if others send as well."""
     if not flow.neighbours.active or not sharing.is_sent_to(flow.tasks, now_ms=now_ms):
         return flow
     running, permits = sharing.running_count(flow.tasks), permits_of(flow, limits)

@@ -1,1 +1,1 @@
-"""What proves where each event is: receipts, the ledger, intervals, the balance."""
+"""The proof of where each event is: receipts, the ledger, intervals, the balance."""

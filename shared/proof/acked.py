@@ -1,10 +1,10 @@
 """The gateway's ledger: which offsets were acknowledged, when, and the ids of their events.
 
 A row is written for what one Kafka partition stored within a second. Its first line is JSON; the
-ids follow, a line each, so that whoever only counts never touches them. Rows are written after the
+ids follow, a line each, so that readers who only count never touch them. Rows are written after the
 answer, so a gateway that dies may leave events without one: the audit then reads the log itself.
 
-Each slice names its request, so that whoever kept the id of an answer finds its events again.
+Each slice names its request, so that the holder of an answer's id finds its events again.
 """
 
 import re
@@ -18,16 +18,16 @@ import msgspec
 from shared.event.times import DAY_MS, MINUTE_MS, minute_of
 from shared.proof.log_buckets import LogBuckets
 
-# Events whose own time is so far off belong to no minute that anybody watches: a day back is as
+# Events whose own time is this far off belong to no minute that anybody watches: a day back is as
 # long as minutes stay open to late events, 5 min ahead is what clocks of healthy machines differ.
 LATE_MS_MAX = DAY_MS
 EARLY_MS_MAX = 5 * MINUTE_MS
-# The bucket of such events; no minute starts there, as minutes are multiples of 60,000.
+# The bucket of these events; no minute starts there, as minutes are multiples of 60,000.
 WILD = -1
-# With its longest ids (256 characters of 4 bytes) a row of so many stays under a record's 1 MB,
+# With its longest ids (256 characters of 4 bytes) a row of this many stays under a record's 1 MB,
 # also when each of them came in a request of its own.
 ROW_EVENTS_MAX = 900
-# What a row says of an ordering key: whoever looks for one sees in which rows it may be.
+# A row's mark of an ordering key: a search for a key sees in which rows it may be.
 key_mark = crc32
 # A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -46,7 +46,7 @@ def runs_of(minutes: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def request_time_ms(request_id: str) -> int | None:
-    """When a request came, as its id says; None for what is no id of a request."""
+    """When a request came, as its id says; None if it is no id of a request."""
     if REQUEST_ID.fullmatch(request_id) is None:
         return None
     return int(request_id[:8] + request_id[9:13], 16)
@@ -58,7 +58,7 @@ class AckedSlice(msgspec.Struct, frozen=True):
     first: int
     runs: tuple[tuple[int, int], ...]
     accepted_at_ms: int
-    # Which request, and how many of its events Hifi took in all; rows of old do not say.
+    # The request, and how many of its events Hifi took in all; old rows do not say.
     request_id: str = ""
     request_count: int = 0
 
@@ -76,7 +76,7 @@ class AckedSlice(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AckedRow:
-    """What one Kafka partition of a stream acknowledged within about a second."""
+    """The events that one Kafka partition of a stream acknowledged within about a second."""
 
     topic: str
     partition: int
@@ -93,7 +93,7 @@ class AckedRow:
     key_marks: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
-        head = _Head(
+        head = _AckedHead(
             topic=self.topic,
             partition=self.partition,
             slices=[[s.first, s.accepted_at_ms, *chain.from_iterable(s.runs)] for s in self.slices],
@@ -108,7 +108,7 @@ class AckedRow:
 
     @classmethod
     def from_bytes(cls, value: bytes, *, with_ids: bool = True) -> "AckedRow":
-        """ValueError if it is none."""
+        """Read a row; ValueError if it is none."""
         line, _, rest = value.partition(b"\n")
         head = _HEAD.decode(line)
         requests = head.requests or [("", 0)] * len(head.slices)
@@ -155,12 +155,12 @@ class AckedRow:
             at += part.count
 
 
-class _Head(msgspec.Struct, kw_only=True, omit_defaults=True):
+class _AckedHead(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The first line of a row."""
 
     topic: str
     partition: int
-    # Of each slice: first offset, accepted-at, then count and minute of each run in turn.
+    # For each slice: first offset, accepted-at, then count and minute of each run in turn.
     slices: list[list[int]]
     # Beside the slices, where readers that do not know of it pass it by.
     requests: list[tuple[str, int]] = []
@@ -172,12 +172,12 @@ class _Head(msgspec.Struct, kw_only=True, omit_defaults=True):
     key_marks: tuple[int, ...] = ()
 
 
-_HEAD = msgspec.json.Decoder(_Head)
+_HEAD = msgspec.json.Decoder(_AckedHead)
 
 
 @dataclass(slots=True)
 class AckedRequest:
-    """What the ledger has of one request, as far as it was read."""
+    """The ledger's entries of one request, as far as it was read."""
 
     request_id: str
     topic: str = ""

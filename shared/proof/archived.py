@@ -1,8 +1,8 @@
-"""Says what is in an object of an archive, and how it is called.
+"""Describes an object of an archive, and names it.
 
-An object holds the events of one Kafka partition between two offsets. Its name and all that is said
-of it come from these events and from nothing else: who writes it again, after a crash, writes the
-same. Beside each object stands what is said of it, so that a restore needs no Kafka.
+An object holds the events of one Kafka partition between two offsets. Its name and its description
+come from these events and from nothing else: a process that writes it again, after a crash, writes
+the same. The description stands beside each object, so that a restore needs no Kafka.
 """
 
 import re
@@ -23,14 +23,14 @@ _MANIFEST = re.compile(r"/date=[\d-]+/partition=\d+/\d{20}-\d{20}\.json$")
 
 
 class ArchiveId(NamedTuple):
-    """One archive: what a pipeline keeps of a stream."""
+    """One archive: the events of a stream that a pipeline keeps."""
 
     tenant: str
     stream: str
     # The pipeline.
     name: str
-    # Of which topic: one that was deleted and made anew has another id, and offsets from 0 on.
-    # Empty: not told, as archives did not at first.
+    # The id of the topic: one that was deleted and made again has another id, and offsets from 0.
+    # Empty if it is not known, as archives did not tell it at first.
     life: str = ""
 
     @property
@@ -51,8 +51,8 @@ class ArchiveId(NamedTuple):
         return f"{self.root}/manifest"
 
 
-class Archived(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of one object."""
+class ArchivedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of one object."""
 
     tenant: str
     stream: str
@@ -60,20 +60,20 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     # The topic's id (`ArchiveId.life`).
     life: str = ""
     partition: int
-    # The offsets that it is about; some may have been filtered, or be Kafka's own marks.
+    # The offsets that it covers; some may have been filtered, or be Kafka's own marks.
     first: int
     end: int
     count: int
-    # Of the object: as it lies there, and its digest in hex.
+    # The object's size as it lies there, and its digest in hex.
     size: int
     sha256: str
     # When Kafka got the first and the last of them.
     from_ms: int
     to_ms: int
-    # Of the events' own times, the earliest and the latest.
+    # The earliest and the latest of the events' own times.
     event_from_ms: int
     event_to_ms: int
-    # By which document; and whether that keeps all events, as they come.
+    # The document of its pipeline, and whether that keeps all events, as they come.
     document: str
     is_whole: bool
 
@@ -97,8 +97,8 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self, order="sorted")
 
     @classmethod
-    def from_json(cls, value: bytes) -> "Archived":
-        """ValueError if it is none."""
+    def from_json(cls, value: bytes) -> "ArchivedObject":
+        """Read a description; ValueError if it is none."""
         return msgspec.json.decode(value, type=cls)
 
 
@@ -113,7 +113,7 @@ def day_of(at_ms: int) -> str:
 
 
 def life_in(folder: str) -> str | None:
-    """Which life of an archive a folder right below it is."""
+    """The life of an archive in a folder right below it; None if it is no life."""
     name = folder.rstrip("/").rpartition("/")[2]
     return name.removeprefix(_LIFE) if name.startswith(_LIFE) else None
 
@@ -121,7 +121,7 @@ def life_in(folder: str) -> str | None:
 def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
     """Whether one life goes on where another ends, by the paths of their manifests.
 
-    Of a topic that was made anew offsets begin again; in the same one they go on.
+    A topic that was made again begins with new offsets; the same topic goes on with its own.
     """
     begins, edges = dict[str, int](), dict[str, set[int]]()
     for path in later:
@@ -137,7 +137,7 @@ def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
 
 
 def range_in(path: str) -> tuple[str, int, int]:
-    """Which offsets it is about, by its name: with the folder of its Kafka partition."""
+    """The folder of its Kafka partition, and its first and end offset, from its path."""
     *_, partition, name = path.split("/")
     first, _, end = name.removesuffix(_SUFFIX).partition("-")
     return partition, int(first), int(end)
@@ -148,14 +148,14 @@ def is_manifest(path: str) -> bool:
 
 
 def manifest_beside(archive: ArchiveId, path: str) -> str | None:
-    """Where it stands what is in an object, by its path; None: this is no object of the archive."""
+    """The path of an object's description; None if it is no object of the archive."""
     place = path.removeprefix(archive.objects).removesuffix(_OBJECT_SUFFIX)
     beside = f"{archive.manifests}{place}{_SUFFIX}"
     return beside if path.endswith(_OBJECT_SUFFIX) and is_manifest(beside) else None
 
 
 def day_in(path: str) -> str:
-    """Of its first event; empty if it is none of ours."""
+    """The day of its first event; empty if it is none of ours."""
     return next((part[5:] for part in path.split("/") if part.startswith("date=")), "")
 
 
@@ -171,20 +171,20 @@ def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
     )
 
 
-# What one object may hold of time: a stream with few events has one a minute, so that only what was
-# archived late, out of a stream that had rested, comes near it.
+# The longest time that one object may hold: a stream with few events has one a minute, so that only
+# events that were archived late, out of a stream that had rested, come near it.
 LONGEST_MS = 8 * 86_400_000
 
 
 class Laid(NamedTuple):
-    """Which offsets of an object count: no event is there twice."""
+    """An object, and its offsets that count: no event is there twice."""
 
-    archived: Archived
+    archived: ArchivedObject
     from_offset: int
 
 
-def laid(objects: Iterable[Archived]) -> list[Laid]:
-    """By Kafka partition and in their order; what an earlier one has is passed over."""
+def laid(objects: Iterable[ArchivedObject]) -> list[Laid]:
+    """By Kafka partition and in order; the offsets that an earlier one has are passed over."""
     reached: dict[int, int] = {}
     found = []
     for each in sorted(objects, key=lambda one: (one.partition, one.first, -one.end)):
@@ -196,7 +196,7 @@ def laid(objects: Iterable[Archived]) -> list[Laid]:
 
 
 def by_time(objects: Iterable[Laid]) -> Iterator[Laid]:
-    """The oldest first, but those of each Kafka partition in their order.
+    """The oldest first, but those of each Kafka partition in order.
 
     Brokers' clocks differ: after a change of leader times may go back.
     """
@@ -214,10 +214,10 @@ def by_time(objects: Iterable[Laid]) -> Iterator[Laid]:
             heappop(heads)
 
 
-def gaps(objects: Iterable[Archived]) -> Mapping[int, Offsets]:
-    """By Kafka partition: offsets between the first and the last that no object is about.
+def gaps(objects: Iterable[ArchivedObject]) -> Mapping[int, Offsets]:
+    """By Kafka partition: offsets between the first and the last that no object covers.
 
-    Of an archive that filters, whole objects may be left out.
+    An archive that filters may leave out whole objects.
     """
     covered: dict[int, Offsets] = {}
     for each in objects:

@@ -1,7 +1,7 @@
 """Balances the books: acked = delivered + waiting + dead + pending + unaccounted.
 
-This is the only place that says what is pending and what is unaccounted, for whoever shows or
-judges it. It is set arithmetic over offsets, so a duplicate can never hide a loss.
+Nothing else decides which events are pending and which are unaccounted, for all pages and judges.
+It is set arithmetic over offsets, so a duplicate can never hide a loss.
 """
 
 from dataclasses import astuple, dataclass, replace
@@ -18,14 +18,14 @@ class Balance:
     delivered: int = 0
     waiting: int = 0
     dead: int = 0
-    # The lane has not come to them yet. Or it has, and what became of them is not known to be
+    # The lane has not come to them yet. Or it has, and nobody knows that their outcomes are
     # stored.
     pending: int = 0
     unaccounted: int = 0
 
     @property
     def come_to(self) -> "Balance":
-        """Without what is pending: of a destination that was removed nothing is on its way."""
+        """Without pending events: nothing is on its way to a destination that was removed."""
         return replace(self, acked=self.acked - self.pending, pending=0)
 
     def __add__(self, other: "Balance") -> "Balance":
@@ -34,7 +34,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBooks:
-    """What became of acknowledged events of one Kafka partition; no event is in two sets."""
+    """The fates of acknowledged events of one Kafka partition; no event is in two sets."""
 
     acked_count: int
     waiting: Offsets
@@ -46,7 +46,7 @@ class PartitionBooks:
 
     @property
     def balance(self) -> Balance:
-        """The counts. Whatever is in none of the sets is delivered."""
+        """The counts. Events in none of the sets are delivered."""
         waiting, dead, pending = len(self.waiting), len(self.dead), len(self.pending)
         unaccounted = len(self.passed) + len(self.not_in_log)
         delivered = self.acked_count - waiting - dead - pending - unaccounted
@@ -54,9 +54,9 @@ class PartitionBooks:
 
 
 def with_archives(log: tuple[int, int], position: int | None) -> tuple[int, int]:
-    """The log of a lane that may come to what is before it, out of an archive.
+    """The log of a lane that may come to earlier events, out of an archive.
 
-    What is not there either it passes.
+    It passes events that are not there either.
     """
     first, end = log
     return (first if position is None else min(first, position)), end
@@ -72,10 +72,10 @@ def balanced(
     position: int,
     log: tuple[int, int],
 ) -> PartitionBooks:
-    """Tell what is still to come from what is lost, among the events that have no outcome.
+    """Tell events that are still to come from lost ones, among those that have no outcome.
 
-    What lies past the lane's position is pending, and what lies before it is unaccounted, unless
-    an outcome of it is `unconfirmed`. Nobody can come to what the log, [first, end), does not hold.
+    Events past the lane's position are pending, and those before it are unaccounted, unless an
+    outcome is `unconfirmed`. Nobody can come to events that the log, [first, end), does not hold.
     """
     in_log = Offsets.of(no_outcome.within(*log))
     pending = in_log.from_offset(position).union(no_outcome.both(unconfirmed))

@@ -48,7 +48,7 @@ class Offsets(msgspec.Struct, array_like=True):
         self._ends[low:high] = [last for _, last in kept]
 
     def minus(self, other: "Offsets") -> "Offsets":
-        """What is here and not there."""
+        """The offsets that are here and not there."""
         left = Offsets()
         for start, end in self:
             at = start
@@ -59,7 +59,7 @@ class Offsets(msgspec.Struct, array_like=True):
         return left
 
     def both(self, other: "Offsets") -> "Offsets":
-        """What is here and there."""
+        """The offsets that are both here and there."""
         return Offsets.of(span for start, end in self for span in other.within(start, end))
 
     def union(self, *others: "Offsets") -> "Offsets":
@@ -79,7 +79,7 @@ class Offsets(msgspec.Struct, array_like=True):
         return Offsets.of(self.within(start, self.end))
 
     def reach(self, start: int) -> int:
-        """One past the last offset that can be reached from `start` without a gap."""
+        """One past the last offset of the unbroken run from `start`."""
         at = bisect_right(self._ends, start)
         if at < len(self._starts) and self._starts[at] <= start:
             return self._ends[at]

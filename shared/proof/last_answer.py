@@ -1,7 +1,7 @@
-"""What a destination said last when it did not take what it was sent, made fit to be shown.
+"""The last answer of a destination that did not take what it was sent, made fit to be shown.
 
-Whoever runs a destination chooses the text, so it is bounded and holds nothing that could move a
-terminal's cursor or turn a line around. Whoever shows it still escapes it for where it stands.
+The people who run a destination choose the text, so it is bounded and holds nothing that could move
+a terminal's cursor or turn a line around. Pages that show it still escape it for where it stands.
 """
 
 import re
@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from shared.event.times import HOUR_MS
 
-# Of what was given up there are counts of 7 days.
+# The counts of events that were given up go back 7 days.
 DEAD_STEP_MS, DEAD_STEPS = 6 * HOUR_MS, 28
 # An error page says what is wrong in its first lines; a record of each destination stays small.
 ANSWER_BYTES_MAX = 1_024
-# Of an answer on a page or in a line.
+# The most characters of an answer on a page or in a line.
 SHOWN_CHARS_MAX = 200
-# What tells who has answered, and what to do about it. Nothing that may hold a secret.
+# Headers that tell who has answered, and what to do about it. None of them may hold a secret.
 TOLD_HEADERS = (
     "content-type",
     "retry-after",
@@ -30,30 +30,30 @@ TOLD_HEADERS = (
 )
 # Headers have a quarter of the room.
 _HEADERS_PART = 4
-# What a try takes in a receipt beside its text and headers.
+# The bytes of a try in a receipt beside its text and headers.
 _FACTS_BYTES = 110
 # The quotes, colon and comma of one.
 _HEADER_BYTES = 6
-# By so much of an answer events are grouped, with each number or id in it left out.
+# Events are grouped by this much of an answer, with each number or id in it left out.
 _GIST_CHARS_MAX = 120
 _WORD = re.compile(r"""[^\s"'(),:;<=>\[\]{}]+""")
 _LEFT_OUT = "#"
-# At the end of what was longer.
+# Stands at the end of a longer text.
 CUT = "\u2026"
 
 
 class LastAnswer(Struct, frozen=True):
-    """What came of the last request that was not taken."""
+    """The result of the last request that was not taken."""
 
     at_ms: int
     # `status_503`, `connect_refused`: one of few words.
     reason: str
-    # Of the answer's body, or what the network said.
+    # From the answer's body, or what the network said.
     text: str = ""
 
 
 class FailedTry(Struct, frozen=True, omit_defaults=True):
-    """What came of one request that was not taken, for the receipt of its batch."""
+    """The result of one request that was not taken, for the receipt of its batch."""
 
     # When it ended, and how long it took.
     at_ms: int
@@ -65,7 +65,7 @@ class FailedTry(Struct, frozen=True, omit_defaults=True):
     headers: dict[str, str] = {}
 
     def within(self, bytes_max: int) -> "FailedTry":
-        """The same with no more text and headers than so many bytes."""
+        """The same with no more than this many bytes of text and headers."""
         headers: dict[str, str] = {}
         used = 0
         for name, value in self.headers.items():
@@ -93,10 +93,10 @@ class DeadGroup(Struct, frozen=True):
 
 
 def answer_of(reason: str, cause: str, text: str) -> str:
-    """What was answered to events that were given up, by which they are grouped.
+    """The answer to events that were given up, by which they are grouped.
 
-    `cause` is what came of the last request, and is told where it is not the reason itself. What
-    has a digit in it is left out: a number, an id, a time. Of a text that was cut the answer is its
+    `cause` is the result of the last request; the answer names it unless it is the reason itself.
+    Words with a digit are left out: a number, an id, a time. If a text was cut, the answer is its
     beginning, and a * stands for the rest.
     """
     was_cut = text.endswith(CUT)
@@ -119,7 +119,7 @@ def _plain(word: re.Match[str]) -> str:
 
 
 def share_room(tries: Sequence[FailedTry], *, receipt_count: int = 1) -> tuple[FailedTry, ...]:
-    """What each of so many receipts of a batch tells of its tries: all have room for one answer.
+    """The tries as each of a batch's receipts tells them: together they have room for one answer.
 
     A batch whose first event keeps its place in the line has none.
     """
@@ -130,7 +130,7 @@ def share_room(tries: Sequence[FailedTry], *, receipt_count: int = 1) -> tuple[F
 
 
 def told_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those of an answer that are kept. Where it leads to is told without its query."""
+    """The headers of an answer that are kept. A `location` loses its query."""
     told = {name: shown_text(headers[name]) for name in TOLD_HEADERS if name in headers}
     if "location" in told:
         told["location"] = told["location"].partition("?")[0]
@@ -144,7 +144,7 @@ def shown_text(text: str) -> str:
 
 
 def _written_bytes(text: str) -> int:
-    """What printable text takes in JSON, without its quotes."""
+    """The bytes of printable text in JSON, without its quotes."""
     return len(text.encode()) + text.count('"') + text.count("\\")
 
 

@@ -1,6 +1,6 @@
 """Keeps many durations as few numbers: counts in buckets that grow by a factor.
 
-Any quantile of what was added is within 1 % of the truth, two sets merge by adding their counts,
+Any quantile of the durations is within 1 % of the truth, two sets merge by adding their counts,
 and there are never more than about a thousand buckets (a week in milliseconds).
 """
 
@@ -44,7 +44,7 @@ class LogBuckets:
             farthest_ms, nearest_ms = until_ms - min(values_ms), until_ms - max(values_ms)
             bucket = bucket_of(nearest_ms)
             if bucket == bucket_of(farthest_ms):
-                # As of a backlog, whose events are all about as old: nothing is gone through.
+                # As in a backlog, whose events are all about as old: no need to go through them.
                 count = sum(values_ms.values())
                 moments = sum(map(mul, values_ms.keys(), values_ms.values()))
                 return cls({bucket: count}, until_ms * count - moments if bucket else 0)
@@ -59,7 +59,7 @@ class LogBuckets:
         return cls(counts, sum_ms)
 
     def add(self, value_ms: int, count: int = 1) -> None:
-        """Enter a duration so many times; one below nothing is nothing: clocks differ."""
+        """Enter a duration `count` times; one below nothing is nothing: clocks differ."""
         bucket = bucket_of(value_ms)
         self.counts[bucket] = self.counts.get(bucket, 0) + count
         self.sum_ms += max(value_ms, 0) * count
@@ -75,11 +75,11 @@ class LogBuckets:
 
     @property
     def mean_ms(self) -> float:
-        """Exact, and so means of successive steps add up; 0 of nothing."""
+        """The exact mean, so that means of successive steps add up; 0 if there are no durations."""
         return self.sum_ms / (self.count or 1)
 
     def quantile(self, part: float) -> float:
-        """The duration that so great a part of all is not above; 0 of nothing."""
+        """The duration that this part of all is not above; 0 if there are none."""
         rank = math.ceil(part * self.count)
         seen = 0
         for bucket in sorted(self.counts):

@@ -1,7 +1,7 @@
 """Picks the outcome that counts when receipts disagree about an event.
 
-The one rule of every balance: what was delivered once is delivered; else what is said after a later
-re-drive counts before what was said earlier, and dead before waiting.
+The one rule of every balance: an event that was delivered once is delivered; else an outcome after
+a later re-drive counts before an earlier outcome, and dead before waiting.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from shared.proof.receipt import ReceiptOutcome
 
 
 def weight(outcome: ReceiptOutcome, redrive_count: int) -> tuple[bool, int, bool]:
-    """The greater of two counts. Of two that weigh the same, either may."""
+    """The outcome with the greater weight counts; if both weigh the same, either may."""
     if outcome is ReceiptOutcome.DELIVERED:
         return True, 0, False
     return False, redrive_count, outcome is ReceiptOutcome.DEAD
@@ -20,10 +20,10 @@ def weight(outcome: ReceiptOutcome, redrive_count: int) -> tuple[bool, int, bool
 
 @dataclass(slots=True)
 class OutcomeSets:
-    """What is known of the events of one Kafka partition, whatever the order receipts come in."""
+    """The outcomes of the events of one Kafka partition, whatever the order receipts come in."""
 
-    # Everything below has an outcome: what is neither dead nor waiting there is delivered. The
-    # first offset that counts, to begin with.
+    # Everything below has an outcome: events there that are neither dead nor waiting are delivered.
+    # It starts as the first offset that counts.
     base: int = 0
     delivered: Offsets = field(default_factory=Offsets)
     # The dead and the waiting, by how often the events had been sent again out of dead letters,
@@ -35,7 +35,7 @@ class OutcomeSets:
     def take(
         self, outcome: ReceiptOutcome, first: int, end: int, *, redrive_count: int, cause: str = ""
     ) -> None:
-        """Enter what became of offsets; entering it twice changes nothing."""
+        """Enter the outcome of offsets; entering it twice changes nothing."""
         if first >= end:
             return
         self.end = max(self.end, end)
@@ -81,13 +81,13 @@ class OutcomeSets:
         return Offsets().union(*self._of(ReceiptOutcome.WAITING))
 
     def by_cause(self, wanted: ReceiptOutcome) -> Iterator[tuple[str, int]]:
-        """How many wait for what, or died of what; a cause may come several times."""
+        """How many events wait or died, by cause; a cause may come several times."""
         for (outcome, _, cause), offsets in self._undelivered.items():
             if outcome is wanted:
                 yield cause, len(offsets)
 
     def _changeable(self, first: int, end: int) -> Offsets:
-        """Those of the offsets that are not known to be delivered."""
+        """The offsets of this range that are not known to be delivered."""
         changeable = Offsets.of([(max(first, self.base), end)]).minus(self.delivered)
         for offsets in self._undelivered.values():
             for span in offsets.within(first, min(end, self.base)):

@@ -1,7 +1,7 @@
-"""What is known of every stream and destination at a moment: verdicts, lag, loss, backlog.
+"""The state of every stream and destination at a moment: verdicts, lag, loss, backlog.
 
 Only plain values: the audit and the sampler of `observe` fill them in, the console, `hifi top` and
-the metrics show them. Whatever is not known is None or CANNOT TELL, never a zero that looks well.
+the metrics show them. An unknown value is None or CANNOT TELL, never a zero that looks well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ class StreamVerdict(Enum):
     """One word for people, the worst that holds; here the worst comes last.
 
     It is the same word in the console, in `hifi status` and `hifi top`, in metrics and in alerts.
-    What cannot be told may hide the worst, but what is known to go wrong is certain.
+    Unknown facts may hide the worst, but a fault that is known is certain.
     """
 
     OK = "OK"
@@ -59,7 +59,7 @@ class MinuteState(Enum):
     OPEN = "open"
     COMPLETE = "complete"
     LOSING = "losing"
-    # It should be settled by now and is not: something waits, or could not be read.
+    # It should be settled already and is not: something waits, or could not be read.
     CANNOT_TELL = "cannot tell"
 
 
@@ -110,28 +110,28 @@ class MinuteBooks:
 
     stream: str
     destination_id: str
-    # None: events whose own time is too wild to belong to a minute.
+    # None for events whose own time is too wild to belong to a minute.
     minute_ms: int | None
     state: MinuteState
     acked: int
     delivered: int
     waiting: int
     dead: int
-    # Not come to by its lane yet.
+    # Its lane has not come to them yet.
     pending: int
     lost: Mapping[Node, int] = field(default_factory=dict)
     # At most as many as are worth listing; `lost` has the full count.
     missing: tuple[Missing, ...] = ()
     # Why it cannot be told, for people; empty otherwise.
     problem: str = ""
-    # When the audit told first that something of it is lost; 0: nothing is.
+    # When the audit first found a loss in it; 0: it found none.
     told_at_ms: int = 0
-    # Of what a pipeline has delivered: what it did not pass on, by outcome (filtered, and so on).
+    # For a pipeline: delivered events that it did not pass on, by outcome (filtered, and so on).
     not_passed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """Which minute of which destination."""
+        """The destination, and its minute."""
         return self.destination_id, self.minute_ms
 
     @property
@@ -140,28 +140,28 @@ class MinuteBooks:
 
     @property
     def passed(self) -> int:
-        """What a pipeline has made something of."""
+        """The events that a pipeline has made something of."""
         return self.delivered - sum(self.not_passed.values())
 
     @property
     def lost_part(self) -> float:
-        """Of what was acknowledged, from 0 to 1."""
+        """The lost part of the acknowledged events, from 0 to 1."""
         return self.lost_count / self.acked if self.acked else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class UnsettledMinutes:
     """Minutes of a destination that should be settled and are not; time alone settles none."""
 
     minute_count: int = 0
-    # The oldest of them, and why it cannot be told; None of wild times.
+    # The oldest of them, and why it cannot be told; None for wild times.
     oldest_ms: int | None = None
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
-    """What became of events in the last minutes; one that waits again counts each time."""
+class RecentOutcomes:
+    """The outcomes of events in the last minutes; one that waits again counts each time."""
 
     delivered: int = 0
     # For good.
@@ -177,7 +177,7 @@ class Lately:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that was not taken, and of how many events it was."""
+    """A request that was not taken, and the number of its events."""
 
     batch_id: str
     event_count: int
@@ -186,9 +186,9 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a destination said to its requests in the last minutes."""
+    """A destination's answers to its requests in the last minutes."""
 
-    # How many requests came to what: status_200, status_503, connect_refused.
+    # How many requests had each result: status_200, status_503, connect_refused.
     counts: Mapping[str, int] = field(default_factory=dict)
     # The newest that were not taken, the newest first, however old.
     refused: tuple[RefusedRequest, ...] = ()
@@ -217,7 +217,7 @@ class DestinationView:
     balance: Balance
     # In the order of the way; the means of their `process` add up to the end-to-end mean.
     nodes: tuple[NodeLag, ...]
-    # Of events delivered in the last minutes: since their own time, and since the gateway had them.
+    # For events delivered in the last minutes: since their own time, since the gateway had them.
     end_to_end: Quantiles | None
     since_accepted: Quantiles | None
     backlog_events: int
@@ -226,15 +226,15 @@ class DestinationView:
     oldest_age_s: float | None
     # How long the lane has given no sign although there is work; 0 when there is none.
     silent_s: float
-    # Of those that wait for a retry: parked, throttled, breaker, retry.
+    # Events that wait for a retry, by cause: parked, throttled, breaker, retry.
     waiting_by_cause: Mapping[str, int]
-    # Of the last hour, and those whose loss was told in it; newest first, `None` minutes (wild
-    # event times) last.
+    # The minutes of the last hour, and those whose loss was found in it; newest first, `None`
+    # minutes (wild event times) last.
     minutes: tuple[MinuteBooks, ...] = ()
     # However old.
-    unsettled: Unsettled = Unsettled()
+    unsettled: UnsettledMinutes = UnsettledMinutes()
     cause: str = ""
-    lately: Lately = Lately()
+    lately: RecentOutcomes = RecentOutcomes()
     last_refusal: LastAnswer | None = None
     # 0: nothing was ever taken.
     last_ok_at_ms: int = 0
@@ -260,14 +260,14 @@ class StreamView:
     acked: int = 0
     # In its Kafka partitions, of the last minutes; None while too few came.
     spread: SpreadView | None = None
-    # Of the newest one acknowledged since the observer started; 0: none was.
+    # When the newest event since the observer's start was acknowledged; 0: none was.
     last_accepted_at_ms: int = 0
     restored: RestoredView = NOT_RESTORED
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedView:
-    """What became of the events that a destination had come to when it was removed."""
+    """The outcomes of the events that a destination had come to when it was removed."""
 
     stream: str
     name: str
@@ -278,7 +278,7 @@ class RemovedView:
 
 @dataclass(frozen=True, slots=True)
 class BuiltAnew:
-    """What is being built to take a pipeline's place, and how many events it is behind that."""
+    """A pipeline that is being built to take another's place, and how many events it is behind."""
 
     generation: int
     standing: str
@@ -299,9 +299,9 @@ class PipelineView:
     standing: str = ""
     why: str = ""
     pointer: str = ""
-    # Events per second of the last minute, by what became of them.
+    # Events per second of the last minute, by their outcomes.
     rates: Mapping[str, float] = field(default_factory=dict)
-    # Open windows, or keys that are known, and the memory that they take; None: it keeps nothing.
+    # Open windows, or keys that are known, and the memory that they take; None if it keeps nothing.
     kept: int | None = None
     kept_bytes: int = 0
     # How many offsets Kafka had deleted before it came to them, and which these were last.
@@ -314,7 +314,7 @@ class PipelineView:
 
     @property
     def events_per_s(self) -> float:
-        """Of those that it has come to."""
+        """The rate of the events that it has come to."""
         return sum(self.rates.values())
 
 
@@ -337,7 +337,7 @@ class AuditHealth:
     # None while it has never finished a run.
     last_run_ms: int | None = None
     last_run_took_s: float = 0.0
-    # How far the newest settled minute lies behind the one that should be settled by now.
+    # How far the newest settled minute lies behind the newest one that should be settled.
     behind_s: float = 0.0
     problem: str = "the audit has not finished its first run"
     # Records of the last day that it could not read, which prove nothing of any event.
@@ -355,7 +355,7 @@ class Overview:
     problem: str = ""
     # Destinations that were removed; their streams may be there still.
     removed: tuple[RemovedView, ...] = ()
-    # Of which nobody has heard here, and for which events wait.
+    # Destinations that are unknown here, and for which events wait.
     unknown: tuple[UnknownView, ...] = ()
     pipelines: tuple[PipelineView, ...] = ()
 
@@ -377,7 +377,7 @@ class Overview:
 
     @property
     def destinations(self) -> list[DestinationView]:
-        """Those of all streams."""
+        """The destinations of all streams."""
         return [view for stream in self.streams for view in stream.destinations]
 
     @property
@@ -395,5 +395,5 @@ SEVERITY = tuple(StreamVerdict)
 
 
 def worst(verdicts: Iterable[StreamVerdict]) -> StreamVerdict:
-    """The verdict of the whole; OK of nothing."""
+    """The verdict of the whole; OK if there are none."""
     return max(verdicts, key=SEVERITY.index, default=StreamVerdict.OK)

@@ -25,7 +25,7 @@ from shared.proof.log_buckets import LogBuckets
 SHEET_BYTES_MAX = 131_072
 
 
-# Of what a pipeline has delivered: what it has made something of.
+# Stands for the delivered events that a pipeline has made something of.
 PASSED = "passed"
 
 
@@ -35,7 +35,7 @@ class ReceiptOutcome(Enum):
     DEAD = "dead"
 
 
-class Covered(NamedTuple):
+class CoveredOffsets(NamedTuple):
     """Consecutive offsets [first, end) of one Kafka partition of a stream topic."""
 
     topic: str
@@ -45,14 +45,14 @@ class Covered(NamedTuple):
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):
-    """What became of the events of one HTTP batch. What has its default is not written."""
+    """The outcome of the events of one HTTP batch. Members at their defaults are not written."""
 
     destination_id: str
     outcome: ReceiptOutcome
     reason: str
     batch_id: str
     event_count: int
-    covered: tuple[Covered, ...]
+    covered: tuple[CoveredOffsets, ...]
     # Events per minute of their own time: {minute start in ms: count}.
     minutes: dict[int, int]
     # The earliest times among the events, from which lag follows.
@@ -63,21 +63,21 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
     ended_at_ms: int
     # Whether the retrier wrote it; otherwise delivery did.
     is_retry: bool = False
-    # How often its events had been sent again out of dead letters: what is said of them since then
-    # counts before what was said of them earlier.
+    # How often its events had been sent again out of dead letters: a receipt since then counts
+    # before earlier ones.
     redrive_count: int = 0
-    # The first record that its task read. What it says of waiting and dead events is sure once its
-    # lane has passed that: then their records are stored (`unconfirmed.py`). None: at once.
+    # The first record that its task read. Its waiting and dead events are sure once its lane has
+    # passed that: then their records are stored (`unconfirmed.py`). Without it, they are sure now.
     read_at: Origin | None = None
     # How late each event was, as `LogBuckets.to_list` writes it: at the end since its own time, at
     # the end and at the start since the gateway had it.
     out_from_event: list[int] = []
     out_from_accepted: list[int] = []
     in_from_accepted: list[int] = []
-    # Of a pipeline: how many of the events it did not pass on, as it should, by what became of them
+    # For a pipeline: how many of the events it did not pass on, as it should, by their outcomes
     # (filtered, and so on) and by minute, as the audit has them.
     not_passed: dict[str, dict[int, int]] = {}
-    # What came of each request of this round that was not taken, in their order; mostly none.
+    # The results of this round's requests that were not taken, in order; mostly none.
     failed_tries: tuple[FailedTry, ...] = ()
 
     def to_json(self) -> bytes:
@@ -97,9 +97,9 @@ _DECODER = msgspec.json.Decoder(Receipt)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a receipt tells of its events: where they are in the log, and when they were."""
+    """The facts that a receipt tells of its events: their places in the log, and their times."""
 
-    covered: tuple[Covered, ...]
+    covered: tuple[CoveredOffsets, ...]
     event_times_ms: Sequence[int]
     accepted_ats_ms: Sequence[int]
     # Whether they came out of a retry tier.
@@ -130,8 +130,8 @@ def make_receipt(
     read_at: Origin | None = None,
     failed_tries: tuple[FailedTry, ...] = (),
 ) -> Receipt:
-    """Write down what became of these events; there is at least one."""
-    # Many events share their times: what is costly is done once for each time.
+    """Write down the outcome of these events; there is at least one."""
+    # Many events share their times: costly work is done once for each time.
     event_times = Counter(facts.event_times_ms)
     accepted_ats = Counter(facts.accepted_ats_ms)
     return Receipt(
@@ -158,9 +158,9 @@ def make_receipt(
 
 
 def receipt_of_none(
-    destination_id: str, covered: Iterable[Covered], *, reason: str, at_ms: int
+    destination_id: str, covered: Iterable[CoveredOffsets], *, reason: str, at_ms: int
 ) -> Receipt:
-    """Of no event: nothing is owed of these offsets."""
+    """Make a receipt for no event: nothing is owed of these offsets."""
     return Receipt(
         destination_id=destination_id,
         outcome=ReceiptOutcome.DELIVERED,
@@ -178,7 +178,7 @@ def receipt_of_none(
 
 
 def sheets_of(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Receipts as records, in their order."""
+    """Pack receipts into records, in the given order."""
     sheet: list[bytes] = []
     sheet_bytes = 0
     for line in lines:
@@ -206,38 +206,38 @@ def _readable(line: bytes) -> Receipt | None:
         return None
 
 
-def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:
+def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[CoveredOffsets, ...]:
     """Fold coordinates (topic, partition, offset) into as few intervals as they make."""
-    covered: list[Covered] = []
+    covered: list[CoveredOffsets] = []
     topic, partition, first, end = "", 0, 0, 0
     for origin in sorted(origins):
         if origin[:2] != (topic, partition) or origin[2] > end:
             if end > first:
-                covered.append(Covered(topic, partition, first, end))
+                covered.append(CoveredOffsets(topic, partition, first, end))
             topic, partition, first = origin
         end = origin[2] + 1
     if end > first:
-        covered.append(Covered(topic, partition, first, end))
+        covered.append(CoveredOffsets(topic, partition, first, end))
     return tuple(covered)
 
 
 def without_event(
     where: KafkaPartition, offsets: Iterable[int], span: tuple[int, int]
-) -> Iterator[Covered]:
-    """What of a span [first, end) holds none of these events, which are in their order."""
+) -> Iterator[CoveredOffsets]:
+    """Yield the parts of a span [first, end) with none of these events, whose offsets ascend."""
     at, end = span
     for offset in offsets:
         if offset >= end:
             break
         if offset > at:
-            yield Covered(*where, at, offset)
+            yield CoveredOffsets(*where, at, offset)
         at = offset + 1
     if end > at:
-        yield Covered(*where, at, end)
+        yield CoveredOffsets(*where, at, end)
 
 
 def _minutes(times_ms: Mapping[int, int]) -> dict[int, int]:
-    """Events per minute, from how many there are of each time."""
+    """Events per minute, from how many there are at each time."""
     first = minute_of(min(times_ms))
     if first == minute_of(max(times_ms)):
         return {first: sum(times_ms.values())}

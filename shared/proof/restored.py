@@ -1,7 +1,7 @@
-"""What a restore has put back into a stream, as it tells itself, in the transactions that do it.
+"""The events that a restore has put back into a stream, as its own transactions tell it.
 
-Each says all that was put back so far, so only the newest word of a restore counts; and what is
-told is there, neither more nor less, however often it was cut.
+Each record tells all that was put back so far, so only the newest one of a restore counts; and the
+events that it tells of are there, neither more nor less, however often the restore was cut.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from shared.event.topics import stream_of, stream_topic
 _CLOCK_SLACK_MS = 60_000
 
 
-class Restored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RestoredEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that one restore has put back into one stream."""
 
     id: str
-    # What was archived: whose stream, and of which topic (`ArchiveId.life`).
+    # The tenant, the stream and the topic of the archive (`ArchiveId.life`).
     tenant: str
     stream: str
     life: str = ""
@@ -34,8 +34,8 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # When Kafka had got the first and the last of them before they were archived.
     from_ms: int
     to_ms: int
-    # Which offsets they had, by Kafka partition; of an archive that leaves events out it is not
-    # told, as it would be one by one.
+    # Their former offsets, by Kafka partition. An archive that leaves events out does not tell
+    # them, as it would have to one by one.
     spans: Mapping[int, list[tuple[int, int]]] = {}
 
     @property
@@ -43,9 +43,9 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.to_stream}/{self.id}.{self.life}"
 
     def has(self, origin: Origin, accepted_at_ms: int) -> bool:
-        """Whether it has put back what a gateway accepted then and Kafka had there.
+        """Whether it has put back the event that a gateway accepted then and Kafka had there.
 
-        A topic that was made anew has the same offsets again, of another time.
+        A topic that was made again has the same offsets again, at another time.
         """
         return (
             stream_of(origin.topic) == self.stream
@@ -59,8 +59,8 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.json.encode(self)
 
     @classmethod
-    def from_json(cls, value: bytes) -> "Restored":
-        """ValueError if it is none."""
+    def from_json(cls, value: bytes) -> "RestoredEvents":
+        """Read a record; ValueError if it is none."""
         return msgspec.json.decode(value, type=cls)
 
 
@@ -74,7 +74,7 @@ class RestoredView:
     last_ms: int = 0
 
     @classmethod
-    def of(cls, restores: Sequence[Restored]) -> "RestoredView":
+    def of(cls, restores: Sequence[RestoredEvents]) -> "RestoredView":
         """The newest of them last."""
         if not restores:
             return cls()
@@ -89,31 +89,31 @@ NOT_RESTORED = RestoredView()
 class Restores:
     """The newest word of each restore."""
 
-    _newest: dict[str, Restored] = field(default_factory=dict)
+    _newest: dict[str, RestoredEvents] = field(default_factory=dict)
 
     def take(self, value: bytes) -> None:
         """Enter a record; one that cannot be read says nothing."""
         try:
-            said = Restored.from_json(value)
+            said = RestoredEvents.from_json(value)
         except ValueError:
             return
-        # What expires goes by itself; what is told again is the newest.
+        # Expired records go by themselves; a record that comes again is the newest.
         self._newest.pop(said.key, None)
         self._newest[said.key] = said
 
-    def get(self, key: str) -> Restored | None:
+    def get(self, key: str) -> RestoredEvents | None:
         return self._newest.get(key)
 
-    def into(self, stream: str) -> list[Restored]:
-        """Those that have put something into a stream, the newest last."""
+    def into(self, stream: str) -> list[RestoredEvents]:
+        """The restores that have put something into a stream, the newest last."""
         return [said for said in self._newest.values() if said.to_stream == stream]
 
-    def out_of(self, stream: str) -> list[Restored]:
-        """Those that have put back what a stream had, the newest last."""
+    def out_of(self, stream: str) -> list[RestoredEvents]:
+        """The restores that have put back events of a stream, the newest last."""
         return [said for said in self._newest.values() if said.stream == stream]
 
     def begins(self) -> dict[KafkaPartition, int]:
-        """From where on there may be something that was put back."""
+        """The first offsets at which there may be an event that was put back."""
         found: dict[KafkaPartition, int] = {}
         for said in self._newest.values():
             for partition, at in said.begins.items():

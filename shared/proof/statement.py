@@ -15,7 +15,7 @@ NO_PREVIOUS = "0" * 64
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of the minute's events at one destination, or in one pipeline.
+    """The outcomes of the minute's events at one destination, or in one pipeline.
 
     `delivered + waiting + dead + lost = due`.
     """
@@ -23,24 +23,24 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     delivered: int
     waiting: int
     dead: int
-    # By the node that lost them.
+    # The lost events, by the node that lost them.
     lost: Mapping[str, int]
-    # Of what a pipeline has delivered: what it did not pass on, by outcome (filtered, and so on).
+    # For a pipeline: delivered events that it did not pass on, by outcome (filtered, and so on).
     not_passed: Mapping[str, int] = {}
-    # How many of the minute's events it has to have: all but those of before it began. Statements
-    # of old do not say.
+    # How many of the minute's events it has to have: all but those from before it began. Old
+    # statements do not say.
     due: int | None = None
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What we stand for about the events of one minute of one stream."""
+    """The facts that we stand for about the events of one minute of one stream."""
 
     stream: str
     # The start of the minute by the events' own time; -1 for events with a wild time.
     minute_ms: int
     # 1, and more when late events or later deliveries changed the books.
     revision: int
-    # By the gateway.
+    # The number of events, by the gateway.
     acked: int
     # Distinct ids among all of its events, and the Merkle root over these (RFC 9162, sorted UTF-8),
     # in hex.
@@ -53,7 +53,7 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     # Events beside those acknowledged: pipelines wrote them to the stream.
     derived: int = 0
     # How many of its events were looked up in the log by their offsets, where their ids must be:
-    # all, or a sample. Statements of old do not say.
+    # all, or a sample. Old statements do not say.
     compared: int | None = None
 
     @property
@@ -61,7 +61,7 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.acked + self.derived
 
     def to_bytes(self) -> bytes:
-        """What is signed: JSON with sorted names and no spaces."""
+        """The signed bytes: JSON with sorted names and no spaces."""
         return msgspec.json.encode(self, order="sorted")
 
     @property
@@ -74,7 +74,7 @@ class SignedStatement:
     """A statement with its ed25519 signature, as it is published."""
 
     statement: Statement
-    # The public key, raw, in hex; whoever verifies compares it with the one they trust.
+    # The public key, raw, in hex; verifiers compare it with the one they trust.
     public_key: str
     signature: bytes
 

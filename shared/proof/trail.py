@@ -1,20 +1,20 @@
 """Follows some events since they were stored: in receipts, tiers and dead letters.
 
-Whoever reads shows every record it comes by; what is about other events is passed over.
+The reader shows it every record that it comes by; records of other events are passed over.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shared.event.envelope import ORIGIN_TOPIC, Envelope, Malformed, open_retry_record
+from shared.event.envelope import ORIGIN_TOPIC, Envelope, MalformedRecord, open_retry_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRecord:
     """A record on a retry tier or in dead letters: the event, where it lies, since when."""
 
     # Without the event's bytes: there may be thousands of them.
@@ -28,14 +28,14 @@ class Kept:
 class Trail:
     """All that names some events. Made by `Trail.of`."""
 
-    # By Kafka partition of their streams.
+    # The offsets of the events, by Kafka partition of their streams.
     wanted: Mapping[KafkaPartition, Offsets]
     receipts: list[Receipt] = field(default_factory=list)
-    retries: list[Kept] = field(default_factory=list)
-    dead: list[Kept] = field(default_factory=list)
+    retries: list[KeptRecord] = field(default_factory=list)
+    dead: list[KeptRecord] = field(default_factory=list)
     # False: there was more to read than the time allowed.
     is_whole: bool = True
-    # An end was told of at each destination; what came after it was not looked for.
+    # Each destination has reported an end; later records were not looked for.
     ends_there: bool = False
     _delivered: dict[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
     _told_of: set[str] = field(default_factory=set)
@@ -79,7 +79,7 @@ class Trail:
     def is_delivered_to(self, destination_ids: Iterable[str]) -> bool:
         """Whether each of the destinations has each of the events: then nothing more is to come.
 
-        One that was told of counts too: it is configured no more, and may have had them all.
+        A destination with a receipt counts too: it is configured no more, and may have them all.
         """
         return all(
             len(self._delivered.get((destination_id, where), _NONE)) == len(offsets)
@@ -88,12 +88,12 @@ class Trail:
         )
 
     def has_ended_at(self, destination_ids: Collection[str]) -> bool:
-        """Of one event: whether each destination has it, or has given it up."""
+        """For one event: whether each destination has it, or has given it up."""
         ended = {each.destination_id for each in self.receipts if each.outcome is not _WAITING}
         return bool(destination_ids) and ended >= {*destination_ids, *self._told_of}
 
     def has_kept(self) -> bool:
-        """Of one event: whether there is a record for each time that it was not delivered."""
+        """For one event: whether there is a record for each time that it was not delivered."""
         told = Counter(each.outcome for each in self.receipts)
         return len(self.retries) >= told[_WAITING] and len(self.dead) >= told[_DEAD]
 
@@ -103,16 +103,16 @@ class Trail:
         times = (r.started_at_ms for r in self.receipts if r.outcome is not _DELIVERED)
         return min(times, default=None)
 
-    def _opened(self, record: RecordIn) -> Iterable[Kept]:
+    def _opened(self, record: RecordIn) -> Iterable[KeptRecord]:
         headers = dict(record.headers)
         if not any(headers.get(ORIGIN_TOPIC) == topic.encode() for topic, _ in self.wanted):
             return
         opened = open_retry_record(replace(record, value=b""))
-        if isinstance(opened, Malformed):
+        if isinstance(opened, MalformedRecord):
             return
         origin = opened.origin
         if origin.offset in self.wanted.get(origin.log, _NONE):
-            yield Kept(opened, record.origin, record.timestamp_ms, headers)
+            yield KeptRecord(opened, record.origin, record.timestamp_ms, headers)
 
 
 _NONE = Offsets()

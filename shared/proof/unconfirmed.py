@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 from shared.event.record import KafkaPartition, Position
 from shared.proof.intervals import Offsets
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
+from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 
-# What a repeat of the same task says once more.
-_Said = tuple[ReceiptOutcome, str, int, tuple[Covered, ...]]
+# The facts that a repeat of the same task tells once more.
+_Said = tuple[ReceiptOutcome, str, int, tuple[CoveredOffsets, ...]]
 
 
 @dataclass(slots=True)
 class UnconfirmedReceipts:
     """Receipts of waiting and dead events whose lane is not known to have gone on."""
 
-    # How far lanes have said they are, by what they read; None: nobody has asked them yet.
+    # How far lanes have said they are, by the topics they read; None until somebody asks them.
     _position: dict[KafkaPartition, int] | None = None
     _topics: set[str] = field(default_factory=set)
     _held: dict[_Said, Receipt] = field(default_factory=dict)
@@ -35,17 +35,17 @@ class UnconfirmedReceipts:
         return False
 
     def reached(self, position: Position) -> list[Receipt]:
-        """Enter how far all lanes are that may have written them; those that count from now on."""
+        """Enter how far all lanes are that may have written them; return those that count now."""
         self._position = {**(self._position or {}), **position}
         self._topics.update(topic for topic, _ in position)
         held, self._held = self._held, {}
         return [receipt for receipt in held.values() if self.admit(receipt)]
 
     def position(self, topic: str, partition: int) -> int | None:
-        """How far the lane is; None if it never said so, or so long ago that Kafka forgot it."""
+        """How far the lane is; None if it never said so, or if Kafka has long forgotten it."""
         if self._position is None or topic not in self._topics:
             return None
-        # One that speaks of the topic has not begun with a Kafka partition that it leaves out.
+        # A lane that speaks of the topic has not begun with a Kafka partition that it leaves out.
         return self._position.get(KafkaPartition(topic, partition), 0)
 
     def offsets(self) -> Mapping[KafkaPartition, Offsets]:
@@ -63,5 +63,5 @@ class UnconfirmedReceipts:
             return False
         at = receipt.read_at
         position = self.position(at.topic, at.partition)
-        # Of a lane that never said anything, nothing better is known than what its receipts say.
+        # If a lane never said anything, nothing better is known than what its receipts say.
         return position is None or at.offset < position

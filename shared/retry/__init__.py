@@ -1,1 +1,1 @@
-"""What happens after an attempt: its verdict, the decision, the schedule, dead letters."""
+"""The steps after an attempt: its verdict, the decision, the schedule, dead letters."""

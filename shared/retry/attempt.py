@@ -2,7 +2,7 @@
 
 The rule is literal: 2xx is delivered, any 4xx but 429 is non-recoverable, all else is recoverable.
 A destination may add statuses to the recoverable ones (`retry_on`, meant for 408 and 425).
-What was never the destination's doing is a park: it costs no attempt.
+A failure that was never the destination's doing is a park: it costs no attempt.
 """
 
 from collections.abc import Mapping
@@ -44,14 +44,14 @@ class Failure(Enum):
 
 
 class WebhookDirective(Enum):
-    """What a destination asks for in its reply's `webhook-delivery` header."""
+    """The wish of a destination in its reply's `webhook-delivery` header."""
 
     ABORT = "abort-message"
     DISABLE = "disable"
 
 
 @dataclass(frozen=True, slots=True)
-class Responded:
+class Response:
     """The destination answered: its status decides."""
 
     status: int
@@ -66,19 +66,19 @@ class Responded:
     is_report: bool = False
     is_json: bool = False
     directive: WebhookDirective | None = None
-    # Of its headers those that people are told of.
+    # The headers that people get to see.
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NoResponse:
     """No status came back, or nothing was sent."""
 
     failure: Failure
     detail: str = ""
 
 
-Attempt: TypeAlias = Responded | Failed
+Attempt: TypeAlias = Response | NoResponse
 
 
 class Outcome(Enum):
@@ -116,7 +116,7 @@ TOO_LARGE, TOO_MANY_REQUESTS = 413, 429
 
 
 def directive_of(header: str) -> WebhookDirective | None:
-    """What a `webhook-delivery` header asks for; unknown words ask for nothing."""
+    """The wish in a `webhook-delivery` header; unknown words ask for nothing."""
     word = header.strip().lower()
     return next((directive for directive in WebhookDirective if directive.value == word), None)
 
@@ -124,7 +124,7 @@ def directive_of(header: str) -> WebhookDirective | None:
 def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> Verdict:
     """Say what an attempt amounts to. Total: every value of Attempt has its verdict."""
     match attempt:
-        case Responded(status=status, is_resent=is_resent, directive=directive):
+        case Response(status=status, is_resent=is_resent, directive=directive):
             verdict = _classify_status(status, retry_on)
             if directive is not None and verdict.outcome is not Outcome.OK:
                 # It wants none of these events again, whatever it says besides.
@@ -132,7 +132,7 @@ def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> V
             if is_resent and verdict.outcome is Outcome.RECOVERABLE:
                 return replace(verdict, is_ambiguous=True)
             return verdict
-        case Failed(failure=failure):
+        case NoResponse(failure=failure):
             return _classify_failure(failure)
         case _:
             assert_never(attempt)

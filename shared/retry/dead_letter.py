@@ -1,7 +1,7 @@
 """A dead letter: what it says, which ones a filter selects, and how one is sent again.
 
-A dead letter stays where it is when it is sent again: a mark beside it says so, and whoever sends
-it a second time finds the mark. The event keeps its id and its bytes; its history begins anew.
+A dead letter stays where it is when it is sent again: a mark beside it says so, and a second
+attempt to send it finds the mark. The event keeps its id and its bytes; its history starts afresh.
 """
 
 import json
@@ -20,7 +20,7 @@ from shared.event.envelope import (
     VALUE_BYTES,
     Envelope,
     History,
-    Malformed,
+    MalformedRecord,
     open_retry_record,
 )
 from shared.event.payload import payload_of
@@ -33,7 +33,7 @@ from shared.retry.lifecycle import Move, State, next_state
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 
-# What the receipt of an event says that somebody has sent again.
+# The reason on the receipt of an event that somebody has sent again.
 REDRIVEN_REASON = "redriven"
 
 # As many digits as an offset can have; int() would take more than the plain ones.
@@ -92,7 +92,7 @@ class Letter:
     # How long the event is, also where its bytes were not kept.
     byte_count: int
     value: bytes
-    opened: Envelope | Malformed
+    opened: Envelope | MalformedRecord
 
     @property
     def age(self) -> Age:
@@ -100,13 +100,13 @@ class Letter:
 
     @property
     def can_be_redriven(self) -> bool:
-        """To where it was to go; what a pipeline gave up is to go through that, not to a tier."""
+        """Whether a tier can take it again; a pipeline's letter is to go through the pipeline."""
         return isinstance(self.opened, Envelope) and pipeline_of(self.destination_id) is None
 
     @property
     def answer(self) -> str:
-        """What was answered last, by which dead letters are grouped."""
-        if isinstance(self.opened, Malformed):
+        """The last answer, by which dead letters are grouped."""
+        if isinstance(self.opened, MalformedRecord):
             return ""
         _, history = self.opened.travel
         was_cut = len(history.last_detail) == DETAIL_CHARS_MAX
@@ -116,7 +116,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters somebody asks for; what is None matters not."""
+    """The dead letters that somebody asks for; a member that is None does not matter."""
 
     stream: str | None = None
     # Whether somebody may see the letters of a stream.
@@ -163,9 +163,11 @@ def open_letter(record: RecordIn, *, keeps_value: bool = True) -> Letter:
     opened = open_retry_record(record)
     if texts.get(REASON) == MALFORMED_RETRY_RECORD:
         # Some of its headers are ours and say where it lay: it must not pass for an event again.
-        opened = Malformed(record, texts.get(LAST_DETAIL, ""))
+        opened = MalformedRecord(record, texts.get(LAST_DETAIL, ""))
     elif VALUE_BYTES in texts:
-        opened = Malformed(record, f"only the beginning of its {texts[VALUE_BYTES]} bytes is kept")
+        opened = MalformedRecord(
+            record, f"only the beginning of its {texts[VALUE_BYTES]} bytes is kept"
+        )
     return Letter(
         place=Place(record.origin.partition, record.origin.offset),
         dead_at_ms=record.timestamp_ms,
@@ -190,7 +192,7 @@ def story_of(letter: Letter) -> dict[str, Any]:
         "id": letter.event_id,
         "bytes": letter.byte_count,
     }
-    if isinstance(letter.opened, Malformed):
+    if isinstance(letter.opened, MalformedRecord):
         return {**story, "problem": letter.opened.problem}
     envelope = letter.opened
     _, history = envelope.travel
@@ -233,7 +235,7 @@ def export_line(letter: Letter) -> bytes:
 def redriven_rows(
     letters: Sequence[Letter], *, schedule: RetrySchedule, redrive_id: str, now_ms: int
 ) -> list[RecordOut]:
-    """What sending dead letters again writes, all of it or nothing: waits, receipts, marks."""
+    """The records that send dead letters again, all or none of them: waits, receipts, marks."""
     rows: list[RecordOut] = []
     mark = json.dumps({"redrive_id": redrive_id, "at_ms": now_ms}).encode()
     groups: dict[tuple[str, int], list[Envelope]] = {}
@@ -248,7 +250,7 @@ def redriven_rows(
             redrive_count=before.redrive_count + 1,
             redrive_id=redrive_id,
         )
-        # A crowd that somebody sends must not stand before what was tried and is due.
+        # A crowd that somebody sends must not stand before events that were tried and are due.
         waits = Park(schedule.tiers[0], history)
         rows.append(route(waits, letter.opened, destination_id, now_ms=now_ms))
         rows.append(RecordOut(topic=REDRIVEN, key=str(letter.place).encode(), value=mark))
@@ -271,16 +273,16 @@ def redriven_rows(
 
 
 def marked_place(key: bytes | None) -> Place | None:
-    """Which dead letter a mark is about; None for what is no mark of ours."""
+    """The dead letter that a mark is about; None if it is no mark of ours."""
     try:
         return Place.of((key or b"").decode())
     except ValueError:
         return None
 
 
-def _delivery_of(opened: Envelope | Malformed) -> Mapping[str, Any]:
+def _delivery_of(opened: Envelope | MalformedRecord) -> Mapping[str, Any]:
     """How it was tried, in Event Grid's words."""
-    if isinstance(opened, Malformed):
+    if isinstance(opened, MalformedRecord):
         return {"problem": opened.problem}
     _, history = opened.travel
     return {
@@ -295,7 +297,7 @@ def _delivery_of(opened: Envelope | Malformed) -> Mapping[str, Any]:
 
 
 def _iso(at_ms: int | None) -> str | None:
-    """A time as Event Grid writes it; None for what there is none of, or no calendar has."""
+    """A time as Event Grid writes it; None if there is no time, or one that no calendar has."""
     if at_ms is None:
         return None
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from shared.event.envelope import Envelope, History
-from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Outcome, Response, Verdict, classify
 from shared.retry.retry_after import Wait, parse_retry_after
 from shared.retry.schedule import SLOW, RetrySchedule, Tier
 
@@ -20,21 +20,21 @@ DESTINATION_GONE = "destination_gone"
 FILTERED = "filtered"
 TOO_LARGE = "too_large"
 MALFORMED_RETRY_RECORD = "malformed_retry_record"
-# A person's word to try now ends these, and what they kept back is to follow soon: it comes by
-# again after the second tier (5 min) at the latest.
+# A person's word to try now ends these, and events that they kept back are to follow soon: they
+# come by again after the second tier (5 min) at the latest.
 _ENDED_BY_A_WORD = frozenset({Failure.BREAKER_OPEN, Failure.HELD})
-# What a dead letter shows of the reply, and each waiting event carries: the first words of it.
+# The reply's first words, which a dead letter shows and each waiting event carries.
 DETAIL_CHARS_MAX = 256
 
 # As long as an upgrade of some processes takes; each look rewrites the event.
 _UNKNOWN_S = 300.0
-# Whoever waits in line for what was nobody's fault has nobody before it.
+# An event that waits in line without anybody's fault has nobody before it.
 _IN_LINE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What else bears on the decision besides the attempt itself."""
+    """The facts besides the attempt itself that bear on the decision."""
 
     batch_count: int
     now_ms: int
@@ -51,7 +51,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class Success:
     reason: str
 
 
@@ -112,9 +112,9 @@ class Send:
     history: History
 
 
-Decision: TypeAlias = Delivered | RetryLocally | Split | RetryLater | Park | Hold | DeadLetter
+Decision: TypeAlias = Success | RetryLocally | Split | RetryLater | Park | Hold | DeadLetter
 # The decisions after which nothing more happens to an event in this task.
-Final: TypeAlias = Delivered | RetryLater | Park | DeadLetter
+Final: TypeAlias = Success | RetryLater | Park | DeadLetter
 Ended: TypeAlias = Final | Hold
 Admission: TypeAlias = Send | Hop | DeadLetter
 
@@ -130,7 +130,7 @@ def decide(
     seen = _with_attempt(history, attempt, verdict, now_ms=situation.now_ms)
     match verdict.outcome:
         case Outcome.OK:
-            return Delivered(verdict.reason)
+            return Success(verdict.reason)
         case Outcome.NON_RECOVERABLE:
             if verdict.is_splittable and situation.batch_count > 1:
                 return Split(verdict.reason)
@@ -138,7 +138,7 @@ def decide(
                 return _parked(seen, schedule, situation)
             return DeadLetter(verdict.reason, replace(seen, attempt_count=seen.attempt_count + 1))
         case Outcome.RECOVERABLE:
-            header = attempt.retry_after if isinstance(attempt, Responded) else None
+            header = attempt.retry_after if isinstance(attempt, Response) else None
             asked = parse_retry_after(header, now_ms=situation.now_ms)
             return _retry(seen, asked, schedule, situation)
         case Outcome.PARK:
@@ -159,9 +159,9 @@ def refuse(
 ) -> Park | Hold | DeadLetter:
     """Say what happens to an event that is not tried now; `until_ms` is when it may be again.
 
-    `is_next` of what due events were sent at, which had no time for it: it waits for no tier.
+    With `is_next` it was its turn among due events, but there was no time: it waits for no tier.
     """
-    verdict = classify(Failed(failure))
+    verdict = classify(NoResponse(failure))
     seen = replace(history, cause=verdict.reason)
     if verdict.outcome is Outcome.NON_RECOVERABLE:
         return DeadLetter(verdict.reason, seen)
@@ -171,13 +171,13 @@ def refuse(
         return _hold(seen, (until_ms - now_ms) / 1000, now_ms=now_ms)
     if is_next and now_ms < history.deadline_at_ms:
         return Park(SLOW, replace(seen, park_count=seen.park_count + 1, not_before_ms=now_ms))
-    # Only what the destination asked for is a promise; else it is tried when its tier is over.
+    # Only a wait that the destination asked for is a promise; else its tier decides.
     not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
     return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)
 
 
 def settle(decision: Ended, envelope: Envelope) -> Ended:
-    """Say what happens to this event of a batch: what no tier can hold does not wait."""
+    """Say what happens to this event of a batch: one that no tier can hold does not wait."""
     if isinstance(decision, Waiting) and not envelope.may_wait:
         return DeadLetter(TOO_LARGE, decision.history)
     return decision
@@ -206,7 +206,7 @@ def admit_unknown(history: History, schedule: RetrySchedule, *, now_ms: int) -> 
 
 def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:
     """Note down what the attempt showed."""
-    answered = attempt if isinstance(attempt, Responded) else None
+    answered = attempt if isinstance(attempt, Response) else None
     was_sent = verdict.outcome is not Outcome.PARK
     return replace(
         history,
@@ -228,7 +228,7 @@ def _retry(
     if asked is not None and asked.is_refusal:
         return DeadLetter(DESTINATION_REFUSED_RETRY, charged)
     asked_s = asked.clamped_s if asked is not None else 0.0
-    # Not a word of the history here: what is sent together is retried in place together.
+    # The history has no say here: events that are sent together are retried in place together.
     if situation.may_retry_locally:
         local_s = schedule.local_delay_s(situation.local_attempt_count, roll=situation.roll)
         if local_s is not None and max(local_s, asked_s) <= situation.budget_s:

@@ -1,4 +1,4 @@
-"""Knows of which waiting events another copy was sent, or may be, since they were stored. Pure."""
+"""Knows which waiting events may have another copy that was sent since they were stored. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ class Doubts:
     It travels with each job, thousands of ranges after a bad day: they are plain tuples.
     """
 
-    # By who reads: topic, Kafka partition, first offset and end.
+    # Keyed by the reader: topic, Kafka partition, first offset and end.
     ranges: Mapping[str, Sequence[tuple[str, int, int, int]]] = field(default_factory=dict)
-    # Nobody can say just now of what that is so.
+    # Nobody can say just now which events are in doubt.
     are_general: bool = False
 
     @classmethod

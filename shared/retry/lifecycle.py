@@ -10,13 +10,13 @@ from enum import Enum
 from shared.retry.decision import (
     DeadLetter,
     Decision,
-    Delivered,
     Hold,
     Hop,
     Park,
     RetryLater,
     RetryLocally,
     Split,
+    Success,
 )
 
 
@@ -82,7 +82,7 @@ TABLE: Mapping[State, Mapping[Move, State]] = {
 }
 
 MOVE_OF: Mapping[type[Decision | Hop], Move] = {
-    Delivered: Move.DELIVER,
+    Success: Move.DELIVER,
     RetryLocally: Move.TRY_AGAIN,
     Hold: Move.TRY_AGAIN,
     Split: Move.TRY_AGAIN,

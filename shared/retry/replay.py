@@ -1,4 +1,4 @@
-"""Says what a replay is: its order, how far it got, and what comes next of it. Pure."""
+"""A replay: its order, how far it got, and its next step. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ from shared.retry.routing import in_sheets
 from shared.retry.schedule import RetrySchedule
 
 ReplayState = Literal["running", "done", "cancelled", "failed"]
-# By the number of a Kafka partition.
+# Keyed by the number of a Kafka partition.
 Offsets: TypeAlias = Mapping[int, int]
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
 
@@ -24,9 +24,9 @@ _ORDER, _PROGRESS = "order", "progress"
 
 
 class ReplayOrder(Struct, frozen=True, omit_defaults=True):
-    """What is to be sent again, as the gateway has worked it out, which writes it.
+    """The events to send again, as the gateway has worked out; the gateway writes the order.
 
-    What only an archive has is ordered, and carried out, by a command.
+    A command orders, and carries out, a replay of events that only an archive has.
     """
 
     id: str
@@ -34,7 +34,7 @@ class ReplayOrder(Struct, frozen=True, omit_defaults=True):
     # Its name within the stream.
     destination: str
     tenant: str
-    # Of each Kafka partition, from which offset to before which.
+    # The offsets of each Kafka partition: from the first, up to but not including the second.
     spans: Spans
     created_at_ms: int
     from_ms: int | None = None
@@ -57,11 +57,11 @@ class ReplayOrder(Struct, frozen=True, omit_defaults=True):
 
     @property
     def writer(self) -> str:
-        """As whom it is written into the tiers: whoever begins as this ends who began before."""
+        """The id that writes it into the tiers: a process that begins as this ends the former."""
         return f"{REPLAY_WRITER_PREFIX}{self.stream}/{self.id}"
 
     def takes(self, event: Envelope) -> bool:
-        """Whether it is one of those that are asked for."""
+        """Whether it is one of the events that the order asks for."""
         is_of_key = self.key is None or event.key == self.key.encode()
         return is_of_key and self.event in {None, event.event_id}
 
@@ -101,7 +101,7 @@ class Replay(Struct, frozen=True):
 
     @property
     def position(self) -> dict[int, int]:
-        """From where each Kafka partition goes on."""
+        """The offset from which each Kafka partition goes on."""
         spans = {} if self.order is None else self.order.spans
         return {where: self.progress.at.get(where, begin) for where, (begin, _) in spans.items()}
 
@@ -112,7 +112,7 @@ class Replay(Struct, frozen=True):
         return sum(at - spans[where][0] for where, at in self.position.items())
 
     def next_span(self, events_max: int) -> tuple[int, int, int] | None:
-        """Which Kafka partition goes on, from where to where: the one that is least far."""
+        """The next Kafka partition, which is the one that is least far, and its offsets to read."""
         if self.order is None:
             return None
         spans, position = self.order.spans, self.position
@@ -133,7 +133,7 @@ Replays: TypeAlias = dict[tuple[str, str], Replay]
 
 
 def order_row(order: ReplayOrder) -> tuple[bytes, bytes]:
-    """Key and value of the record that says it."""
+    """The key and value of the record with an order."""
     return f"{_ORDER}:{order.stream}/{order.id}".encode(), msgspec.json.encode(order)
 
 
@@ -166,7 +166,7 @@ def _asked(order: ReplayOrder) -> tuple[object, ...]:
 def queued_rows(
     order: ReplayOrder, records: Iterable[RecordIn], *, schedule: RetrySchedule, now_ms: int
 ) -> list[RecordOut]:
-    """What puts events of a replay where the retriers send them from, and their receipts."""
+    """The records that put a replay's events where the retriers send them from, and receipts."""
     return in_sheets(
         [
             row

@@ -10,7 +10,7 @@ from shared.retry.decision import Park
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 
-# What the receipt of an event says that somebody has sent again after it had arrived.
+# The reason on the receipt of an event that somebody has sent again after it had arrived.
 RESENT_REASON = "resent"
 # Why nothing is sent again to a destination, by where the event is for it instead.
 LEFT_ALONE: Mapping[str, str] = {
@@ -30,9 +30,9 @@ def resent_rows(
     restore_id: str = "",
     now_ms: int,
 ) -> list[RecordOut]:
-    """What is written, all of it or nothing: the event in the first retry tier, and a receipt.
+    """The records to write, all or none: the event in the first retry tier, and a receipt.
 
-    In the books it stays delivered, whatever becomes of this: what was taken once was taken. Its
+    In the books it stays delivered, whatever becomes of this, as it was taken once. Its
     requests are labelled as those of a replay are.
     """
     history = replace(

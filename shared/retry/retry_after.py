@@ -10,7 +10,7 @@ RETRY_AFTER_S_MIN = 1.0
 # A day: longer than any maintenance window that peers honour (EventBridge: 24 h).
 RETRY_AFTER_S_MAX = 86_400.0
 
-# Of any length: whoever asks for 10^15 seconds is to get the longest wait, not none.
+# Any length: a destination that asks for 10^15 seconds is to get the longest wait, not none.
 _SECONDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
@@ -31,7 +31,7 @@ class Wait:
 
 
 def parse_retry_after(text: str | None, *, now_ms: int) -> Wait | None:
-    """Read a Retry-After header: seconds, fractions and HTTP dates; None for what says nothing.
+    """Read a Retry-After header: seconds, fractions and HTTP dates; None if it says nothing.
 
     A date that has passed is a wait of nothing (clocks differ), not a refusal.
     """

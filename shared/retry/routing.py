@@ -5,7 +5,7 @@ from typing import assert_never
 
 from shared.event.envelope import (
     Envelope,
-    Malformed,
+    MalformedRecord,
     dead_headers,
     dead_value,
     malformed_headers,
@@ -62,8 +62,8 @@ def _topic_of(decision: Waiting) -> str:
     return retry_topic(decision.tier.name, is_parked=is_parked)
 
 
-def route_malformed(malformed: Malformed, *, now_ms: int) -> RecordOut:
-    """The record that keeps what a retry tier held and nobody can open."""
+def route_malformed(malformed: MalformedRecord, *, now_ms: int) -> RecordOut:
+    """The record that keeps a record of a retry tier that nobody can open."""
     return RecordOut(
         topic=DEAD,
         key=malformed_key(malformed),

@@ -20,7 +20,7 @@ class Tier:
     delay_s: float
 
 
-# What is due and waits only for the lane of slow destinations.
+# For events that are due and wait only for the lane of slow destinations.
 SLOW = Tier(SLOW_TIER, 0.0)
 
 
@@ -58,19 +58,19 @@ class RetrySchedule:
         )
 
     def local_delay_s(self, local_attempt_count: int, *, roll: float) -> float | None:
-        """The wait after so many attempts in this micro-batch; None when no local try is left."""
+        """The wait after this many attempts in this micro-batch; None when no local try is left."""
         if local_attempt_count > len(self.local_delays_s):
             return None
         return jittered(self.local_delays_s[local_attempt_count - 1], roll=roll)
 
     def tier_after(self, attempt_count: int) -> Tier | None:
-        """The tier after so many rounds of attempts; None when the walk is over."""
+        """The tier after this many rounds of attempts; None when the walk is over."""
         rounds = zip(self.tiers, self.tier_rounds, strict=True)
         walk = [tier for tier, count in rounds for _ in range(count)]
         return walk[attempt_count - 1] if attempt_count <= len(walk) else None
 
     def hold_s(self, attempt_count: int) -> float:
-        """How long what nothing may overtake waits in its place after so many rounds of attempts.
+        """How long an event that nothing may overtake waits in place after this many rounds.
 
         No longer than in the second tier: all that comes after it waits as well.
         """
@@ -82,7 +82,7 @@ class RetrySchedule:
         return fitting[-1] if fitting else self.tiers[0]
 
     def due_at_ms(self, tier: str, stored_at_ms: int, *, not_before_ms: int) -> int:
-        """When what lies in a tier is due: after its delay, and when its destination asked."""
+        """When an event in a tier is due: after its delay, and when its destination asked."""
         delays_s = {each.name: each.delay_s for each in self.tiers}
         return max(stored_at_ms + round(1000 * delays_s.get(tier, 0.0)), not_before_ms)
 

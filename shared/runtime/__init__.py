@@ -1,1 +1,1 @@
-"""The impure corner: what services share that touches a clock, a file, a process or a socket."""
+"""The impure corner: shared code that touches a clock, a file, a process or a socket."""

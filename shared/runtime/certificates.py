@@ -34,16 +34,16 @@ class CertificateError(ValueError):
 
 
 def client_context() -> ssl.SSLContext:
-    """What every connection is checked with: the machine's authorities, TLS 1.2 or newer."""
+    """The checks of every connection: the machine's authorities, TLS 1.2 or newer."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
-    # A common name is no name to check (RFC 9110, 4.3.4).
+    # A common name is not to be checked (RFC 9110, 4.3.4).
     context.hostname_checks_common_name = False
     return context
 
 
 def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
-    """The same, with a certificate that says who we are."""
+    """The same, with a certificate of our own."""
     key = _read_pair(certificate_pem, key_pem)
     password = secrets.token_bytes(32)
     encrypted = key.private_bytes(
@@ -62,7 +62,7 @@ def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
 
 
 def refusal_of_ours(error: BaseException | None) -> str | None:
-    """What the other side said against our certificate; None if that is not what it said."""
+    """The peer's objection to our certificate; None for any other error."""
     reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
     alert = reason.partition("_ALERT_")[2]
     if alert == "CERTIFICATE_REQUIRED":
@@ -74,7 +74,7 @@ def refusal_of_ours(error: BaseException | None) -> str | None:
 
 
 def check_pair(certificate_pem: str, key_pem: str) -> None:
-    """CertificateError unless connections can be made with them."""
+    """Raise CertificateError unless connections can use the pair."""
     identified_context(certificate_pem, key_pem)
 
 

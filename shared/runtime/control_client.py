@@ -23,7 +23,7 @@ _LISTING = re.compile(r"GET /v1/(?:streams/(\S+)/)?(\w+) lists")
 
 
 def in_commands(detail: str) -> str:
-    """What a gateway says, with the command in place of a request that it names."""
+    """A gateway's text, with the command in place of a request that it names."""
     return _LISTING.sub(
         lambda found: f"`hifi {found[2]} list{f' {found[1]}' * bool(found[1])}` lists", detail
     )
@@ -38,7 +38,7 @@ class RefusedError(UsageError):
         try:
             problem = response.json()
             self.code, self.detail = str(problem["code"]), str(problem["detail"])
-            # Where in what was sent it is wrong, if it is there.
+            # The place of the mistake in the request's body, if it is there.
             self.pointer = str(problem.get("pointer") or "")
             says += f" {self.code}: {in_commands(self.detail)}"
         except (ValueError, KeyError, TypeError):
@@ -59,7 +59,7 @@ class RefusedError(UsageError):
 
 
 class ControlClient:
-    """The control API of one gateway, as one caller. `setting`: what names the gateway."""
+    """The control API of one gateway, as one caller; `setting` names the gateway in errors."""
 
     def __init__(
         self, gateway: str, api_key: str | None, *, setting: str = "--gateway URL"
@@ -132,7 +132,7 @@ def _place(path: Sequence[str], query: Mapping[str, str | Sequence[str]] | None)
     for name in path:
         if not name or "/" in name:
             raise UsageError(f"{name!r} is not a name{': it has a / in it' * bool(name)}.")
-    # What no terminal can have meant goes as it came: the gateway says what is wrong with it.
+    # Send even bytes that are no text as they came: the gateway says what is wrong with them.
     names = (quote(part, safe="", errors="surrogateescape") for part in path)
     asked = f"?{urlencode(query, doseq=True, errors='surrogateescape')}" if query else ""
     return f"/v1/{'/'.join(names)}{asked}"

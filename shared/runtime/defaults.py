@@ -13,6 +13,6 @@ OBSERVE_METRICS_PORT = 8084
 PIPELINES_METRICS_PORT = 8085
 CONSOLE_PORT = 8088
 SAMPLE_PORT = 8090
-# A connection on which nothing is asked stays open so long: longer than load balancers and clients
-# keep theirs (ALB 60 s, nginx 60 s), so that they close it and never meet our closing.
+# An idle connection stays open this long: longer than load balancers and clients keep theirs (ALB
+# 60 s, nginx 60 s), so that they close it and never meet our closing.
 KEEP_ALIVE_S = 75

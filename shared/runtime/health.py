@@ -1,8 +1,8 @@
-"""Says whether a process lives and can do its work: what /livez and /readyz of each answer.
+"""Says whether a process lives and can do its work: the answers of its /livez and /readyz.
 
-Alive is who makes progress: the loops of a process beat, and one that is late is a death, whatever
-threads still answer. Nothing outside counts there: to start anew brings no Kafka back. Ready is who
-has started, has what it needs, and is not on its way out.
+A process is alive while it makes progress: its loops beat, and one that is late is a death,
+whatever threads still answer. Nothing outside counts there: a restart brings no Kafka back. A
+process is ready when it has started, has everything it needs, and is not stopping.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Pulse:
         self._beat_s = monotonic()
 
     async def beat_during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Beat until something is done that waits for others: a new process would wait, too."""
+        """Beat while some work waits for others: a new process would wait, too."""
         working = asyncio.create_task(work)
         try:
             while not working.done():
@@ -65,7 +65,7 @@ class Pulse:
 
 
 class Health:
-    """Of one process; asked from a thread of its own, so that a loop that stands still shows."""
+    """The health of one process. A thread of its own asks, so that a stuck loop shows."""
 
     def __init__(self) -> None:
         self.is_started = False
@@ -76,28 +76,28 @@ class Health:
         self._worries: list[Reason] = []
 
     def start(self) -> None:
-        """It has come to its work."""
+        """Note that the process has come to its work."""
         self.is_started = True
 
     def stop(self) -> None:
-        """It is on its way out."""
+        """Note that the process is stopping."""
         self.is_stopping = True
 
     def must_turn(self, what: str, pulse: Pulse, *, within_s: float) -> None:
-        """From now on the process is alive only while this loop turns."""
+        """Let the process be alive only while this loop turns, from now on."""
         pulse.beat()
         self._loops.append((what, pulse, within_s))
 
     def may_rest(self, pulse: Pulse) -> None:
-        """The loop has ended, as it should."""
+        """Stop watching a loop that has ended, as it should."""
         self._loops = [loop for loop in self._loops if loop[1] is not pulse]
 
     def needs(self, problem: Reason) -> None:
-        """The process is ready only while there is no such problem."""
+        """Let the process be ready only while there is no such problem."""
         self._needs.append(problem)
 
     def worries(self, worry: Reason) -> None:
-        """Told with a yes, for people: what is no reason to take this process out."""
+        """Add a warning for people, which is no reason to take this process out."""
         self._worries.append(worry)
 
     async def beat(self) -> None:
@@ -110,9 +110,9 @@ class Health:
 
     @property
     def death(self) -> str | None:
-        """Why the process should be killed and started anew."""
+        """Why the process should be killed and started again."""
         if self.is_stopping:
-            # Its loops end one by one; whoever told it to stop knows how long it may take.
+            # Its loops end one by one, and its supervisor knows how long a stop may take.
             return None
         if not self.is_started and self._begun.age_s > _START_WITHIN_S:
             return f"it has not come to its work for {self._begun.age_s:.0f} s"
@@ -134,7 +134,7 @@ class Health:
 
     @property
     def probes(self) -> Mapping[str, Callable[[], tuple[bool, str]]]:
-        """Yes or no, and what is said with it, by path."""
+        """The probes by path; each returns whether it passes, and a text."""
         return {"/livez": self._live, "/readyz": self._ready}
 
     def _live(self) -> tuple[bool, str]:

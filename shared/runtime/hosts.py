@@ -1,18 +1,18 @@
 """Checks Host and Origin headers: no page from elsewhere acts through a service of ours.
 
-A page of a stranger can make a name of theirs point to 127.0.0.1, and then use what asks nobody for
-a key (DNS rebinding). It cannot make the browser send another Host header.
+A stranger can make a name of theirs point to 127.0.0.1, and their page can then use a service that
+asks for no key (DNS rebinding). It cannot make the browser send another Host header.
 """
 
 import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-# No stranger has a page at one of these: addresses, names of one word, and what is below localhost.
+# No stranger has a page at one of these: addresses, names of one word, names below localhost.
 _NOBODYS = re.compile(r"[\d.]+|\[[\da-f:.]+\]|[a-z\d_-]+|[a-z\d._-]+\.localhost")
-# A service is called by a name or two; what a stranger makes up is looked at each time.
+# A service has a name or two; names that strangers make up are checked each time.
 HOSTS_REMEMBERED = 16
-# What proxies add.
+# Headers that proxies add.
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
 
 

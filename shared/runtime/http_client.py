@@ -23,7 +23,7 @@ _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class NoHttpAnswerError(Exception):
-    """Nothing has come back. `is_unsent`: nothing was sent either, as nobody took the call."""
+    """No answer came; `is_unsent` if nothing was sent either, as nobody took the call."""
 
     def __init__(self, error: Exception, *, is_unsent: bool = False) -> None:
         says = str(error) or type(error).__name__
@@ -36,7 +36,7 @@ class NoHttpAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back, whatever its status."""
+    """An answer, whatever its status."""
 
     status: int
     # By names in lower case.
@@ -56,7 +56,7 @@ class HttpAnswer:
         return self.content.decode(errors="replace")
 
     def json(self) -> Any:
-        """ValueError if it is none."""
+        """Parse the content as JSON; raise ValueError if it is none."""
         return json.loads(self.content)
 
 
@@ -108,7 +108,7 @@ class HttpClient:
             connection.close()
             raise
         if bytes_max is not None:
-            # What was not read must not be taken for the next answer.
+            # The unread rest must not be taken for the next answer.
             connection.close()
         found = {name.lower(): value for name, value in response.getheaders()}
         return HttpAnswer(response.status, found, content)
@@ -143,7 +143,7 @@ def _parts(url: str) -> SplitResult:
 def _way_to(
     parts: SplitResult, timeout_s: float
 ) -> tuple[HTTPConnection, str, Mapping[str, str | bytes]]:
-    """A connection, and for a proxy how each request begins and who asks."""
+    """A connection, and for a proxy the prefix of each request's path and its headers."""
     proxy = _proxy_for(parts)
     to = proxy or parts
     if parts.scheme == "http":
@@ -158,7 +158,7 @@ def _way_to(
 
 @cache
 def _trusted(_: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
-    """Reading all that the machine trusts takes 20 ms."""
+    """Return a cached context: reading the machine's authorities takes 20 ms."""
     return ssl.create_default_context()
 
 

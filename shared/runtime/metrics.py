@@ -23,11 +23,11 @@ from prometheus_client import (
 from shared.metric_names import Metric
 from shared.runtime.setup_error import SetupError
 
-# What a GET of a path answers; called in a thread of the server's.
+# The answer to a GET of each path; called in a thread of the server's.
 Pages: TypeAlias = Mapping[str, Callable[[], bytes]]
 # The same, with the members of a query.
 Queries: TypeAlias = Mapping[str, Callable[[Mapping[str, str]], bytes]]
-# The same as pages, with a yes or a no.
+# The same as pages, with whether the probe passes.
 Probes: TypeAlias = Mapping[str, Callable[[], tuple[bool, str]]]
 _NO_PAGES: Pages = {}
 _NO_QUERIES: Queries = {}
@@ -37,7 +37,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class _Handler(WSGIRequestHandler):
-    """Logs nothing, and waits no longer for what a client says: each holds a thread."""
+    """Logs nothing, and bounds the wait for a client: each holds a thread."""
 
     timeout = 10.0
 
@@ -46,7 +46,7 @@ class _Handler(WSGIRequestHandler):
             super().handle()
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Drop the line: nobody reads it."""
 
 
 class Metrics:
@@ -89,7 +89,7 @@ class Metrics:
     ) -> int:
         """Answer GET /metrics, probes, and pages of JSON by their paths; returns the port.
 
-        In threads of its own: what stands still elsewhere in the process is then told.
+        It has its own threads, so that it can report a process that is stuck elsewhere.
         """
         try:
             server, _ = start_http_server(port, addr=host, registry=self.registry)

@@ -1,9 +1,9 @@
 """Resolves names to addresses with the machine's resolver, whose silence is no answer.
 
-Names are anybody's wish, and those whose servers are dead keep a thread for 10 s and more. So there
-is one look-up at a time for a name, and half of the threads are for names that answered when they
-were last asked for. One tenant has half of the other threads at most. A look-up that gets no thread
-says that nobody was asked, which is no failure of anybody.
+Tenants choose the names, and a name whose servers are dead keeps a thread for 10 s and more. So
+there is one look-up at a time for a name, and half of the threads are for names that answered when
+they were last asked for. One tenant has half of the other threads at most. A look-up that gets no
+thread says that nobody was asked, which is nobody's failure.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from shared.runtime.tenant_turns import TenantTurns
 
 # A resolver that has answered within this time is taken to be up.
 _TRUST_S = 60.0
-# How long an answer is kept, also that there is none. Connections go to addresses that were judged,
-# so that it is safe; balancers that change theirs say 30 to 60 s in DNS.
+# How long an answer is kept, even one without addresses. It is safe, as connections go to addresses
+# that were judged; balancers that change theirs say 30 to 60 s in DNS.
 FRESH_S = 10.0
 # While there is no new answer, an old one serves (RFC 8767), after a wait that leaves most of
 # `connect_timeout_s` to the connection.
@@ -31,9 +31,9 @@ STALE_AFTER_S = 1.0
 # Look-ups at once, in threads of their own: for names that answered last time, and for the others.
 _KNOWN_THREADS = 16
 UNKNOWN_THREADS = 16
-# Of so many names something is kept, and so many may wait for a thread: some 2 KB each.
+# The most names with a kept answer, and the most that wait for a thread: some 2 KB each.
 NAMES_MAX = 4_096
-# A name may have thousands; what is not kept is not connected to either.
+# A name may have thousands; we do not connect to addresses that we do not keep.
 _ADDRESSES_MAX = 32
 _NEVER_S = float("-inf")
 
@@ -41,7 +41,7 @@ LookUp: TypeAlias = Callable[[str], Sequence[Address]]
 
 
 class ResolverDownError(Exception):
-    """Nobody answers for names, or nobody could be asked: that says nothing of the destination."""
+    """Nobody answers for names, or nobody could be asked: the destination may be well."""
 
 
 class NoSuchHostError(Exception):
@@ -49,8 +49,8 @@ class NoSuchHostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """What was said of a name: its addresses, or why there are none."""
+class _ResolvedHost:
+    """The answer for a name: its addresses, or why there are none."""
 
     addresses: Sequence[Address] = ()
     at_s: float = _NEVER_S
@@ -64,7 +64,7 @@ class _Answer:
 
 
 def look_up(host: str) -> list[Address]:
-    """What the machine's resolver says; OSError or UnicodeError when it names no address."""
+    """Ask the machine's resolver; raise OSError or UnicodeError when it names no address."""
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [ip_address(str(info[4][0]).partition("%")[0]) for info in answers]
 
@@ -79,14 +79,14 @@ class Resolver:
         self._unknown_turns = TenantTurns(UNKNOWN_THREADS, of_a_tenant=UNKNOWN_THREADS // 2)
         self._answered_at_s = _NEVER_S
         # The newest is the last.
-        self._answers: dict[str, _Answer] = {}
-        self._under_way: dict[str, asyncio.Task[_Answer]] = {}
+        self._answers: dict[str, _ResolvedHost] = {}
+        self._under_way: dict[str, asyncio.Task[_ResolvedHost]] = {}
         self._begun: set[str] = set()
 
     async def __call__(self, host: str, until_s: float, tenant: str = "") -> Sequence[Address]:
         """The addresses of a name; waits for them until then by the loop's clock, and no longer."""
         now_s = asyncio.get_running_loop().time()
-        known = self._answers.get(host, _Answer())
+        known = self._answers.get(host, _ResolvedHost())
         if now_s < known.at_s + FRESH_S:
             return known.read()
         may_serve = bool(known.addresses) and now_s < known.at_s + STALE_S
@@ -103,18 +103,18 @@ class Resolver:
         return known.addresses if is_silence and may_serve else answer.read()
 
     def forget(self, host: str) -> None:
-        """An address of the name does not answer: whoever comes next asks anew."""
+        """Have the next caller ask again: an address of the name does not answer."""
         if host in self._answers:
             self._answers[host] = replace(self._answers[host], at_s=_NEVER_S)
 
-    async def _ask(self, host: str, known: _Answer, tenant: str) -> _Answer:
+    async def _ask(self, host: str, known: _ResolvedHost, tenant: str) -> _ResolvedHost:
         loop = asyncio.get_running_loop()
         try:
             async with self._known_turns if known.addresses else self._unknown_turns.of(tenant):
                 self._begun.add(host)
                 found = await loop.run_in_executor(self._threads, self._look_up, host)
             self._answered_at_s = loop.time()
-            answer = _Answer(found[:_ADDRESSES_MAX], loop.time())
+            answer = _ResolvedHost(found[:_ADDRESSES_MAX], loop.time())
         except (OSError, UnicodeError) as error:
             answer = self._failed(host, error)
         finally:
@@ -127,22 +127,22 @@ class Resolver:
                 del self._answers[next(iter(self._answers))]
         return answer
 
-    def _failed(self, host: str, error: OSError | UnicodeError) -> _Answer:
+    def _failed(self, host: str, error: OSError | UnicodeError) -> _ResolvedHost:
         if isinstance(error, OSError) and not isinstance(error, socket.gaierror):
-            # Of this machine: it has no descriptor left, for example.
-            return _Answer(refusal=ResolverDownError, said=said_by(error))
+            # The error is this machine's: it has no descriptor left, for example.
+            return _ResolvedHost(refusal=ResolverDownError, said=said_by(error))
         if isinstance(error, OSError) and error.errno == socket.EAI_AGAIN:
             return self._silence(host, said_by(error))
-        return _Answer(at_s=asyncio.get_running_loop().time(), said=said_by(error))
+        return _ResolvedHost(at_s=asyncio.get_running_loop().time(), said=said_by(error))
 
-    def _silence(self, host: str, said: str) -> _Answer:
-        """Others are answered: the name's own servers are at fault. Otherwise it is not known."""
+    def _silence(self, host: str, said: str) -> _ResolvedHost:
+        """Blame the name's own servers only if other names were answered lately."""
         if host not in self._begun:
             said = "it could not be asked for: other names wait for their servers"
         now_s = asyncio.get_running_loop().time()
         if host in self._begun and now_s < self._answered_at_s + _TRUST_S:
-            return _Answer(at_s=now_s, said=said)
-        return _Answer(refusal=ResolverDownError, said=said)
+            return _ResolvedHost(at_s=now_s, said=said)
+        return _ResolvedHost(refusal=ResolverDownError, said=said)
 
 
 def ascii_host(host: str) -> str:
@@ -154,5 +154,5 @@ def ascii_host(host: str) -> str:
 
 
 def said_by(error: Exception) -> str:
-    """An error as people read it: what it is, and what it says."""
+    """An error as people read it: its type and its text."""
     return f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""Seals secrets with a key that only Hifi's own processes are given, and opens them again.
+"""Seals secrets with a key that only Hifi's own processes have, and opens them again.
 
 HIFI_SECRET_KEYS holds one or more keys, separated by commas: the first one seals, and any of them
-opens. To change the key, put a new one in front, let `hifi secrets rotate` seal everything anew,
+opens. To change the key, put a new one in front, let `hifi secrets rotate` seal everything again,
 and then drop the old one. A secret is sealed for its owner: in somebody else's settings it does
 not open.
 """

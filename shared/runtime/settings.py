@@ -1,6 +1,6 @@
 """Reads a process's settings from its environment; a wrong variable is one sentence and exit 2.
 
-What else is wrong outside the code is one sentence and exit 1.
+Any other problem outside the code is one sentence and exit 1.
 """
 
 import errno
@@ -28,13 +28,13 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     BeforeValidator(lambda level: level.lower() if isinstance(level, str) else level),
 ]
-# What a shell reports of a command that was called wrongly.
+# The exit code by which shells report a command that was called wrongly.
 _WRONG_USE = 2
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ServiceSettings(BaseSettings):
-    """What every service is told; a subclass gives the prefix of its variables."""
+    """The settings of every service; a subclass gives the prefix of its variables."""
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -43,7 +43,7 @@ class ServiceSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _has_what_all_share(self) -> Self:
-        # Who uses them reads them where it is made; what is wrong is said at the start.
+        # Their users read them again; reading them here reports mistakes at the start.
         kafka_access()
         OtlpSettings()
         return self
@@ -52,9 +52,9 @@ class ServiceSettings(BaseSettings):
 class SparkServiceSettings(ServiceSettings):
     """The same for services that run Spark, and show their metrics on a port."""
 
-    # What the service owns: on durable storage, and one owner only.
+    # The folder that the service owns: on durable storage, with one owner only.
     folder: Path
-    # None: the cache that every Hifi command shares.
+    # If None, the cache that every Hifi command shares.
     jars_cache: Path | None = None
     metrics_host: str = defaults.HOST
     metrics_port: Port
@@ -168,7 +168,7 @@ class ListenerSettings(BaseSettings):
 def read_settings(kind: type[S], *, program: str, **given: object) -> S:
     """The settings that the environment gives to `program`, which ends when one of them is wrong.
 
-    Called once, where a process starts. What is `given` counts more.
+    Called once, where a process starts. `given` values override the environment.
     """
     try:
         return kind.model_validate(given)

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-# How a command ends that did what it was told with some things, and not with others.
+# The exit code of a command that succeeded with some things, and not with others.
 PARTLY_DONE = 5
 
 
@@ -21,13 +21,13 @@ class SetupError(OperatorError):
 
 
 class UsageError(OperatorError):
-    """A command cannot do what it was told: a wrong argument, a file that cannot be read."""
+    """A command cannot do its work: a wrong argument, a file that cannot be read."""
 
     exit_code = 2
 
 
 class NotFoundError(UsageError):
-    """There is nothing of the name that was given."""
+    """There is nothing of that name."""
 
     exit_code = 6
 
@@ -39,13 +39,13 @@ class NoAnswerError(UsageError):
 
 
 class KafkaUnavailableError(OperatorError):
-    """Kafka does not answer, or does not do what it is asked to; it may a moment later."""
+    """Kafka does not answer, or fails a request; it may succeed a moment later."""
 
     exit_code = 7
 
 
 class KafkaRefusedError(KafkaUnavailableError):
-    """Kafka does not let us in, or not do what we ask for: a person must mend it."""
+    """Kafka does not let us in, or refuses a request: a person must mend it."""
 
     exit_code = 1
 

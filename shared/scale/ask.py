@@ -11,7 +11,7 @@ OUTAGE_S = 72 * _HOUR_S
 # How long an event is tried again at most, and a day to notice that it is not.
 RETRIES_S = 72 * _HOUR_S
 NOTICE_S = 24 * _HOUR_S
-# What the gateway takes as one event (HIFI_GATEWAY_EVENT_BYTES_MAX can be 4 % more).
+# The largest event that the gateway takes (HIFI_GATEWAY_EVENT_BYTES_MAX can be 4 % more).
 EVENT_BYTES_MAX = 1_000_000
 # Events in a request to a destination that asks for nothing else (batch_count_max).
 DESTINATION_BATCH = 500
@@ -23,9 +23,9 @@ class Ask:
 
     events_per_s: float
     event_bytes: int = 500
-    # What a mean day has of the peak: what is stored and paid by the byte goes by it.
+    # A mean day's part of the peak: storage, and everything that is paid by the byte, goes by it.
     mean_share: float = 1.0
-    # To how many destinations an event goes, on the average.
+    # The number of destinations that an event goes to, on the average.
     fan_out: float = 1.0
     # How long streams are kept, and the longest outage that they must outlast.
     retention_s: float = OUTAGE_S + RETRIES_S + NOTICE_S
@@ -36,19 +36,19 @@ class Ask:
     # Streams that are about alike; and how much of a stream the busiest ordering key has.
     streams: int = 1
     hot_key_share: float = 0.0
-    # Kafka partitions of a stream, where their number is given; None: as many as it takes.
+    # Kafka partitions of a stream, where their number is given. Without it, as many as it takes.
     partitions: int | None = None
-    # Of the events of each destination, how many wait and are tried again, and how many die.
+    # The parts of each destination's events that wait and are tried again, and that die.
     retry_share: float = 0.01
     dead_share: float = 0.0001
     # Whether all of it must be carried while one of three zones is away.
     survives_zone: bool = True
     # Whether consumers read from their own zone (Kafka's client.rack).
     reads_own_zone: bool = False
-    # What part of what is delivered leaves for the internet.
+    # The part of the deliveries that leaves for the internet.
     internet_share: float = 1.0
     kafka: BrokerKind = "express"
-    # The size of the brokers, where it is given; None: what costs least.
+    # The size of the brokers, where it is given. Without it, the cheapest.
     broker: str | None = None
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ COPIES = 3
 USE: Mapping[BrokerKind, float] = {"express": 0.75, "standard": 0.5}
 # A full disk stops a broker: half of it stays free.
 DISK_USE = 0.5
-# Prices go by size, so many small brokers cost about as much as few large ones: up to a seventh
+# Prices go by size, and many small brokers cost about as much as few large ones: up to a seventh
 # more is paid for having fewer to upgrade, to reassign and to lose.
 NEAR_LEAST = 1.15
 HOURS_A_MONTH = 730
@@ -22,7 +22,7 @@ HOURS_A_MONTH = 730
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """What a cluster has to carry and keep."""
+    """The traffic that a cluster has to carry, and the data that it has to keep."""
 
     in_mb_s: float
     out_mb_s: float
@@ -35,7 +35,7 @@ class BrokerLoad:
 class BrokerChoice:
     size: BrokerSize
     count: int
-    # What of the planned capacity the load takes, by resource; the largest binds.
+    # The part of the planned capacity that the load takes, by resource; the largest binds.
     taken: Mapping[str, float]
     usd_month: float
 
@@ -54,7 +54,7 @@ def brokers_of(
 ) -> BrokerChoice:
     """How many of one size: a multiple of the zones, the two that are left being enough."""
     use = USE[size.kind] if use is None else use
-    # What a Standard broker does for its clients is counted with a zone down already.
+    # A Standard broker's work for its clients is counted with a zone down already.
     live_share = (ZONES - 1) / ZONES if survives_zone and size.kind == "express" else 1.0
     traffic = size.carries(load.in_mb_s, load.out_mb_s)
     needs = {resource: brokers / use / live_share for resource, brokers in traffic.items()}

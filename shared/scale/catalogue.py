@@ -12,7 +12,7 @@ GB = 2**30
 
 BrokerKind = Literal["express", "standard"]
 
-# What all of a Standard broker's own work costs for each byte that comes in, with a zone down:
+# The cost of all of a Standard broker's own work for each byte that comes in, with a zone down:
 # the event and its copies written, consumers that lag, and moving partitions about (AWS'
 # msk_sizing.py: 1.5 + 1.5 + 0.5 + 3.0 to the disk, 2.2 + 0.5 + 3.0 from the network card).
 _DISK_OF_IN, _NETWORK_OF_IN = 6.5, 5.7
@@ -28,15 +28,15 @@ class BrokerSize(msgspec.Struct, frozen=True):
     # Replicas of Kafka partitions that it is recommended to hold.
     partitions: int
     usd_h: float
-    # Express: what it sustains of clients' traffic.
+    # Express: the clients' traffic that it sustains.
     in_mb_s: float = 0.0
     out_mb_s: float = 0.0
-    # Standard: what its disk and its network card can do.
+    # Standard: the throughput of its disk and its network card.
     disk_mb_s: float = 0.0
     network_mb_s: float = 0.0
 
     def carries(self, in_mb_s: float, out_mb_s: float) -> dict[str, float]:
-        """Of how many brokers of this size clients' traffic takes all, by what takes it."""
+        """The number of brokers of this size that clients' traffic takes, by resource."""
         if self.kind == "express":
             return {"ingress": in_mb_s / self.in_mb_s, "egress": out_mb_s / self.out_mb_s}
         network_mb_s = _NETWORK_OF_IN * in_mb_s + _NETWORK_OF_OUT * out_mb_s
@@ -69,15 +69,15 @@ class Catalogue(msgspec.Struct, frozen=True):
 
     region: str
     at: str
-    # Where each part is from: a page, a program, or somebody's memory, which is said.
+    # Where each part is from: a page, a program, or somebody's memory, and then it says so.
     sources: Mapping[str, str]
     broker_sizes: Sequence[BrokerSize]
     instance_sizes: Sequence[InstanceSize]
-    # Of one cluster.
+    # The most brokers of one cluster.
     brokers_max: int
     # MB/s that one Kafka partition takes.
     partition_mb_s: float
-    # Of one Standard broker.
+    # The largest disk of one Standard broker.
     disk_gb_max: int
     prices: Prices
 

@@ -1,9 +1,9 @@
 """Simulates a fleet that follows its traffic, second by second, in whole events.
 
-A fluid model: events arrive in lanes, the instance that holds a lane delivers them, what is not
-delivered waits, oldest first. Lanes are shared out as leases share them (shared/slots.py), by their
-names: so an instance may have more of them than another. Instances boot, metrics come late, lanes
-stand still while they move, a zone may fail; a policy says how many instances there are to be. What
+A fluid model: events arrive in lanes, and the instance that holds a lane delivers them. The rest
+wait, oldest first. Lanes are shared out as leases share them (shared/slots.py), by their names: so
+an instance may have more of them than another. Instances boot, metrics come late, lanes stand still
+while they move, a zone may fail; a policy says how many instances there are to be. Every event that
 arrived has been delivered or waits, exactly.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
-from shared.scale.policy import Policy, Seen
+from shared.scale.policy import FleetMetrics, Policy
 from shared.scale.throughput import Throughput
 from shared.scale.traffic import Curve
 from shared.slots import SLOT_COUNT, shares, slot_of
 
-# Who holds all lanes while no instance works.
+# The holder of all lanes while no instance works.
 _NOBODY = "nobody"
 _NOTHING: frozenset[int] = frozenset()
 
@@ -29,7 +29,7 @@ class LaneLoad:
 
     curve: Curve
     weight: float = 1.0
-    # By which it is shared out, for a shard as it is leased; without one, by its number.
+    # The name by which it is shared out, for a shard as it is leased; without one, its number.
     name: str = ""
     # Held, dead or disabled: its events wait for a person or a destination, not for us.
     is_held: bool = False
@@ -41,7 +41,7 @@ class LaneLoad:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What a fleet is made of, and how long everything takes in it."""
+    """The parts of a fleet, and how long everything takes in it."""
 
     throughput: Throughput
     # From the wish for an instance until it works.
@@ -64,7 +64,7 @@ class FleetPlan:
 
 @dataclass(slots=True)
 class FleetRun:
-    """What became of a day: totals, and what a plot needs of each second."""
+    """The results of a day: totals, and the figures of each second for a plot."""
 
     arrived: int = 0
     delivered: int = 0
@@ -73,7 +73,7 @@ class FleetRun:
     held: int = 0
     late: int = 0
     worst_age_s: int = 0
-    # What is paid for: booting counts.
+    # Seconds of instances that are paid for: booting counts.
     instance_s: int = 0
     # How often the wish was changed.
     steps: int = 0
@@ -106,7 +106,7 @@ def simulate(lanes: Sequence[LaneLoad], plan: FleetPlan, policy: Policy) -> Flee
 
 
 @dataclass(slots=True)
-class _Served:
+class _ServedLane:
     """A lane that is served."""
 
     load: LaneLoad
@@ -119,7 +119,7 @@ class _Served:
     oldest_s: int = 0
 
     def deliver(self, count: int, at_s: int, late_s: int) -> int:
-        """Deliver so many; how many of them were late."""
+        """Deliver this many events; count how many of them were late."""
         came_late = self.load.arrived(max(0, at_s - late_s))
         late = max(0, min(self.delivered + count, came_late) - self.delivered)
         self.delivered += count
@@ -136,8 +136,8 @@ class _Holder:
     """An instance that works, with the lanes that it holds."""
 
     slots: frozenset[int]
-    lanes: list[_Served]
-    # Of its lanes, by curve.
+    lanes: list[_ServedLane]
+    # The weights of its lanes, by curve.
     weights: list[float]
     # Whether some lane has a backlog or stands still; else all of them are where they can be, and
     # nobody writes down where that is.
@@ -162,7 +162,7 @@ class _Instances:
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
         self.desired = min(max(plan.count_first, plan.count_min), plan.count_max)
-        # Those that work, the oldest first.
+        # The working instances, the oldest first.
         self.names: list[str] = []
         self._begun = 0
         self._begin(self.desired)
@@ -182,7 +182,7 @@ class _Instances:
         self._begun += count
 
     def wish(self, count: int, at_s: int) -> bool:
-        """Have so many from now on; whether that is another number."""
+        """Have this many from now on; say whether that is another number."""
         count = min(max(count, self._plan.count_min), self._plan.count_max)
         if count == self.desired:
             return False
@@ -191,7 +191,7 @@ class _Instances:
         return True
 
     def settle(self, at_s: int) -> None:
-        """Start what is missing; end what is too much, the youngest first."""
+        """Start missing instances; end surplus ones, the youngest first."""
         missing = self.desired - self.paid
         if missing > 0:
             self._booting.append((at_s + self._plan.boot_s, missing))
@@ -204,7 +204,7 @@ class _Instances:
             del self.names[missing:]
 
     def boot(self, at_s: int) -> None:
-        """Let work what has booted by now."""
+        """Let instances work that have booted."""
         while self._booting and self._booting[0][0] <= at_s:
             self._begin(self._booting.popleft()[1])
 
@@ -225,23 +225,23 @@ class _Simulation:
         self._curves = list({id(lane.curve): lane.curve for lane in served}.values())
         places = {id(curve): place for place, curve in enumerate(self._curves)}
         self._lanes = [
-            _Served(lane, slot_of(lane.name or f"{number}"), places[id(lane.curve)])
+            _ServedLane(lane, slot_of(lane.name or f"{number}"), places[id(lane.curve)])
             for number, lane in enumerate(served)
         ]
-        # What all lanes have of each curve.
+        # The part of each curve that all lanes have together.
         self._weights = [0.0] * len(self._curves)
         for lane in self._lanes:
             self._weights[lane.curve] += lane.load.weight
         self._instances = _Instances(plan)
         self._run = FleetRun()
-        # By the names of instances. While none works, nobody holds them all, and does nothing.
+        # Keyed by instance. While none works, `_NOBODY` holds all lanes, and does nothing.
         self._holders: dict[str, _Holder] = {}
-        # What any holder has of the curves at most.
+        # The largest part of each curve that any holder has.
         self._fullest = _Holder(frozenset(), [], [])
         self._share_out(until_s=0)
-        # What metrics have gathered since the last period began, and what is not known yet.
+        # The metrics gathered since the last period began, and those that are not known yet.
         self._done = self._could = self._came = 0
-        self._unknown: deque[tuple[int, Seen]] = deque()
+        self._unknown: deque[tuple[int, FleetMetrics]] = deque()
 
     def run(self) -> FleetRun:
         length_s = min((len(lane.curve) - 1 for lane in self._all), default=0)
@@ -255,7 +255,7 @@ class _Simulation:
         for holder in self._holders.values():
             holder.write_down(length_s)
         run.delivered = sum(lane.delivered for lane in self._lanes)
-        # What still waits and is late already is late, too.
+        # Events that still wait and are late already count as late, too.
         late_at_s = max(0, length_s - self._plan.late_s)
         run.late += sum(
             max(0, lane.load.arrived(late_at_s) - lane.delivered) for lane in self._lanes
@@ -348,7 +348,7 @@ class _Simulation:
             elif backlog:
                 wishes.append((backlog, place))
         done, left = 0, capacity
-        # Who wants least comes first: what it leaves is shared by the others.
+        # The lane that wants least comes first: the others share the part that it leaves.
         wishes.sort()
         for rank, (wish, place) in enumerate(wishes):
             part = min(wish, left // (len(wishes) - rank))
@@ -365,7 +365,7 @@ class _Simulation:
         if (at_s + 1) % plan.metric_s:
             return
         ages = [run.age_s[-1], *(_held_age_s(lane, at_s) for lane in self._held)]
-        seen = Seen(
+        seen = FleetMetrics(
             at_s=at_s + 1,
             ready=instances.ready,
             desired=instances.desired,

@@ -7,7 +7,7 @@ from shared.scale.brokers import COPIES, DISK_USE, HOURS_A_MONTH, ZONES, BrokerC
 from shared.scale.catalogue import GB, Prices
 
 MONTH_S = HOURS_A_MONTH * 3_600
-# Of what goes between machines that do not look at zones, so much goes to another one.
+# Machines that do not look at zones send this part of their traffic to another one.
 CROSSING = (ZONES - 1) / ZONES
 
 
@@ -19,7 +19,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """What goes where on a mean day, in bytes/s; and what rests, in bytes of one copy."""
+    """Where bytes go on a mean day, in bytes/s; and how many rest, in bytes of one copy."""
 
     into_kafka: float
     out_of_kafka: float
@@ -29,7 +29,7 @@ class Flows:
 
 
 def crossing_bytes_s(into_kafka: float, out_of_kafka: float, *, reads_own_zone: bool) -> float:
-    """What goes from one zone to another: to the leader's, and from it; copies are not charged."""
+    """The bytes from one zone to another: to the leader's, and from it; copies are not charged."""
     return CROSSING * (into_kafka + (0 if reads_own_zone else out_of_kafka))
 
 
@@ -47,7 +47,7 @@ def kafka_costs(choice: BrokerChoice, flows: Flows, prices: Prices) -> Iterator[
 def edge_costs(
     flows: Flows, prices: Prices, *, balancer_units: float, internet_share: float
 ) -> Iterator[Cost]:
-    """What lets events in and out."""
+    """The costs of letting events in and out."""
     yield Cost(
         "load balancer",
         HOURS_A_MONTH * (prices.balancer_h + balancer_units * prices.balancer_unit_h),

@@ -1,7 +1,7 @@
-"""Says how many instances there should be, by what was seen of the fleet: four ways to do it.
+"""Says how many instances there should be, from the fleet's metrics: four ways to do it.
 
-`TargetTracking`, `StepScaling` and `Timetable` do as AWS' autoscaling does; `ByLoad` is ours. What
-deploy/aws sets is AWS' target tracking of our load.
+`TargetTracking`, `StepScaling` and `Timetable` do as AWS' autoscaling does; `ByLoad` is ours. The
+setting in deploy/aws is AWS' target tracking of our load.
 A policy sees the fleet as its metrics show it: late, and averaged over a period.
 """
 
@@ -23,42 +23,42 @@ HIGH_POINTS, LOW_POINTS = 3, 15
 IN_BELOW = 0.9
 # After a step, the next waits until this one can have worked.
 COOLDOWN_S = 300
-# A backlog is to be gone within this, so much more than arrives is wanted. Shorter asks for twice
+# A backlog is to be gone within this: that much more than arrives is wanted. Shorter asks for twice
 # the machines, which come when the backlog has gone (ADR 0065).
 DRAIN_S = 180.0
-# So long a load must be lower before a tenth of the instances goes, or one; the next wait as long.
+# A tenth of the instances, or one, goes after the load was lower for this long; the next as long.
 IN_AFTER_S = 300
 _IN_SHARE = 0.1
-# By how much a step goes out and in. Out: a quarter of what there is, as one instance of many is
-# no answer to a spike.
+# The sizes of a step out and in. Out: a quarter of all instances, as one instance of many is no
+# answer to a spike.
 _STEP_OUT, _STEP_IN = 0.25, 1
-# A step goes in when what it looks at is so much lower than what made it go out.
+# A step goes in when its metric is this much lower than the value that made it go out.
 _STEP_IN_BELOW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the metrics say of a fleet, over one period."""
+class FleetMetrics:
+    """The metrics of a fleet, over one period."""
 
     at_s: int
     # How many were working at its end; and how many are wished for now, which is never late.
     ready: int
     desired: int
-    # Of what the fleet could have done, how much it did: at most 1, as processor time is.
+    # The part of its possible work that the fleet did: at most 1, as processor time is.
     use: float
     # Events/s that came, without those of lanes that are held, dead or disabled.
     arrivals: float
     # Events that wait, without those lanes; and how old the oldest event is, of any lane.
     backlog: int
     age_s: int
-    # What one instance can do, in events/s.
+    # The throughput of one instance, in events/s.
     rating: float
 
 
 class Policy(Protocol):
     """Something that answers once for each period, in order."""
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         """How many instances there should be from now on."""
         ...
 
@@ -66,17 +66,17 @@ class Policy(Protocol):
 class TargetTracking:
     """Keeps a metric at its target, as AWS does: in proportion, out after 3 points, in after 15."""
 
-    def __init__(self, metric: Callable[[Seen], float], target: float) -> None:
+    def __init__(self, metric: Callable[[FleetMetrics], float], target: float) -> None:
         self._metric, self._target = metric, target
         self._high = self._low = 0
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         value = self._metric(seen)
         self._high = self._high + 1 if value > self._target else 0
         self._low = self._low + 1 if value < IN_BELOW * self._target else 0
         count = max(1, math.ceil(seen.ready * value / self._target))
         if self._high >= HIGH_POINTS:
-            # What boots already counts: it is not asked for twice.
+            # Booting instances count already: they are not asked for twice.
             return max(seen.desired, count)
         if self._low >= LOW_POINTS:
             self._low = 0
@@ -87,11 +87,11 @@ class TargetTracking:
 class StepScaling:
     """Goes out by a quarter when a metric is above a threshold, and in by one below half of it."""
 
-    def __init__(self, metric: Callable[[Seen], float], threshold: float) -> None:
+    def __init__(self, metric: Callable[[FleetMetrics], float], threshold: float) -> None:
         self._metric, self._threshold = metric, threshold
         self._rests_until_s = 0
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         value = self._metric(seen)
         if seen.at_s < self._rests_until_s:
             return seen.desired
@@ -106,12 +106,12 @@ class StepScaling:
 
 
 class Timetable:
-    """So many from a second of the day on, whatever comes."""
+    """Wants a fixed number from each second of the day on, whatever comes."""
 
     def __init__(self, counts: Mapping[int, int]) -> None:
         self._counts = sorted(counts.items())
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         begins = [at_s for at_s, _ in self._counts]
         # Before the first entry of a day, yesterday's last one holds.
         return self._counts[bisect_right(begins, seen.at_s % DAY_S) - 1][1]
@@ -122,8 +122,8 @@ def load_of(arrivals: float, backlog: float, *, rating: float, drain_s: float = 
     return (arrivals + backlog / drain_s) / rating
 
 
-def load_per_instance(seen: Seen) -> float:
-    """As it is published: of the load, what each instance that works has (deploy/aws)."""
+def load_per_instance(seen: FleetMetrics) -> float:
+    """The load for each instance that works, as it is published (deploy/aws)."""
     load = load_of(seen.arrivals, seen.backlog, rating=seen.rating)
     return load / max(seen.ready, 1)
 
@@ -143,7 +143,7 @@ class ByLoad:
         self._loads: deque[tuple[int, float]] = deque()
         self._since_s = 0
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         load = load_of(seen.arrivals, seen.backlog, rating=seen.rating, drain_s=self._drain_s)
         self._loads.append((seen.at_s, load))
         while self._loads[0][0] <= seen.at_s - self._in_after_s:
@@ -166,7 +166,7 @@ class Highest:
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._policies = policies
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         return max(policy.wanted(seen) for policy in self._policies)
 
 
@@ -187,11 +187,11 @@ def policy_of(text: str) -> Policy:
     return parts[0] if len(parts) == 1 else Highest(parts)
 
 
-def _use(seen: Seen) -> float:
+def _use(seen: FleetMetrics) -> float:
     return seen.use
 
 
-# By its name: which arguments it takes, and what is made of one.
+# By name: the arguments that it takes, and the policy that is made of one.
 _MADE: Mapping[str, tuple[Callable[[float], bool], Callable[[float], Policy]]] = {
     "load": (lambda value: value <= 1, ByLoad),
     "aws-load": (lambda value: value <= 1, partial(TargetTracking, load_per_instance)),

@@ -1,7 +1,7 @@
 """Reads ratings: what a service did on a machine, at which commit, when, and within which limits.
 
-A rating is a file in loadtests/ratings, written by whoever has measured; nothing else is planned
-with. Members that are not listed here are somebody else's, and passed by.
+A rating is a file in loadtests/ratings, written by the program or person that measured; plans use
+nothing else. Members that are not listed here are somebody else's, and passed by.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ AGE_DAYS_MAX = 30
 
 
 class RatedMachine(msgspec.Struct, frozen=True):
-    """What was rated: the cores that the service had for itself, and what they are."""
+    """The rated machine: the cores that the service had for itself, and their kind."""
 
     cpu: str
     cores: int
     kernel: str = ""
-    # As the cloud calls it; None: a machine of somebody's own.
+    # The cloud's name for it. None for a machine of somebody's own.
     instance: str | None = None
 
 
@@ -41,7 +41,7 @@ class Rating(msgspec.Struct, frozen=True):
     # Events/s: within `slo`, and the most that was got at all.
     rated: float
     saturated: float | None
-    # What was tried, one by one.
+    # The steps that were tried, one by one.
     steps: list[Any]
     # Whether generator or broker sat on the same cores: then it is too low.
     shared: bool
@@ -86,7 +86,7 @@ def best_rating(
 ) -> str:
     """The name of the rating to plan with: of that instance, not shared, of that batch, the newest.
 
-    A shared one is the least that was shown: of several the most, whenever that was.
+    A shared rating is a lower bound: of several, the highest counts, whatever its date.
     """
     fitting = [name for name, rating in ratings.items() if rating.what == what]
     if not fitting:
@@ -103,7 +103,7 @@ def best_rating(
 
 
 def warnings_of(ratings: Mapping[str, Rating], used: Iterable[str], today: date) -> list[str]:
-    """What a person should know of the ratings that a plan rests on."""
+    """Warnings about the ratings that a plan rests on."""
     said = []
     for name in used:
         rating = ratings[name]

@@ -7,24 +7,24 @@ from typing import Literal
 
 from shared.event.times import DAY_MS
 
-# What ends a topic's growth.
+# The limit of a topic's growth.
 Bound = Literal["time", "size", "for ever", "compacted"]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicUse:
-    """A topic as it is: its settings, what is in it, and what came of late."""
+    """A topic as it is: its settings, its content, and its latest records."""
 
     name: str
     partitions: int
     copies: int
-    # None: nothing is deleted by age, or by size. Size is of one Kafka partition.
+    # With None, nothing is deleted by age, or by size. The size is that of one Kafka partition.
     retention_ms: int | None
     retention_bytes: int | None
     is_compacted: bool
     segment_ms: int
     segment_bytes: int
-    # Of one copy.
+    # The figures of one copy.
     record_count: int
     stored_bytes: int
     oldest_ms: int | None
@@ -38,7 +38,7 @@ class BrokerDisk:
     """A broker's disk, and what our topics have on it."""
 
     broker: int
-    # None: the broker does not say.
+    # None if the broker does not say.
     total_bytes: int | None
     free_bytes: int | None
     topic_bytes: Mapping[str, int]
@@ -46,12 +46,12 @@ class BrokerDisk:
 
 @dataclass(frozen=True, slots=True)
 class TopicForecast:
-    """What a topic will keep if what came of late goes on; bytes of one copy."""
+    """The bytes of one copy that a topic will keep if records go on coming as they did of late."""
 
     use: TopicUse
     bound: Bound
     bytes_s: float
-    # None: without end, or not to be known (compaction keeps the newest of each key).
+    # None if it has no end, or if nobody can know (compaction keeps the newest of each key).
     kept_bytes: float | None
 
     @property
@@ -82,7 +82,7 @@ def forecast_of(use: TopicUse) -> TopicForecast:
 
 
 def days_until_full(disk: BrokerDisk, forecasts: Sequence[TopicForecast]) -> float | None:
-    """When a broker's disk is full if all goes on so; None: never, or the broker does not say.
+    """Days until the disk is full if all goes on so; None if it never is or its room is unknown.
 
     Each topic grows by what comes until it keeps as much as it may.
     """

@@ -18,7 +18,7 @@ class KafkaSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: BrokerKind
     broker: str
     broker_count: int
-    # Of each broker's disk; 0: Express has none that one could size.
+    # The size of each broker's disk. It is 0 with Express, which has none that one could size.
     disk_gb: int
 
 
@@ -45,7 +45,7 @@ class GroupSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SiteSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a site is made of; `plan` says what for."""
+    """The sizes of a site's parts; `plan` says what they are for."""
 
     plan: Mapping[str, Any]
     kafka: KafkaSizes

@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A resource: what is needed at the peak, what there is for it, and how one knows."""
+    """A resource: the need at the peak, the supply for it, and how one knows."""
 
     resource: str
     needed: float
@@ -78,7 +78,7 @@ class Sizing:
 
     @property
     def binds(self) -> Need:
-        """What is full first when traffic grows."""
+        """The resource that is full first when traffic grows."""
         return min(self.needs, key=lambda need: need.headroom)
 
     @property

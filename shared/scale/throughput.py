@@ -1,4 +1,4 @@
-"""Says what so many instances do together, in events/s: in proportion, by a table, or by USL."""
+"""The events/s of several instances together: in proportion, by a table, or by USL."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from typing import Protocol
 
 from shared.scale.scale_error import ScaleError
 
-# A fit of four points once "predicted" that 32 workers do less than 16 (scale of what was measured
-# is all that it knows): beyond twice the largest measured, nobody knows.
+# A fit of four points once "predicted" that 32 workers do less than 16 (it knows only the measured
+# scale): beyond twice the largest measured, nobody knows.
 BEYOND_MAX = 2
 
 
 class Throughput(Protocol):
-    """What `count` instances can do."""
+    """The throughput of `count` instances."""
 
     def of(self, count: int) -> float:
         """Events/s."""
@@ -46,8 +46,8 @@ class Usl:
         return self.rating * count / slowed
 
 
-class Measured:
-    """By a table of counts and what they did; between two of them in a straight line."""
+class MeasuredThroughput:
+    """Follows a table of counts and their throughput; between two of them in a straight line."""
 
     def __init__(self, points: Mapping[int, float]) -> None:
         self._points = [(0, 0.0), *sorted(points.items())]

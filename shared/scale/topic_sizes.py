@@ -18,7 +18,7 @@ from shared.event.topics import (
 from shared.scale.ask import Ask
 from shared.scale.scale_error import ImpossibleError
 
-# What a record of ours has besides the event's bytes: envelope, lengths, and its part of the batch
+# The bytes of our records besides the event's: envelope, lengths, and their part of the batch
 # (tests/unit/scale/test_topic_sizes.py packs some: 113 with an id of the event's own, 117 without).
 STREAM_OVERHEAD_BYTES = 117
 # On a retry also where it is from, how often and until when it was tried, and why that failed.
@@ -50,7 +50,7 @@ class TopicSize:
 
     @property
     def stored_bytes(self) -> float:
-        """One copy of what it keeps on a mean day."""
+        """The bytes of one copy of all that it keeps on a mean day."""
         return self.in_bytes_s * self.mean_share * self.retention_s
 
     @property
@@ -99,7 +99,7 @@ def topic_sizes(ask: Ask, *, delivery_instances: int, partition_mb_s: float) -> 
 
 
 def rounded(partitions: int) -> int:
-    """So many or a few more, that divide evenly."""
+    """Round up to a number that divides evenly."""
     to = next((to for to in _ROUND_TO if partitions <= to), _ROUND_TO[-1])
     return -(-max(partitions, 1) // to) * to
 

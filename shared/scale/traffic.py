@@ -70,7 +70,7 @@ def flash_crowd(at_s: int) -> float:
     return (1 + (_CROWD_FACTOR - 1) * more) * diurnal(at_s)
 
 
-# What people can ask for by name.
+# The shapes that people can ask for by name.
 SHAPES: Mapping[str, Callable[[int], float]] = {
     "steady": steady,
     "diurnal": diurnal,

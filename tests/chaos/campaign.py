@@ -15,7 +15,7 @@ from tests.chaos.destinations import Destinations, open_destinations
 from tests.chaos.evidence import read_evidence, unsettled, wrong_books, wrong_statements
 from tests.chaos.faults import Faults
 from tests.chaos.put_in import PutIn, put_in
-from tests.chaos.recount import EventId, Finding, Owed, Recorded, findings
+from tests.chaos.recount import EventId, Finding, OwedDestination, WorldRecord, findings
 from tests.chaos.run_log import RunLog
 from tests.chaos.world import BOUNDS_MB, World, open_world
 
@@ -174,7 +174,7 @@ class Campaign:
         # What is wrong stays wrong; it counts once.
         self.found += [finding for finding in found if finding not in self.found]
 
-    def recorded(self, *, is_last: bool) -> Recorded:
+    def recorded(self, *, is_last: bool) -> WorldRecord:
         """All that is known now; statements and the product's books once all is at rest."""
         senders = self.customers.senders
         owed = self.customers.owed()
@@ -190,7 +190,7 @@ class Campaign:
             for (_, stream), sender in senders.items():
                 least[stream] += len(sender.acked)
             statements = self._statements(sent, least, owed)
-        return Recorded(
+        return WorldRecord(
             acked={place: set(sender.acked) for place, sender in senders.items()},
             sent=sent,
             owed=owed,
@@ -214,7 +214,7 @@ class Campaign:
         )
 
     def _statements(
-        self, sent: Iterable[str], least: Mapping[str, int], owed: Sequence[Owed]
+        self, sent: Iterable[str], least: Mapping[str, int], owed: Sequence[OwedDestination]
     ) -> list[str]:
         by_stream: dict[str, set[str]] = {}
         for one in sent:

@@ -16,7 +16,7 @@ from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import UsageError
 from tests.chaos.actions import Action
 from tests.chaos.destinations import Destinations
-from tests.chaos.recount import Owed
+from tests.chaos.recount import OwedDestination
 from tests.chaos.senders import Sender
 
 # A change meets a gateway that is dead, frozen or without Kafka; each of it is over by then.
@@ -74,7 +74,7 @@ class Customers:
         for sender in self.senders.values():
             sender.stop()
 
-    def owed(self) -> list[Owed]:
+    def owed(self) -> list[OwedDestination]:
         """The destinations that there are, as the gateway shows them."""
         found = []
         for tenant in list(self.keys):
@@ -84,7 +84,7 @@ class Customers:
                 ]:
                     place = f"{stream}/{one['name']}"
                     known = self._wants.get(place, ""), self._made_ms.get(place, 0)
-                    found.append(Owed(tenant, stream, one["name"], *known))
+                    found.append(OwedDestination(tenant, stream, one["name"], *known))
         return found
 
     def resume_all(self, stream: str = "") -> None:

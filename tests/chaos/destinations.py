@@ -34,7 +34,7 @@ _PLAIN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class PostedRequest:
     """A request of Hifi's: to whom, which events, and whether it says that it may be a repeat."""
 
     path: str
@@ -115,7 +115,9 @@ class Destinations:
             self.served[mood] += 1
             _reset(writer)
         body = await reader.readexactly(int(headers["content-length"]))
-        posted = Posted(path, _ids(body, headers), headers.get("hifi-maybe-duplicate") == "1")
+        posted = PostedRequest(
+            path, _ids(body, headers), headers.get("hifi-maybe-duplicate") == "1"
+        )
         self._under_way[path] += 1
         try:
             await self._answer(posted, mood, writer)
@@ -123,7 +125,7 @@ class Destinations:
         finally:
             self._under_way[path] -= 1
 
-    async def _answer(self, posted: Posted, mood: str, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, posted: PostedRequest, mood: str, writer: asyncio.StreamWriter) -> None:
         if mood:
             self.served[mood] += 1
         if mood in _PLAIN:
@@ -164,7 +166,7 @@ class Destinations:
             case _:
                 writer.write(_reply(200, _ACCEPTED))
 
-    async def _limit(self, posted: Posted, writer: asyncio.StreamWriter) -> None:
+    async def _limit(self, posted: PostedRequest, writer: asyncio.StreamWriter) -> None:
         if self._under_way[posted.path] > _LIMIT:
             writer.write(_reply(429, b"one at a time"))
             return
@@ -172,7 +174,7 @@ class Destinations:
         self._take(posted, posted.ids)
         writer.write(_reply(200, _ACCEPTED))
 
-    async def _refuse_slowly(self, posted: Posted, writer: asyncio.StreamWriter) -> None:
+    async def _refuse_slowly(self, posted: PostedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(self.slow_s)
         if any(_is_disliked(one) for one in posted.ids):
             writer.write(_reply(422, b"one of them"))
@@ -180,7 +182,7 @@ class Destinations:
         self._take(posted, posted.ids)
         writer.write(_reply(200, _ACCEPTED))
 
-    def _partial(self, posted: Posted, writer: asyncio.StreamWriter, mood: str) -> None:
+    def _partial(self, posted: PostedRequest, writer: asyncio.StreamWriter, mood: str) -> None:
         """Takes all but each third event and says so; cut, packed or too long it is unreadable."""
         failed = set(posted.ids[::3])
         self._take(posted, [one for one in posted.ids if one not in failed])
@@ -196,7 +198,7 @@ class Destinations:
         if mood == "cut_207":
             raise _LeftError
 
-    def _take(self, posted: Posted, ids: list[str]) -> None:
+    def _take(self, posted: PostedRequest, ids: list[str]) -> None:
         if self.denies_one and ids:
             self.denies_one = False
             self.denied = [ids[0]]

@@ -39,7 +39,7 @@ from shared.retry.decision import FILTERED
 from shared.retry.schedule import SLOW, RetrySchedule
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
-from tests.chaos.recount import Claim, Owed, StoredId, uneven_lines, unsigned
+from tests.chaos.recount import Claim, OwedDestination, StoredId, uneven_lines, unsigned
 from tests.support.kafka_log import read_all
 
 # What each of the retrier's lanes reads.
@@ -62,7 +62,7 @@ class Evidence:
     claims: Sequence[Claim]
 
 
-def read_evidence(kafka: str, streams: Iterable[str], owed: Iterable[Owed]) -> Evidence:
+def read_evidence(kafka: str, streams: Iterable[str], owed: Iterable[OwedDestination]) -> Evidence:
     return asyncio.run(_read(kafka, sorted(set(streams)), [one.id for one in owed]))
 
 
@@ -128,12 +128,12 @@ def _header(record: ConsumerRecord, name: str) -> str:
     return text
 
 
-def unsettled(kafka: str, owed: Iterable[Owed]) -> list[str]:
+def unsettled(kafka: str, owed: Iterable[OwedDestination]) -> list[str]:
     """The lanes that have not come to the end of what they read, the retrier among them."""
     return asyncio.run(_unsettled(kafka, list(owed)))
 
 
-async def _unsettled(kafka: str, owed: Sequence[Owed]) -> list[str]:
+async def _unsettled(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
     behind = []
     async with LaneGroups(kafka) as groups, open_reader(kafka) as reader:
         for lane, topics in [
@@ -151,7 +151,7 @@ async def _unsettled(kafka: str, owed: Sequence[Owed]) -> list[str]:
     return behind
 
 
-def wrong_books(kafka: str, owed: Sequence[Owed]) -> list[str]:
+def wrong_books(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
     """What is wrong with the product's own books once all has settled."""
 
     async def look() -> list[str]:
@@ -173,7 +173,7 @@ def wrong_statements(
     *,
     sent: Mapping[str, AbstractSet[str]],
     least: Mapping[str, int],
-    owed: Sequence[Owed],
+    owed: Sequence[OwedDestination],
 ) -> list[str]:
     """What does not fit the statements of each stream, or a loss that they tell of.
 
@@ -189,7 +189,7 @@ async def _wrong_statements(
     key: str,
     sent: Mapping[str, AbstractSet[str]],
     least: Mapping[str, int],
-    owed: Sequence[Owed],
+    owed: Sequence[OwedDestination],
 ) -> list[str]:
     chains: dict[str, list[Proof]] = defaultdict(list)
     # By Kafka's clock: whoever states may have another one for a while.

@@ -36,7 +36,7 @@ class EventId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class OwedDestination:
     """A destination that there is, to which all of its stream is owed."""
 
     tenant: str
@@ -81,13 +81,13 @@ class Death(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class WorldRecord:
     """All that is known of a world at one moment."""
 
     # By tenant and stream.
     acked: Mapping[tuple[str, str], AbstractSet[str]]
     sent: AbstractSet[str]
-    owed: Sequence[Owed]
+    owed: Sequence[OwedDestination]
     arrivals: Sequence[Arrival]
     # The id at each Kafka partition and offset of each stream.
     log: Mapping[str, Mapping[tuple[int, int], str]]
@@ -121,7 +121,7 @@ class Finding(NamedTuple):
     says: str
 
 
-def findings(recorded: Recorded) -> list[Finding]:
+def findings(recorded: WorldRecord) -> list[Finding]:
     """Everything that must not be; none of a world that is as promised."""
     taken: dict[str, set[str]] = defaultdict(set)
     for arrival in recorded.arrivals:
@@ -180,7 +180,7 @@ def _places(ids: Sequence[StoredId]) -> str:
     return ", ".join(listed) or "none"
 
 
-def _false_acks(recorded: Recorded) -> Iterator[Finding]:
+def _false_acks(recorded: WorldRecord) -> Iterator[Finding]:
     for (tenant, stream), acked in recorded.acked.items():
         stored = set(recorded.log.get(stream, {}).values())
         if missing := acked - stored:
@@ -189,7 +189,7 @@ def _false_acks(recorded: Recorded) -> Iterator[Finding]:
             )
 
 
-def _false_copies(recorded: Recorded) -> Iterator[Finding]:
+def _false_copies(recorded: WorldRecord) -> Iterator[Finding]:
     """What is stored although its sender was told that it is not, or oftener than it can be."""
     for stream, log in recorded.log.items():
         refused, again = set(), set()
@@ -211,7 +211,7 @@ def _false_copies(recorded: Recorded) -> Iterator[Finding]:
 
 
 def uneven_lines(
-    said: Statement, stated_at_ms: int, *, stored: int, owed: Iterable[Owed]
+    said: Statement, stated_at_ms: int, *, stored: int, owed: Iterable[OwedDestination]
 ) -> Iterator[str]:
     """What does not add up in a statement about a minute of which so many events are stored."""
     due = said.acked + said.derived
@@ -227,7 +227,7 @@ def uneven_lines(
             yield f"{one.name} was due, and has no line"
 
 
-def _unaccounted(recorded: Recorded, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:
+def _unaccounted(recorded: WorldRecord, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:
     for owed in recorded.owed:
         acked = recorded.acked.get((owed.tenant, owed.stream), frozenset())
         # What is not even stored is told of already.
@@ -239,7 +239,7 @@ def _unaccounted(recorded: Recorded, taken: Mapping[str, AbstractSet[str]]) -> I
             yield Finding("unaccounted", f"{owed.id} neither has nor gets {_some(wanted)}")
 
 
-def _strangers(recorded: Recorded) -> Iterator[Finding]:
+def _strangers(recorded: WorldRecord) -> Iterator[Finding]:
     foreign: dict[str, set[str]] = defaultdict(set)
     unknown: dict[str, set[str]] = defaultdict(set)
     for arrival in recorded.arrivals:
@@ -256,7 +256,9 @@ def _strangers(recorded: Recorded) -> Iterator[Finding]:
         yield Finding("unsent", f"{where} was sent what nobody has posted: {_some(ids)}")
 
 
-def _false_receipts(recorded: Recorded, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:
+def _false_receipts(
+    recorded: WorldRecord, taken: Mapping[str, AbstractSet[str]]
+) -> Iterator[Finding]:
     lacking: dict[str, set[str]] = defaultdict(set)
     for claim in recorded.claims:
         log = recorded.log.get(claim.destination_id.partition("/")[0], {})
@@ -272,7 +274,7 @@ def _false_receipts(recorded: Recorded, taken: Mapping[str, AbstractSet[str]]) -
         )
 
 
-def _unlabelled(recorded: Recorded) -> Iterator[Finding]:
+def _unlabelled(recorded: WorldRecord) -> Iterator[Finding]:
     copies = Counter(event_id for log in recorded.log.values() for event_id in log.values())
     plain = Counter(
         (arrival.destination_id, arrival.event_id)
@@ -288,7 +290,7 @@ def _unlabelled(recorded: Recorded) -> Iterator[Finding]:
         yield Finding("unlabelled", f"{destination_id} had again without a label: {_some(ids)}")
 
 
-def _deaths(recorded: Recorded) -> Iterator[Finding]:
+def _deaths(recorded: WorldRecord) -> Iterator[Finding]:
     for death in recorded.deaths:
         if not death.reason:
             yield Finding("death", f"{death.name} {death.how} and its log does not say why")
@@ -296,7 +298,7 @@ def _deaths(recorded: Recorded) -> Iterator[Finding]:
             yield Finding("death", f"{death.name} {death.how}, with nothing amiss: {death.reason}")
 
 
-def _memory(recorded: Recorded) -> Iterator[Finding]:
+def _memory(recorded: WorldRecord) -> Iterator[Finding]:
     for kind, peak_mb in recorded.peaks_mb.items():
         if peak_mb > recorded.bounds_mb[kind]:
             bound_mb = recorded.bounds_mb[kind]

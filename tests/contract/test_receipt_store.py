@@ -16,7 +16,7 @@ from shared.event.record import Origin, RecordOut
 from shared.event.topics import ACKED, RESTORES, fixed_specs, stream_of, stream_spec, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
-from shared.proof.restored import Restored
+from shared.proof.restored import RestoredEvents
 from shared.retry.routing import route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
@@ -40,7 +40,7 @@ class Ground:
     tell: Callable[[Receipt], None]
     # A pipeline writes an event of this id, made of the one at a place.
     derive: Callable[[str, str, Origin], None]
-    restore: Callable[[Restored], None]
+    restore: Callable[[RestoredEvents], None]
 
 
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
@@ -53,7 +53,7 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
             place = Origin(topic, 0, next(places))
             fake.derived.append((pipeline, place, event_id, of, now_ms()))
 
-        def restore(said: Restored) -> None:
+        def restore(said: RestoredEvents) -> None:
             assert fake.restored is not None
             fake.restored.take(said.to_json())
 

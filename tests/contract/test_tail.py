@@ -22,7 +22,7 @@ HOUR_MS = 3_600_000
 
 
 @dataclass
-class Shown:
+class FollowerView:
     """What one follower was shown."""
 
     records: list[RecordIn] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Ground:
     """A topic, with a way to write it and one to follow it."""
 
     write: Callable[[Sequence[bytes]], Awaitable[None]]
-    follow: Callable[[Shown], AbstractAsyncContextManager[None]]
+    follow: Callable[[FollowerView], AbstractAsyncContextManager[None]]
 
 
 Opened = Callable[[], Awaitable[Ground]]
@@ -68,7 +68,7 @@ async def fake_ground() -> Ground:
         told.publish("t", [Event.of(id="", key=b"k", value=each, headers=()) for each in values])
 
     @asynccontextmanager
-    async def follow(shown: Shown) -> AsyncIterator[None]:
+    async def follow(shown: FollowerView) -> AsyncIterator[None]:
         with told.followed({"t": shown.take}):
             yield
 
@@ -85,7 +85,7 @@ async def kafka_ground(servers: str, *, records_max: int = 1_000) -> Ground:
         await write_rows(servers, [RecordOut(topic, b"k", value) for value in values])
 
     @asynccontextmanager
-    async def follow(shown: Shown) -> AsyncIterator[None]:
+    async def follow(shown: FollowerView) -> AsyncIterator[None]:
         tail = Tail(servers, topic, back_ms=HOUR_MS, records_max=records_max)
         async with running(tail, shown):
             yield
@@ -94,7 +94,7 @@ async def kafka_ground(servers: str, *, records_max: int = 1_000) -> Ground:
 
 
 @asynccontextmanager
-async def running(tail: Tail, shown: Shown) -> AsyncIterator[None]:
+async def running(tail: Tail, shown: FollowerView) -> AsyncIterator[None]:
     task = asyncio.create_task(tail.run(shown.take))
     try:
         yield
@@ -106,7 +106,7 @@ async def running(tail: Tail, shown: Shown) -> AsyncIterator[None]:
 
 def test_all_are_shown_what_was_there_and_what_comes_in_one_order(opened: Opened) -> None:
     async def scenario() -> None:
-        ground, early, late = await opened(), Shown(), Shown()
+        ground, early, late = await opened(), FollowerView(), FollowerView()
         begun_ms = now_ms()
         async with ground.follow(early):
             await ground.write([b"1", b"2"])
@@ -129,7 +129,7 @@ def test_who_comes_late_reads_no_more_than_it_can_remember(kafka: Cluster) -> No
     async def scenario() -> None:
         ground = await kafka_ground(kafka.bootstrap_servers, records_max=3)
         await ground.write([b"%d" % n for n in range(10)])
-        shown = Shown()
+        shown = FollowerView()
         async with ground.follow(shown):
             assert await shown.has(3) == [b"7", b"8", b"9"]
 
@@ -140,7 +140,7 @@ def test_who_comes_late_reads_no_more_than_it_can_remember(kafka: Cluster) -> No
 def test_a_topic_that_is_made_later_is_followed_then(kafka: Cluster) -> None:
     async def scenario() -> None:
         servers = kafka.bootstrap_servers
-        topic, shown = f"tail-{uuid.uuid4().hex}", Shown()
+        topic, shown = f"tail-{uuid.uuid4().hex}", FollowerView()
         async with running(Tail(servers, topic, back_ms=HOUR_MS, records_max=10), shown):
             await asyncio.sleep(0)
             async with topic_admin(servers) as admin:

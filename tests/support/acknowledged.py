@@ -66,7 +66,7 @@ class Wire:
 
 
 @dataclass
-class Told:
+class SenderAnswers:
     """What senders were told of each event, and when."""
 
     fates: dict[str, tuple[Fate, float]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Sender:
 
     name: str
     size: int
-    told: Told
+    told: SenderAnswers
     rng: random.Random
     pause_s: float
     _count: int = 0

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pipelines.archive.sink import ArchiveSink
 from shared.config.outside.store import Store
 from shared.event.record import KafkaPartition, Ranges
-from shared.proof.archived import Archived, ArchiveId
+from shared.proof.archived import ArchivedObject, ArchiveId
 from shared.runtime.archive.files import SCHEMA
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.secret_box import SecretBox
@@ -38,7 +38,7 @@ def sink_of(folder: Path, *, document: str = "d", life: str = "") -> ArchiveSink
     return ArchiveSink(store, archive, document, is_whole=True, folders=folder)
 
 
-def kept(sink: ArchiveSink, *rows: dict[str, Any], ranges: Ranges = RANGES) -> list[Archived]:
+def kept(sink: ArchiveSink, *rows: dict[str, Any], ranges: Ranges = RANGES) -> list[ArchivedObject]:
     schema = pa.schema([pa.field("partition", pa.int32()), *SCHEMA])
     said: list[Any] = []
     with sink.open(ranges) as writer:
@@ -46,7 +46,7 @@ def kept(sink: ArchiveSink, *rows: dict[str, Any], ranges: Ranges = RANGES) -> l
             mine = [each for each in rows if each["partition"] == partition]
             said += writer.take(pa.RecordBatch.from_pylist(mine, schema))
         said += writer.end()
-    return [Archived.from_json(each.encode()) for each in said]
+    return [ArchivedObject.from_json(each.encode()) for each in said]
 
 
 def bucket_of(folder: Path) -> OpenStore:

@@ -8,7 +8,7 @@ from deploy.cli.archive.restoring import Restore, Restoring, found
 from shared.config.outside.store import Store
 from shared.event.derived import RESTORED
 from shared.event.topics import stream_topic
-from shared.proof.archived import Archived, ArchiveId
+from shared.proof.archived import ArchivedObject, ArchiveId
 from shared.runtime.archive.reading import listed, lives_of
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.secret_box import SecretBox
@@ -18,7 +18,7 @@ from tests.support.stack_fixtures import RunningHifi, wait_until
 START_S = 240.0
 
 
-class Kept(NamedTuple):
+class ArchivedRecord(NamedTuple):
     """A record, but for where it is and when it came there."""
 
     key: bytes | None
@@ -35,14 +35,14 @@ def bucket_of(folder: Path) -> OpenStore:
     return OpenStore(Store("archive", f"file://{folder}"), SecretBox.of(""), folders=folder)
 
 
-def objects_of(bucket: OpenStore, archive: ArchiveId) -> list[Archived]:
+def objects_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchivedObject]:
     """Of its newest life."""
     there = listed(bucket, lives_of(bucket, archive)[-1])
     assert there.damage == ()
     return sorted(there.objects, key=lambda each: (each.partition, each.first))
 
 
-def wait_until_kept(bucket: OpenStore, archive: ArchiveId, count: int) -> list[Archived]:
+def wait_until_kept(bucket: OpenStore, archive: ArchiveId, count: int) -> list[ArchivedObject]:
     def kept() -> int:
         return sum(each.count for each in objects_of(bucket, archive))
 
@@ -54,12 +54,12 @@ def wait_until_kept(bucket: OpenStore, archive: ArchiveId, count: int) -> list[A
     return objects_of(bucket, archive)
 
 
-def log_of(kafka: str, stream: str) -> dict[int, list[Kept]]:
+def log_of(kafka: str, stream: str) -> dict[int, list[ArchivedRecord]]:
     """By Kafka partition, in its order; without the word of a restore."""
-    by_partition: dict[int, list[Kept]] = {}
+    by_partition: dict[int, list[ArchivedRecord]] = {}
     for record in asyncio.run(read_all(kafka, stream_topic(stream))):
         headers = tuple((name, raw) for name, raw in record.headers if name != RESTORED)
-        kept = Kept(record.key, record.value, headers)
+        kept = ArchivedRecord(record.key, record.value, headers)
         by_partition.setdefault(record.partition, []).append((record.offset, kept))  # type: ignore[arg-type]
     return {
         partition: [kept for _, kept in sorted(records)]  # type: ignore[misc]

@@ -43,7 +43,7 @@ from shared.proof.overview import (
     StreamVerdict,
     StreamView,
 )
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
+from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Letter
 from shared.runtime.clock import now_ms
@@ -386,7 +386,7 @@ def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEv
     receipt = Receipt(
         destination_id="orders/billing", outcome=ReceiptOutcome.WAITING, reason="status_503",
         batch_id="b-1", event_count=12, minutes={},
-        covered=(Covered("the log", 1, 4711, 4723),), event_time_ms_min=at_ms - 250,
+        covered=(CoveredOffsets("the log", 1, 4711, 4723),), event_time_ms_min=at_ms - 250,
         accepted_at_ms_min=at_ms, attempt=1, started_at_ms=at_ms + 40, ended_at_ms=at_ms + 90,
         failed_tries=(FailedTry(at_ms + 90, "status_503", 50, 503, "no healthy upstream"),),
     )  # fmt: skip

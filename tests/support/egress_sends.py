@@ -6,7 +6,7 @@ from typing import Any
 
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
-from shared.retry.attempt import Attempt, Failed, Failure
+from shared.retry.attempt import Attempt, Failure, NoResponse
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import LookUp, Resolver
 from shared.runtime.secret_box import SecretBox, new_key
@@ -49,5 +49,5 @@ def send(
 
 def failure(attempts: list[Attempt]) -> Failure:
     (attempt,) = attempts
-    assert isinstance(attempt, Failed), attempt
+    assert isinstance(attempt, NoResponse), attempt
     return attempt.failure

@@ -71,7 +71,7 @@ class FakeAws:
                 return 200, f"<r>{row * self.in_service}</r>"
 
 
-class _Asked(BaseHTTPRequestHandler):
+class _AwsHandler(BaseHTTPRequestHandler):
     aws: FakeAws
     protocol_version = "HTTP/1.1"
 
@@ -135,7 +135,7 @@ class _Asked(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def fake_aws(host: str = "127.0.0.1", port: int = 0) -> Iterator[FakeAws]:
     aws = FakeAws(host=host)
-    handler = type("_AskedOfThis", (_Asked,), {"aws": aws})
+    handler = type("_AskedOfThis", (_AwsHandler,), {"aws": aws})
     server = ThreadingHTTPServer((host, port), handler)
     server.daemon_threads = True
     aws.port = server.server_port

@@ -12,7 +12,7 @@ from gateway.changes.record import (
     ChangeRecord,
     Changes,
     Deed,
-    Recorded,
+    RecordedChanges,
     with_deed,
     with_records,
 )
@@ -65,7 +65,7 @@ class FakeStore:
         async with self.turn:
             self._take(with_deed(self.config.configuration, deed, by=by))
 
-    def _take(self, made: Recorded) -> None:
+    def _take(self, made: RecordedChanges) -> None:
         for outlived in [*self.config.configuration.outlived(now_ms=now_ms())] * bool(made.changes):
             self.config.configuration = self.config.configuration.apply(outlived, None)
         for change in made.changes:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aiokafka.record.default_records import DefaultRecord
 
-from delivery.event_columns import Fetched
+from delivery.event_columns import FetchedRecords
 from shared.event.record import KafkaPartition, RecordIn
 
 
@@ -19,8 +19,8 @@ def decoded(record: RecordIn) -> DefaultRecord:
     )
 
 
-def fetched(records: Sequence[RecordIn]) -> Fetched:
+def fetched(records: Sequence[RecordIn]) -> FetchedRecords:
     """What a fetch gave of one Kafka partition."""
     places = {KafkaPartition(*record.origin[:2]) for record in records}
     assert len(places) == 1, "a fetch says of each Kafka partition what it has of it"
-    return Fetched(places.pop(), [decoded(record) for record in records])
+    return FetchedRecords(places.pop(), [decoded(record) for record in records])

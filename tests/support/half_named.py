@@ -11,7 +11,7 @@ from observe.audit.loop import Auditor
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_tasks import LoggedRun, Named
+from observe.audit.spark_tasks import LoggedRun, MinuteRoots
 from shared.config.configuration import Configuration, RemovedStream, Stream
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import stream_topic
@@ -155,7 +155,7 @@ class Half:
         minutes: Sequence[tuple[str, int]],
         extra: Mapping[tuple[str, int], Sequence[str]],
         **_: object,
-    ) -> Named:
+    ) -> MinuteRoots:
         roots = {}
         for key in minutes:
             rows = [
@@ -166,7 +166,7 @@ class Half:
             if rows:
                 ids = {*extra.get(key, ()), *(each for named in rows for each in named)}
                 roots[key] = (merkle_root(ids), len(ids))
-        return Named(roots)
+        return MinuteRoots(roots)
 
     # And Kafka.
 

@@ -41,7 +41,7 @@ _TEXT = CompactString("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
+class PartitionLeader:
     """A Kafka partition, by whom it is led, and who has copies, the preferred leader first."""
 
     topic: str
@@ -52,16 +52,16 @@ class Led:
 
 
 # By Kafka partition the order of replicas that it is to have, whose first is to lead.
-_Orders: TypeAlias = Mapping[Led, tuple[int, ...]]
-_Wanted: TypeAlias = Callable[[Sequence[Led], Collection[int]], _Orders]
+_Orders: TypeAlias = Mapping[PartitionLeader, tuple[int, ...]]
+_Wanted: TypeAlias = Callable[[Sequence[PartitionLeader], Collection[int]], _Orders]
 
 
-async def all_led(client: KafkaClient, *, but: Collection[int] = ()) -> list[Led]:
+async def all_led(client: KafkaClient, *, but: Collection[int] = ()) -> list[PartitionLeader]:
     """Every Kafka partition, as one of the brokers knows it that are none of `but`."""
     node = choice([one.nodeId for one in client.cluster.brokers() if one.nodeId not in but])
     answer = (await client.send(node, MetadataRequest(None))).to_object()
     return [
-        Led(
+        PartitionLeader(
             topic["topic"],
             one["partition"],
             one["leader"],
@@ -83,7 +83,7 @@ async def elect_preferred(servers: str, *, but: Collection[int] = (), patience_s
     return await _until_elected(servers, but, patience_s, preferred_orders)
 
 
-def moved_orders(led: Sequence[Led], but: Collection[int]) -> _Orders:
+def moved_orders(led: Sequence[PartitionLeader], but: Collection[int]) -> _Orders:
     """The order of replicas that each is to have: the next one in sync comes first."""
     orders = {}
     for one in led:
@@ -95,7 +95,7 @@ def moved_orders(led: Sequence[Led], but: Collection[int]) -> _Orders:
     return orders
 
 
-def preferred_orders(led: Sequence[Led], but: Collection[int]) -> _Orders:
+def preferred_orders(led: Sequence[PartitionLeader], but: Collection[int]) -> _Orders:
     """The order of those that somebody else leads than whoever is preferred."""
     return {
         one: one.replicas
@@ -152,8 +152,8 @@ def _require(code: int) -> None:
         raise for_code(code)
 
 
-def _by_topic(led: Iterable[Led]) -> Iterable[tuple[str, list[Led]]]:
-    found: dict[str, list[Led]] = defaultdict(list)
+def _by_topic(led: Iterable[PartitionLeader]) -> Iterable[tuple[str, list[PartitionLeader]]]:
+    found: dict[str, list[PartitionLeader]] = defaultdict(list)
     for one in led:
         found[one.topic].append(one)
     return found.items()

@@ -17,7 +17,7 @@ SLOTS = 16
 _REPO = Path(__file__).parents[2]
 
 
-class Deed(NamedTuple):
+class MemberStep(NamedTuple):
     """What a member did for some slots, and when, by the clock that all processes share."""
 
     at_s: float
@@ -31,7 +31,7 @@ class NotedWork:
     """Work that takes a moment to come to its end."""
 
     who: str
-    deeds: list[Deed]
+    deeds: list[MemberStep]
     drain_s: float = 0.02
     held: frozenset[int] = frozenset()
     # What comes to its end when it is let go, and not before.
@@ -55,7 +55,7 @@ class NotedWork:
         self._note("drop", slots)
 
     def _note(self, what: str, slots: frozenset[int]) -> None:
-        self.deeds.append(Deed(time.monotonic(), self.who, what, slots))
+        self.deeds.append(MemberStep(time.monotonic(), self.who, what, slots))
 
 
 @asynccontextmanager
@@ -79,11 +79,11 @@ def child_member(name: str, kafka: str, group: str, session_s: float, log: Path)
     return Child(name, argv, log=log, env={"PYTHONPATH": str(_REPO)})
 
 
-def deeds_of(child: Child) -> list[Deed]:
+def deeds_of(child: Child) -> list[MemberStep]:
     """What a process has said so far."""
     lines = child.log.read_text().splitlines()
     rows = [json.loads(line) for line in lines if line.startswith("[")]
-    return [Deed(at_s, who, what, frozenset(slots)) for at_s, who, what, slots in rows]
+    return [MemberStep(at_s, who, what, frozenset(slots)) for at_s, who, what, slots in rows]
 
 
 class _ToldWork(NotedWork):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from shared.retry.attempt import Responded
+from shared.retry.attempt import Response
 
 # A refusal comes at once.
 _REFUSAL_MS = 5.0
@@ -20,7 +20,7 @@ def asks_for_a_second(server: "LimitedServer") -> "LimitedServer":
 class LimitedServer(Protocol):
     """Answers a request that comes at some millisecond, and says how long that takes."""
 
-    def answer(self, at_ms: float) -> tuple[Responded, float]: ...
+    def answer(self, at_ms: float) -> tuple[Response, float]: ...
 
     def could_do(self, seconds: float) -> float:
         """How many requests it could have answered in so many seconds."""
@@ -36,14 +36,14 @@ class AtOnce:
     dice: random.Random
     busy: list[float] = field(default_factory=list)
 
-    def answer(self, at_ms: float) -> tuple[Responded, float]:
+    def answer(self, at_ms: float) -> tuple[Response, float]:
         while self.busy and self.busy[0] <= at_ms:
             heapq.heappop(self.busy)
         if len(self.busy) >= int(self.limit_at(at_ms / 1000)):
-            return Responded(self.status), _REFUSAL_MS
+            return Response(self.status), _REFUSAL_MS
         took_ms = self.answer_ms * self.dice.uniform(0.8, 1.2)
         heapq.heappush(self.busy, at_ms + took_ms)
-        return Responded(200), took_ms
+        return Response(200), took_ms
 
     def could_do(self, seconds: float) -> float:
         limits = sum(int(self.limit_at(second + 0.5)) for second in range(int(seconds)))
@@ -61,13 +61,13 @@ class PerSecond:
     second: int = -1
     taken: int = 0
 
-    def answer(self, at_ms: float) -> tuple[Responded, float]:
+    def answer(self, at_ms: float) -> tuple[Response, float]:
         if int(at_ms // 1000) != self.second:
             self.second, self.taken = int(at_ms // 1000), 0
         if self.taken >= self.rate:
-            return Responded(self.status), _REFUSAL_MS
+            return Response(self.status), _REFUSAL_MS
         self.taken += 1
-        return Responded(200), self.answer_ms * self.dice.uniform(0.8, 1.2)
+        return Response(200), self.answer_ms * self.dice.uniform(0.8, 1.2)
 
     def could_do(self, seconds: float) -> float:
         return self.rate * seconds
@@ -83,13 +83,13 @@ class Knee:
     dice: random.Random
     busy: list[float] = field(default_factory=list)
 
-    def answer(self, at_ms: float) -> tuple[Responded, float]:
+    def answer(self, at_ms: float) -> tuple[Response, float]:
         while self.busy and self.busy[0] <= at_ms:
             heapq.heappop(self.busy)
         above = max(0, len(self.busy) + 1 - self.limit)
         took_ms = self.answer_ms * self.factor**above * self.dice.uniform(0.9, 1.1)
         heapq.heappush(self.busy, at_ms + took_ms)
-        return Responded(200), took_ms
+        return Response(200), took_ms
 
     def could_do(self, seconds: float) -> float:
         return self.limit * seconds * 1000 / self.answer_ms
@@ -103,9 +103,9 @@ class Failing:
     answer_ms: float
     dice: random.Random
 
-    def answer(self, at_ms: float) -> tuple[Responded, float]:  # noqa: ARG002 - at any time
+    def answer(self, at_ms: float) -> tuple[Response, float]:  # noqa: ARG002 - at any time
         status = 500 if self.dice.random() < self.part else 200
-        return Responded(status), self.answer_ms * self.dice.uniform(0.8, 1.2)
+        return Response(status), self.answer_ms * self.dice.uniform(0.8, 1.2)
 
     def could_do(self, seconds: float) -> float:
         """With one request at once."""
@@ -116,9 +116,9 @@ class Failing:
 class _AskingServer:
     server: LimitedServer
 
-    def answer(self, at_ms: float) -> tuple[Responded, float]:
+    def answer(self, at_ms: float) -> tuple[Response, float]:
         attempt, took_ms = self.server.answer(at_ms)
-        return (attempt if attempt.status == 200 else Responded(attempt.status, "1")), took_ms
+        return (attempt if attempt.status == 200 else Response(attempt.status, "1")), took_ms
 
     def could_do(self, seconds: float) -> float:
         return self.server.could_do(seconds)

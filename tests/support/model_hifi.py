@@ -22,7 +22,7 @@ from observe.audit.ids.log_ids import LogIds
 from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_tasks import LoggedRun, Named, name
+from observe.audit.spark_tasks import LoggedRun, MinuteRoots, name
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import ACKED, RETRIER, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice, runs_of
@@ -36,7 +36,7 @@ NOW_MS = 1_699_999_980_000
 
 
 @dataclass
-class Stored:
+class ModelEvent:
     """An event of the log."""
 
     event_id: str
@@ -64,7 +64,7 @@ class ModelHifi:
     def __init__(self, folder: Path, dice: Random, *, is_wrong: bool = False) -> None:
         self.dice, self.is_wrong, self.now_ms = dice, is_wrong, NOW_MS
         self.topic = stream_topic("model")
-        self.log: dict[int, list[Stored]] = {number: [] for number in range(PARTITIONS)}
+        self.log: dict[int, list[ModelEvent]] = {number: [] for number in range(PARTITIONS)}
         self.rows: list[bytes] = []
         # Rows that come later: a gateway could not write them yet.
         self.late_rows: list[bytes] = []
@@ -107,20 +107,20 @@ class ModelHifi:
         }
         self._name(partition, first, events)
 
-    def _events(self, count: int) -> list[Stored]:
+    def _events(self, count: int) -> list[ModelEvent]:
         late_ms = self.dice.choice((0, 0, 0, 90_000, 7_200_000, 3 * DAY_MS))
         events = []
         for nth in range(count):
             self._count += 1
             at_ms = self.now_ms - late_ms - nth * self.dice.choice((0, 7_000))
             minute = -1 if self.now_ms - at_ms > DAY_MS else at_ms - at_ms % MINUTE_MS
-            events.append(Stored(f"e{self._count}", minute, self.now_ms, self._run))
+            events.append(ModelEvent(f"e{self._count}", minute, self.now_ms, self._run))
         return events
 
-    def _store(self, partition: int, events: Sequence[Stored]) -> None:
+    def _store(self, partition: int, events: Sequence[ModelEvent]) -> None:
         self.log[partition] += events
 
-    def _name(self, partition: int, first: int, events: Sequence[Stored]) -> None:
+    def _name(self, partition: int, first: int, events: Sequence[ModelEvent]) -> None:
         """The gateway's row: at once, with the next news, or never, as it dies."""
         runs = runs_of([one.minute for one in events])
         part = (AckedSlice(first, runs, self.now_ms),)
@@ -307,7 +307,7 @@ class ModelHifi:
         offsets: Mapping[KafkaPartition, Offsets],
         extra: Mapping[tuple[str, int], Sequence[str]],
         compare: Mapping[tuple[str, int], Mapping[int, Offsets]],
-    ) -> Named:
+    ) -> MinuteRoots:
         spans = [span for of in ledger.values() for span in of]
         rows = [(at, self.rows[at]) for low, high in spans for at in range(low, high)]
         (part,) = name(
@@ -321,7 +321,7 @@ class ModelHifi:
             },
             read_ids=self._read_ids,
         )
-        return msgspec.msgpack.decode(part.column("part")[0].as_py(), type=Named)
+        return msgspec.msgpack.decode(part.column("part")[0].as_py(), type=MinuteRoots)
 
     def _read_ids(self, wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
         found = LogIds()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from observe.series.series import SETTLES, Series
-from observe.series.steps import STEP_MS, EndedStep, Taken
+from observe.series.steps import STEP_MS, DestinationStep, EndedStep
 from shared.proof.log_buckets import LogBuckets
 from tests.support import samples
 
-WELL = Taken(10, 1_000, 0, 0, 0, 50, 0, 0, 0, 0, oldest_s=0.4, backlog=12)
-DOWN = Taken(10, 0, 0, 300, 0, 0, 0, 0, 30, 0, backlog=0)
+WELL = DestinationStep(10, 1_000, 0, 0, 0, 50, 0, 0, 0, 0, oldest_s=0.4, backlog=12)
+DOWN = DestinationStep(10, 0, 0, 300, 0, 0, 0, 0, 30, 0, backlog=0)
 NOT_LATE = samples.log_buckets([200] * 99 + [900])
 
 
@@ -53,6 +53,8 @@ def fill_many(series: Series, names: Sequence[str], *, now_ms: int) -> None:
         for name in names:
             failed = chance.randrange(90) if chance.random() < 0.1 else 0
             counts = (chance.randrange(900), 0, failed, 0, chance.randrange(50), 0, 0, failed, 0)
-            waits = Taken(10, *counts, oldest_s=chance.random(), backlog=chance.randrange(90))
+            waits = DestinationStep(
+                10, *counts, oldest_s=chance.random(), backlog=chance.randrange(90)
+            )
             taken[name] = (waits, NOT_LATE)
         assert series.end_step(step, EndedStep({"orders": chance.randrange(9_000)}, taken))

@@ -30,7 +30,7 @@ START_S = 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StreamRecord:
     """A record of a stream, as it was read back."""
 
     value: Any
@@ -104,12 +104,12 @@ def _post(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
     assert answer.status_code == 200, answer.text[:1_000]
 
 
-def written(kafka: str, stream: str) -> list[Written]:
+def written(kafka: str, stream: str) -> list[StreamRecord]:
     found = []
     for record in asyncio.run(read_all(kafka, stream_topic(stream))):
         headers = dict(record.headers)
         value = json.loads(record.value)
-        found.append(Written(value, headers[EVENT_ID].decode(), headers, record.timestamp))
+        found.append(StreamRecord(value, headers[EVENT_ID].decode(), headers, record.timestamp))
     return found
 
 

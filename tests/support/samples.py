@@ -11,7 +11,7 @@ from observe.audit.evidence import Layers
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome, receipts_of
+from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome, receipts_of
 from shared.retry.attempt import Attempt, classify
 from shared.retry.decision import Decision, Situation, decide
 from shared.retry.schedule import RetrySchedule
@@ -105,7 +105,7 @@ def a_receipt(
         "reason": "",
         "batch_id": "msg_1",
         "event_count": sum(end - first for first, end in spans),
-        "covered": tuple(Covered("hifi.stream.orders", partition, *span) for span in spans),
+        "covered": tuple(CoveredOffsets("hifi.stream.orders", partition, *span) for span in spans),
         "minutes": {},
         "event_time_ms_min": 0,
         "accepted_at_ms_min": 0,

@@ -25,12 +25,12 @@ _SENDS = re.compile(r"\bcurl\b.* (-d|--data\S*|-X|-H|-T|-F) ")
 _CONTINUED = re.compile(r"\\\n\s*")
 
 
-class Shown(NamedTuple):
+class ShownCommand(NamedTuple):
     command: str
     says: str
 
 
-def shown(page: str, names: Mapping[str, str]) -> list[Shown]:
+def shown(page: str, names: Mapping[str, str]) -> list[ShownCommand]:
     """The commands of a page (its path in docs/), with other names in place of its own."""
     text = (sources.ROOT / "docs" / page).read_text()
     for name, other in names.items():
@@ -40,7 +40,7 @@ def shown(page: str, names: Mapping[str, str]) -> list[Shown]:
     for part in re.split(r"^\$ ", _CONTINUED.sub(" ", "".join(blocks)), flags=re.MULTILINE)[1:]:
         command, _, says = part.partition("\n")
         if not command.startswith(_DONE):
-            found.append(Shown(command, says))
+            found.append(ShownCommand(command, says))
     return found
 
 
@@ -66,7 +66,7 @@ class Terminal:
             text=True,
         )
 
-    def do(self, one: Shown, *, timeout_s: float = PATIENCE_S) -> None:
+    def do(self, one: ShownCommand, *, timeout_s: float = PATIENCE_S) -> None:
         """Say a command, again if that does no harm, until what comes is what is shown."""
         until_s = time.monotonic() + timeout_s
         while True:
@@ -113,7 +113,7 @@ def dated(folder: Path, *, minutes_ago: int) -> None:
     program.chmod(0o755)
 
 
-def run_page(terminal: Terminal, commands: Sequence[Shown]) -> None:
+def run_page(terminal: Terminal, commands: Sequence[ShownCommand]) -> None:
     try:
         for each in commands:
             terminal.do(each)

@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from delivery.flow_store import Held
+from delivery.flow_store import LockedFlow
 from shared.flow.breaker import Start
-from shared.flow.flow import Ended, Flow, SendLimits
+from shared.flow.flow import EndedRequest, Flow, SendLimits
 from shared.flow.flow_record import FlowRecord, folded, going_on
 from shared.flow.sharing import is_sent_to
 from shared.flow.starting import NotNow
@@ -126,7 +126,7 @@ class VirtualFleet:
         held = self._held(machine)
         machine.joined[task] = True
         for _, _, attempt, took_ms, is_probe in ended:
-            done = Ended(attempt, classify(attempt), self.batch, took_ms, took_ms, is_probe)
+            done = EndedRequest(attempt, classify(attempt), self.batch, took_ms, took_ms, is_probe)
             held.enter(done, roll=self.dice.random())
         while machine.waiting >= self.batch:
             answer = held.ask(name, running_count=count)
@@ -150,12 +150,12 @@ class VirtualFleet:
     def _now_ms(self, machine: VirtualMachine) -> int:
         return NOW_MS + int(self.at_ms) + machine.ahead_ms
 
-    def _held(self, machine: VirtualMachine) -> Held:
+    def _held(self, machine: VirtualMachine) -> LockedFlow:
         now_ms, record = self._now_ms(machine), machine.record
         record = going_on(record, machine.known, self.limits, store=machine.name, now_ms=now_ms)
-        return Held(record.flow, self.limits, now_ms, record)
+        return LockedFlow(record.flow, self.limits, now_ms, record)
 
-    def _close(self, machine: VirtualMachine, held: Held) -> None:
+    def _close(self, machine: VirtualMachine, held: LockedFlow) -> None:
         told = held.to_publish()
         if told is not None:
             self.log.append((self.at_ms + TOLD_MS, told))

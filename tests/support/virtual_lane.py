@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.flow.breaker import Start
-from shared.flow.flow import Ended, Flow, SendLimits, after_attempt
+from shared.flow.flow import EndedRequest, Flow, SendLimits, after_attempt
 from shared.flow.starting import NotNow, may_start, running, started
 from shared.retry.attempt import Attempt, classify
 from tests.support.samples import NOW_MS
@@ -42,7 +42,7 @@ class VirtualLane:
             now_ms = NOW_MS + int(at_ms)
             while under_way and under_way[0][0] <= at_ms:
                 _, _, attempt, took_ms, is_probe, task = heapq.heappop(under_way)
-                ended = Ended(
+                ended = EndedRequest(
                     attempt, classify(attempt), self.batch_count, took_ms, took_ms, is_probe
                 )
                 self.flow = after_attempt(

@@ -46,7 +46,7 @@ def test_every_link_leads_to_a_file_and_a_heading() -> None:
 
 
 def test_decisions_are_in_order_and_each_has_its_row() -> None:
-    rows = re.findall(r"^\| \[?(\d{4})", (ADR / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (?:\*\*)?\[?(\d{4})", (ADR / "README.md").read_text(), re.MULTILINE)
     # Those that are written at the same time get their numbers beforehand.
     assert rows == sorted(set(rows))
     index = (ADR / "README.md").read_text()

@@ -121,11 +121,20 @@ def test_a_class_name_stands_for_one_thing() -> None:
     homes: dict[str, list[str]] = {}
     for path, text in sources.product_files().items():
         for name in house_rules.classes(text):
-            homes.setdefault(name, []).append(path)
+            homes.setdefault(name.lstrip("_"), []).append(path)
     assert_none(
         f"{paths[0]}:1: class {name} is also in {', '.join(paths[1:])}: name each after its concept"
         for name, paths in homes.items()
         if len(paths) > 1
+    )
+
+
+def test_a_class_name_is_a_noun() -> None:
+    assert_none(
+        f"{path}:1: class {name} is a participle or an adverb: name the thing"
+        for path, text in sources.python_files().items()
+        for name in house_rules.classes(text)
+        if house_rules.is_no_noun(name) and path not in house_rules.PUBLISHED_NAMES
     )
 
 

@@ -1,1 +1,1 @@
-"""One module for each figure; its `measure` gives what it found, by name."""
+"""One module for each figure; its `measure` returns its figures, by name."""

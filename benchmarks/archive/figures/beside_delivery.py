@@ -1,4 +1,4 @@
-"""What delivery keeps of its rate while an archive of the same stream is filled beside it.
+"""Measures delivery's share of its rate while an archive of the same stream is filled.
 
 The archive keeps the backlog that is delivered, in a folder.
 """

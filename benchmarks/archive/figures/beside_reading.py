@@ -1,4 +1,4 @@
-"""What delivery keeps of its rate while a pipeline reads another stream out of its archive.
+"""Measures delivery's share of its rate while a pipeline reads an archive of another stream.
 
 200,000 events of 500 bytes that Kafka has deleted are read out of a folder; one of a hundred is
 written to a stream.
@@ -25,7 +25,7 @@ def measure(bench: Bench) -> dict[str, float]:
     archive = archive_of(_STREAM, "aged-archive")
     with bench.running(ARCHIVE_EVERY_S="0") as runner:
         runner.drain(archive, events)
-    # Whoever is to read there must find it.
+    # The reading pipeline must find it.
     put(servers, [archive])
     asyncio.run(forget(servers, asyncio.run(ends_of(servers, _STREAM))))
     found = beside_delivery(bench, _reader, events)

@@ -32,7 +32,7 @@ _ROUNDS = 5
 _SHARDS = 8
 _WRITERS = 2
 _BATCH, _OTHER_BATCHES = 500, (100, 1_000)
-# Of each writer in a round.
+# Batches of each writer in a round.
 _BATCHES = 48
 _TARGET = Target("rows", ("id", "n", "note"), key=("id",))
 _TABLE = "CREATE TABLE rows (id TEXT PRIMARY KEY, n BIGINT, note TEXT)"
@@ -120,7 +120,7 @@ def _spread(writer: int, batch: int) -> Sequence[int]:
 
 
 def _static(writer: int, batch: int) -> Sequence[int]:
-    """Of each of its shards a Kafka partition."""
+    """Return one of the writer's own shards in turn, as with a Kafka partition for each."""
     mine = range(writer, _SHARDS, _WRITERS)
     return [mine[batch % len(mine)]]
 
@@ -133,7 +133,7 @@ def _write_all(  # noqa: PLR0917 - what two processes are told
     of: Callable[[int, int], Sequence[int]],
     writer: int,
 ) -> tuple[float, float]:
-    """From when until when it wrote."""
+    """Write all batches; return when the writing began and ended."""
     given = [list(_changes(name, writer, batch, rows)) for batch in range(batches)]
     with ExitStack() as held:
         tables = [held.enter_context(closing(_open(port, shard))) for shard in _DATABASES]

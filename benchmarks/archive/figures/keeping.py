@@ -22,7 +22,7 @@ _WARM_UP_ROUNDS = 1
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """The median of the rounds but the first; what is not there once is an error."""
+    """Return medians without the first round; an event that is not there once is an error."""
     servers, count = bench.servers, bench.count(_EVENTS)
     bucket = folder_store(bench)
     make_streams(servers, ["kept", "again"])
@@ -51,7 +51,7 @@ def _life(bucket: OpenStore, archive: str) -> ArchiveId:
 
 
 def _restore(servers: str, bucket: OpenStore, archive: str, count: int) -> float:
-    """Events per second, of so many."""
+    """Restore `count` events; return events per second."""
     wanted = Restore("bench", _life(bucket, archive), "again", None, None, None)
     restoring = Restoring(servers, bucket, wanted, found(bucket, wanted))
 

@@ -1,4 +1,4 @@
-"""What is measured of pipelines.
+"""The figures of pipelines.
 
-Each module has `measure(bench)`, which gives its figures by name. One that is dropped here is run.
+Each module has `measure(bench)`, which gives its figures by name. A new module here is run too.
 """

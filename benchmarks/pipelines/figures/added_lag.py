@@ -14,7 +14,7 @@ from shared.runtime.kafka.reader import open_reader
 
 _EVENTS_PER_S = 200
 _SECONDS = 20
-# What a JVM that has just started compiles is not what is measured.
+# The compiling of a JVM that has just started must not be measured.
 _WARM_UP_S = 40
 _STEPS: tuple[dict[str, object], ...] = (
     {"where": "made_ns > 0"},
@@ -23,7 +23,7 @@ _STEPS: tuple[dict[str, object], ...] = (
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """In ms; what is missing is an error."""
+    """Return lags in ms; each missing event is an error."""
     make_streams(bench.servers, ["lag"])
     with bench.running() as runner:
         pipeline = pipeline_of("lag", "lag", *_STEPS)
@@ -32,7 +32,7 @@ def measure(bench: Bench) -> dict[str, float]:
         warm = run_paced(bench.servers, ["lag"], _EVENTS_PER_S, bench.count(_WARM_UP_S))
         count = run_paced(bench.servers, ["lag"], _EVENTS_PER_S, bench.count(_SECONDS))
         runner.wait_for_events(pipeline, warm + count)
-        # Who measures next has none of it.
+        # The next measurement must not have it.
         runner.take_away(pipeline)
     lags_ms = asyncio.run(_lags_ms(bench.servers))[warm:]
     cuts = statistics.quantiles(lags_ms, n=100)
@@ -45,7 +45,7 @@ def measure(bench: Bench) -> dict[str, float]:
 
 
 async def _lags_ms(servers: str) -> list[int]:
-    """Of each event, in the order in which they came."""
+    """Return the lag of each event, in the order of arrival."""
     async with open_reader(servers) as reader:
         told = [
             (record.timestamp_ms, dict(record.headers)[ORIGIN].decode())

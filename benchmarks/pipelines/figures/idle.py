@@ -1,4 +1,4 @@
-"""What the process takes while ten pipelines of ten streams have nothing to do."""
+"""Measures the process while ten pipelines of ten streams have nothing to do."""
 
 import time
 
@@ -6,7 +6,7 @@ from benchmarks.pipelines.bench import Bench, Runner, pipeline_of
 
 _PIPELINES = 10
 _IDLE_S = 20.0
-# What a start leaves to be done, such as compiling, is over by then.
+# The work after a start, such as compiling, is over by then.
 _SETTLE_S = 10.0
 
 

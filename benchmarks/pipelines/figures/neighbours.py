@@ -1,4 +1,4 @@
-"""What failing pipelines cost the p99 of a destination that has nothing to do with them.
+"""Measures the effect of failing pipelines on the p99 of an unrelated destination.
 
 Alone, delivery sends 100 events a second to a destination, beside a pipelines process with a
 pipeline that is well; then beside four bad ones as well, interleaved, each with 100 events a second
@@ -32,7 +32,7 @@ _BAD = ("nowhere", "poison", "dear", "many")
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Ratios of each round by itself."""
+    """Ratios for each round."""
     make_streams(bench.servers, ["healthy", "well", *_BAD])
     bench.folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -70,7 +70,7 @@ def _round(bench: Bench, sink: LagSink, runner: Runner, nth: int) -> tuple[Lags,
 
 
 def _bad(nth: int) -> list[Pipeline]:
-    """New ones each time, which have to be judged and begin with what is there."""
+    """Make new ones each time, which must be judged and begin with the events in the log."""
     exploded: tuple[dict[str, object], ...] = (
         {"explode": {"one": "sequence(1, 1000)"}},
         {"select": {"one": "one"}},

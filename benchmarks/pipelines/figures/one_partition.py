@@ -10,7 +10,7 @@ _ROUNDS, _WARM_UP_ROUNDS = 3, 1
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Of a `where` that keeps them all."""
+    """Measure a `where` that keeps all events."""
     count = bench.count(_EVENTS)
     make_streams(bench.servers, ["one"], partition_count=1)
     write_all(bench.servers, "one", count=count, event_bytes=_BYTES)

@@ -2,7 +2,7 @@
 
 (a) Spark at its best reads a backlog of 200,000 events of 500 bytes in 4 Kafka partitions, with
 their keys and headers, and drops them; (b) a pipeline with a `where` that keeps all of them writes
-their bytes to another stream; (c) one with a `select` writes them anew as JSON. Interleaved, each
+their bytes to another stream; (c) one with a `select` rewrites them as JSON. Interleaved, each
 round by itself. Kafka and Spark share the machine.
 """
 
@@ -17,7 +17,7 @@ from benchmarks.pipelines.bench import Bench, count_of, make_streams, pipeline_o
 from shared.event.topics import stream_topic
 from shared.runtime.spark.session import SparkSettings, running_spark
 
-# With fewer, what it takes to begin counts for more than what is measured.
+# With fewer, the start would outweigh the measurement.
 _EVENTS, _EVENTS_SHORT = 200_000, 50_000
 _ROUNDS = 3
 # Figures that are thrown away: the JVM's compiler, connections, caches.
@@ -29,7 +29,7 @@ _STEPS: dict[str, dict[str, object]] = {
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Ratios of each round by itself: what disturbs the machine disturbs both sides of them."""
+    """Ratios for each round: a disturbance of the machine affects both sides of them."""
     servers, count = bench.servers, _EVENTS_SHORT if bench.is_short else _EVENTS
     make_streams(servers, ["rate"])
     write_all(servers, "rate", count=count)

@@ -1,4 +1,4 @@
-"""What a look-up in a table costs, beside one over HTTP for each event; how long a GET takes.
+"""Measures a look-up in a table, beside one over HTTP for each event, and the time of a GET.
 
 (a) Look-ups of 10,000 keys at a time in a copy of 100,000 rows, by the function that Spark calls.
 (b) Processor time, of all processes, for an event of a pipeline that looks it up, less that of one
@@ -109,12 +109,12 @@ def _enrich_s(bench: Bench, runner: Runner) -> float:
             runner.drain(pipeline_of(f"{kind}-{nth}", "joins", *steps), count)
             found[kind].append((used_by(runner.pid)[0] - before_s) / count)
     plain, enriched = (statistics.median(found[kind][_WARM_UP_ROUNDS:]) for kind in _STEPS)
-    # Where the difference drowns in what else varies, it is at least what the function takes.
+    # If the difference drowns in noise, it is at least the time of the function.
     return max(enriched - plain, 1e-6)
 
 
 def _http_s(pid: int, port: int, count: int) -> float:
-    """Processor time for one GET, of the gateway and of who asks."""
+    """Return the processor time for one GET, of the gateway and of the client."""
     client = http.client.HTTPConnection("127.0.0.1", port)
     before_s, mine_s = used_by(pid)[0], _own_s()
     for nth in range(count):

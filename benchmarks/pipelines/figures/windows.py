@@ -67,7 +67,7 @@ def measure(bench: Bench) -> dict[str, float]:
         # Those that were over when nothing came any more.
         "window_idle_ms_max": max(age for over_ms, age in ages.items() if over_ms > stopped_ms),
         "window_late": late,
-        # Each row is written anew as it grows: the last of a window has all of it.
+        # Each row is rewritten as it grows: the last of a window has all of it.
         "errors": sum(
             abs(_last_of(servers, f"counts-{nth}") - count) for nth in range(len(rounds))
         ),
@@ -75,7 +75,7 @@ def measure(bench: Bench) -> dict[str, float]:
 
 
 def _rows(servers: str, stream: str) -> list[tuple[dict[str, object], int]]:
-    """What was written, and when Kafka had it."""
+    """Return the written rows, and when Kafka had them."""
 
     async def rows() -> list[tuple[dict[str, object], int]]:
         async with open_reader(servers) as reader:
@@ -89,7 +89,7 @@ def _rows(servers: str, stream: str) -> list[tuple[dict[str, object], int]]:
 
 
 def _last_of(servers: str, stream: str) -> int:
-    """What the last rows of all windows have counted."""
+    """Return the sum of the counts in the last rows of all windows."""
     last = {
         (str(row["k"]), row["window_start"]): int(str(row["n"]))
         for row, _ in _rows(servers, stream)

@@ -1,4 +1,4 @@
-// Reads what an answer of the gateway means for each event of a request.
+// Reads the meaning of a gateway's answer for each event of a request.
 //
 // Pure. It follows the gateway's contract (docs/api.md), and believes a yes only where it is one: a
 // proxy's 200 is none.

@@ -1,10 +1,10 @@
-// Sends events from a page: as in Node, and what has no fate when the page goes leaves as a beacon.
+// Sends events from a page as in Node; events without a fate leave a closing page as a beacon.
 
 import { Sender as AnySender } from "./sender.js";
 
 export * from "./errors.js";
 
-// What a gateway takes of a beacon, and a browser sends of all beacons of a page that goes (64 KiB).
+// The limit of a gateway for a beacon, and of browsers for all beacons of a closing page (64 KiB).
 const BEACON_BYTES_MAX = 65_000;
 const REASON = "The page went. The event left as a beacon, if there was room: nobody answers those.";
 const encoder = new TextEncoder();

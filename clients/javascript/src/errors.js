@@ -1,4 +1,4 @@
-// Names what can go wrong on this side; each message says what to do.
+// The errors of this side; each message says what to do.
 
 export class HifiError extends Error {
   constructor(message, options) {

@@ -1,8 +1,8 @@
-// Turns what is sent into a line of JSON with an id, the same however often it goes.
+// Turns an event into a line of JSON with an id, which stays the same for every retry.
 
 import { NotAnEventError } from "./errors.js";
 
-// What the gateway takes of one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
+// The gateway's default limit for one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
 export const EVENT_BYTES_MAX = 1_000_000;
 const encoder = new TextEncoder();
 // Random once, then counted: no other process or page has them.

@@ -1,9 +1,9 @@
-// Says what became of each event: of those that go together, once for all of them.
+// Reports the outcome of each event, once for all events of a batch.
 
-/** Of the events of one batch. */
+/** The fates of one batch's events. */
 export class Fates {
   #isAccepted = false;
-  // Of single events, by their place in the batch.
+  // Outcomes of single events, by their place in the batch.
   #told = new Map();
   #waiting = [];
 
@@ -14,7 +14,7 @@ export class Fates {
     return this.#isAccepted ? { id, fate: "accepted", code: "", reason: "", pointer: "" } : null;
   }
 
-  /** All of which nothing else was told. */
+  /** Accept all events that have no other outcome. */
   allAccepted() {
     this.#isAccepted = true;
     this.#say();

@@ -1,4 +1,4 @@
-// What there is for Node; browsers have browser.js.
+// The exports for Node; browsers have browser.js.
 
 export * from "./errors.js";
 export { Receiver, SeenInMemory } from "./receiver.js";

@@ -7,7 +7,7 @@ export class Pace {
   /** A sentence about what is wrong just now. */
   problem = "";
   #notBeforeMs = 0;
-  // What the gateway has asked for holds, also when another request goes well meanwhile.
+  // The gateway's requested pause holds even if another request succeeds meanwhile.
   #askedUntilMs = 0;
   #failures = 0;
   #isEnded = false;

@@ -8,12 +8,12 @@ import { Verifier } from "./signatures.js";
 
 // Hifi sends at most as much as `batch_bytes_max` of the destination says; 64 MB is its limit.
 const BODY_BYTES_MAX = 64_000_000;
-// What an event is answered that may be sent again, and one that must not.
+// The status for an event that may be sent again, and for one that must not.
 const LATER = 503;
 const NEVER = 422;
 const unpack = promisify(gunzip);
 
-/** The newest so many ids, of this process alone. A memory of your own has the same two methods. */
+/** The newest ids, for this process alone. A memory of your own has the same two methods. */
 export class SeenInMemory {
   #ids = new Set();
   #countMax;

@@ -1,4 +1,4 @@
-// Sends events to a stream, in Node and in browsers: two lines, and each event's fate for who wants it.
+// Sends events to a stream, in Node and browsers: two lines are enough; each event has its fate.
 
 import { readAnswer, reading } from "./answers.js";
 import { ClosedError, FullError, GatewayError, SetupError } from "./errors.js";
@@ -7,13 +7,13 @@ import { Fates, Sent } from "./fates.js";
 import { Pace } from "./pace.js";
 
 const STREAM = /^[a-z0-9][a-z0-9_-]{0,99}$/;
-// What an event costs besides its bytes.
+// The memory of an event besides its bytes.
 const OVERHEAD_BYTES = 64;
-// What the gateway takes for a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
+// The gateway refuses a higher ratio as a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
 const RATIO_MAX = 90;
 const PACKED_BYTES_MIN = 1_000;
 const LINE_BREAK = 10;
-// What Node says of a connection that there never was; a browser tells nobody.
+// Node's codes for a connection that never existed; browsers hide them.
 const NEVER_SENT = new Set(
   ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"],
 );
@@ -24,19 +24,19 @@ const DEFAULTS = Object.freeze({
   key: globalThis.process?.env?.HIFI_API_KEY ?? "",
   // "gzip" or null.
   compression: null,
-  // A batch goes when it has so many events or bytes, or is so old.
+  // A batch goes when it reaches this many events or bytes, or this age.
   batchCountMax: 500,
   batchBytesMax: 1_000_000,
   lingerMs: 50,
   // Requests under way at once; 1 keeps the order of events.
   parallelMax: 4,
-  // What events in memory may take; then `send` throws FullError.
+  // The memory limit for events; then `send` throws FullError.
   memoryBytesMax: 32_000_000,
   // How long an event is tried before its fate is "not_stored" or "unknown".
   giveUpMs: 120_000,
   // How long a request may take.
   timeoutMs: 30_000,
-  // Whether the gateway remembers each request for a day, so that what is sent twice is stored once.
+  // Whether the gateway remembers each request for a day, to store repeated ones once.
   isIdempotent: false,
   // Called with each event's outcome.
   onOutcome: null,
@@ -182,7 +182,7 @@ export class Sender {
       this.#underWay.add(batch);
       this.#settle(batch)
         .catch((error) => {
-          // A mistake of ours, or of what is called with outcomes: the others go on.
+          // A mistake of ours, or of a callback with outcomes: the other batches go on.
           this.#options.onProblem(`A batch was not sent: ${error.stack}`);
           this.#tellAll(batch, { fate: "unknown", code: "", reason: String(error), pointer: "" });
         })
@@ -235,7 +235,7 @@ export class Sender {
           this.#tell(part, read);
           isDone = true;
         } else if (read.again.length < part.lines.length && key === null) {
-          // With a key the same request is judged anew, so it must stay whole.
+          // With a key the gateway judges the same request again, so it must stay whole.
           this.#tell(part, read);
           part = partOf(part, read.again);
         }
@@ -247,7 +247,7 @@ export class Sender {
   async #attempt(part, key, signal) {
     const read = await this.#exchange(joined(part.lines), part.lines.length, "", key, signal);
     if (read.again.length === 0) {
-      // An answer is an answer: whatever it says of these events, somebody is there.
+      // Any answer proves that the gateway is there, whatever its verdict on these events.
       this.#pace.wentWell();
     } else {
       const about = this.#about(read);

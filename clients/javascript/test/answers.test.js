@@ -1,4 +1,4 @@
-// What each answer of the gateway means: the cases of all clients.
+// The meaning of each answer of the gateway: the cases of all clients.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-"""Names what can go wrong on this side; each message says what to do."""
+"""The errors of this side; each message says what to do."""
 
 from typing import TYPE_CHECKING
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 class HifiError(Exception):
-    """What this client raises, so that one `except` takes all of it."""
+    """The base of all errors of this client, so that one `except` catches them."""
 
 
 class SetupError(HifiError):
-    """The sender or receiver cannot be made as it is asked for."""
+    """The sender or receiver cannot be made with these options."""
 
 
 class GatewayError(HifiError):
-    """The gateway is not there, is not one, or does not take what would be sent."""
+    """The gateway is not there, is not one, or does not accept these events."""
 
 
 class NotAnEventError(HifiError):
-    """What was to be sent is no JSON object, or is too large."""
+    """The event to send is no JSON object, or is too large."""
 
 
 class FullError(HifiError):

@@ -1,4 +1,4 @@
-"""Looks after those in real time: what their jobs are told while they follow, and when they end."""
+"""Looks after real-time jobs: prolongs them while they follow, and closes their marks."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ class Following:
     outlet: Outlet
     lane_of: Callable[[str], Lane | None]
     states: StateFeed
-    # By the job's number: how its destinations were to be sent to when it began.
+    # The orders for each job's destinations when it began, by the job's number.
     _begun: dict[int, Mapping[str, object]] = field(default_factory=dict)
     _telling: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -40,7 +40,7 @@ class Following:
         self._begun.pop(number_of(job.units), None)
 
     def prolong(self, *, now_s: float, ours_until_ms: int) -> None:
-        """Let those go on that would be begun anew just as they are."""
+        """Prolong the jobs that would start again just as they are."""
         words: list[RecordOut] = []
         for turn in self.turns.due(now_s=now_s):
             number = number_of(turn.job.units)
@@ -55,7 +55,7 @@ class Following:
             telling.add_done_callback(self._telling.discard)
 
     def _has_all(self, job: Job) -> bool:
-        """Whether it is still all under way: what was given up and came back is planned anew."""
+        """Say whether all of it is under way: strands that left and came back are replanned."""
         return all(
             self.book.is_with(Strand(name, unit.where), span)
             for unit in job.units
@@ -63,19 +63,19 @@ class Following:
         )
 
     async def _tell(self, words: Iterable[RecordOut]) -> None:
-        # Who does not hear of it ends, and is begun anew.
+        # A job that does not hear of it ends, and starts again.
         with suppress(*AWAY):
             await self.outlet.store(list(words))
 
     def _orders_of(self, name: str) -> object:
-        """What a task must know by its orders. If others send there, too, what they know counts."""
+        """Return the orders that a task depends on, with others' news if they send there, too."""
         lane, known = self.lane_of(name), self.states.flows.get(name)
-        # An executor hears of others by its orders alone, and takes who says nothing for gone.
+        # An executor hears of others only by its orders, and takes silent ones for gone.
         heard_ms = known.published_at_ms if known and known.flow.neighbours.active else 0
         return lane and (lane.destination, lane.kind, known and known.store, heard_ms)
 
     async def close_marks(self, reports: Iterable[StrandEnd], spans: Mapping[Strand, Span]) -> None:
-        """What is not to follow its log any more has sent no more than it says."""
+        """Close the marks of strands that stop following: they sent no more than they report."""
         marks = self.marks.marks
         closed: dict[Strand, Mark] = {}
         for report in reports:
@@ -93,13 +93,13 @@ class Following:
                 marks[strand] = Mark(at, OPEN, life=span.life)
                 mark = Mark(at, at, life=span.life)
             else:
-                # It was free before, and may have gone on since.
+                # It became free earlier, and may have gone on since.
                 mark = self.book.mark(strand)
             lane = self.lane_of(strand.destination)
             is_following = lane is not None and lane.kind is JobKind.FOLLOWING
             if not is_following and mark.until < OPEN <= marks[strand].until:
                 closed[strand] = mark
-        # Else what comes next is sent as what may be a repeat, if this process ends before.
+        # If this fails and the process ends, the next events are sent as possible repeats.
         with suppress(*AWAY):
             await self.outlet.store([mark_record(*each) for each in closed.items()])
             marks.update(closed)

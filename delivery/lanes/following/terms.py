@@ -21,7 +21,7 @@ _WAIT_MS = 500
 
 
 class Term(msgspec.Struct, frozen=True):
-    """What a task's orders have said at its start, and what counts from now on."""
+    """A task's orders from its start, with the values that count from now on."""
 
     # Since its start.
     follow_s: float
@@ -32,7 +32,7 @@ _DECODER = msgspec.json.Decoder(Term)
 
 
 def number_of(units: Iterable[Unit]) -> int:
-    """By which the job of these units is known; 0 if none of them follows its log."""
+    """Return the number of these units' job; 0 if none of them follows its log."""
     spans = (span for unit in units for span in unit.spans.values())
     return min((span.number for span in spans if span.end is None), default=0)
 
@@ -42,7 +42,7 @@ def term_record(number: int, term: Term) -> RecordOut:
 
 
 async def terms_of(number: int, log: LogClient, node: int, at: int) -> AsyncIterator[Term]:
-    """What a job is told from an offset on; it ends if nobody tells, and so does the job."""
+    """Yield the terms for a job from an offset on; on an error they end, and so does the job."""
     with suppress(*AWAY, msgspec.MsgspecError):
         while True:
             # On a connection of its own: a broker answers one request after the other.

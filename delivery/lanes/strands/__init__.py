@@ -1,1 +1,1 @@
-"""What is known of single strands: how far each is, and what one may wait for."""
+"""The state of single strands: how far each is, and the event that it may wait for."""

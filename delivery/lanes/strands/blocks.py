@@ -1,4 +1,4 @@
-"""Says when an event is tried again that holds up all behind it."""
+"""Says when to try an event again that blocks all behind it."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from shared.runtime.clock import now_ms
 
 
 def wait_until_s(at_ms: int) -> float:
-    """That time, of time.monotonic: what is past is now."""
+    """Return that time in time.monotonic; a past time becomes now."""
     return time.monotonic() + max(0, at_ms - now_ms()) / 1000
 
 
@@ -20,15 +20,15 @@ def wait_until_s(at_ms: int) -> float:
 class Blocks:
     """The strands of one process that an event holds up."""
 
-    # What is blocked, with what has become of the event there; and how to try it at once.
+    # Returns the blocked strands, with the histories of their events; and tries one at once.
     blocked: Callable[[], list[tuple[Strand, History]]]
     try_now: Callable[[Strand], None]
-    # One that may be sent to now.
+    # Returns a destination if it may be sent to now.
     destination: Callable[[str], Destination | None]
     _seen: Configuration = field(default_factory=Configuration)
 
     def look(self, configuration: Configuration) -> None:
-        """Try those now of which a person has said so, or which need not wait in line any more."""
+        """Try strands now that a person has resumed, or that need not wait in line any more."""
         if configuration is self._seen:
             return
         self._seen = configuration

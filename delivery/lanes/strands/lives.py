@@ -1,4 +1,4 @@
-"""Tells a topic that was deleted and made anew from the one before, by Kafka's ids."""
+"""Tells a recreated topic from the deleted one before it, by Kafka's ids."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -18,26 +18,26 @@ from shared.runtime.kafka.lookup.topic_ids import topic_ids
 
 log = structlog.get_logger()
 
-# How long Kafka may take to say which topics there are, as all lanes wait for it: it says so within
+# How long Kafka may take to list the topics, as all lanes wait for it: it answers within
 # milliseconds.
 _PATIENCE_S = 0.25
-# When it is asked again, if it has not said all, or what it has said cannot be acted on yet.
+# When to ask again, if the answer was incomplete, or cannot be acted on yet.
 _AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
 class Lives:
-    """Which topic each name stands for."""
+    """The topic that each name stands for."""
 
     log: LogClient
     now: dict[str, str] = field(default_factory=dict)
     # When to ask again; never, unless somebody has reason to.
     again_s: float = 0.0
-    # Those that were deleted: a broker may not have heard of that yet.
+    # Deleted topics: a broker may not have heard of that yet.
     _former: set[str] = field(default_factory=set)
 
     async def look(self, topics: Collection[str]) -> None:
-        """Ask for those of these topics; without an answer all is as it was."""
+        """Ask for the ids of these topics; without an answer all is as it was."""
         told: Mapping[str, str] = {}
         with suppress(*AWAY, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
@@ -56,22 +56,22 @@ class Lives:
         self.again_s = monotonic() + _AGAIN_S
 
     def has(self, strand: Strand, mark: Mark) -> bool:
-        """Whether a mark is in the topic that there is; older marks name none."""
+        """Say whether a mark is in the present topic; older marks name none."""
         return mark.life in {"", self.now.get(strand.where.topic)}
 
     def is_former(self, strand: Strand, mark: Mark) -> bool:
-        """Whether it is in one that was deleted, for all that Kafka says."""
+        """Say whether a mark is in a deleted topic, as far as Kafka says."""
         return strand.where.topic in self.now and not self.has(strand, mark)
 
     def begun_anew(self, strand: Strand, mark: Mark, start: int, end: int) -> Mark:
-        """Where it goes on in the topic that there is now.
+        """Return where it goes on in the present topic.
 
-        In the moment of the change a worker may have read that by an offset of the old one.
+        In the moment of the change a worker may have read the new topic by an offset of the old.
         """
         log.error("lane.topic_made_anew", lane=strand.destination, where=strand.where, at=mark.at)
         return Mark(start, max(start, min(mark.until, end)))
 
     def marked(self, strand: Strand, mark: Mark) -> Mark:
-        """The same mark, with the topic that it is in."""
+        """Return the same mark, with the topic that it is in."""
         life = self.now.get(strand.where.topic, "")
         return mark if mark == TO_BEGIN or mark.life else structs.replace(mark, life=life)

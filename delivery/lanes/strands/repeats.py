@@ -1,6 +1,6 @@
-"""Reads and writes which ranges of a log were sent again, as nobody knew what became of them.
+"""Reads and writes the ranges of a log that were sent again, as nobody knew their outcomes.
 
-It is said before they are sent: copies of these events may wait in a tier, and must be labelled.
+A range is written before it is sent: copies of its events may wait in a tier, and need labels.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import LANES
 from shared.proof.intervals import Offsets
 
-# First offset and end of each, in their order; no two of them touch.
+# First offset and end of each, ascending; no two of them touch.
 Stretch: TypeAlias = tuple[int, int]
 
 _SUFFIX = b":repeats"
@@ -21,15 +21,15 @@ _SUFFIX = b":repeats"
 _RANGES_MAX = 16
 
 
-class Repeated(NamedTuple):
-    """What of a strand was sent again, and when that was said last."""
+class RepeatedRanges(NamedTuple):
+    """The ranges of a strand that were sent again, and when they were last written."""
 
     ranges: tuple[Stretch, ...]
     at_ms: int
 
 
 class RepeatsRecord(msgspec.Struct, frozen=True):
-    """What stands in a record."""
+    """The content of a record."""
 
     ranges: tuple[Stretch, ...]
 
@@ -38,7 +38,7 @@ _DECODER = msgspec.json.Decoder(RepeatsRecord)
 
 
 def unsaid(
-    known: Mapping[Strand, Repeated], begun: Mapping[Strand, Stretch]
+    known: Mapping[Strand, RepeatedRanges], begun: Mapping[Strand, Stretch]
 ) -> dict[Strand, tuple[Stretch, ...]]:
     """The ranges to write for strands whose record does not cover what begins now."""
     news: dict[Strand, tuple[Stretch, ...]] = {}
@@ -62,7 +62,7 @@ def repeats_key(strand: Strand) -> bytes:
 
 
 def open_repeats(key: bytes, value: bytes | None) -> tuple[Strand, tuple[Stretch, ...]] | None:
-    """The strand that a record speaks of, and its ranges; None: it cannot be read."""
+    """Return a record's strand and its ranges, or None if it cannot be read."""
     if not key.endswith(_SUFFIX):
         return None
     try:

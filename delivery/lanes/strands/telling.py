@@ -1,10 +1,10 @@
-"""Tells Kafka where strands are, how far they may go, and what of it is sent again."""
+"""Tells Kafka where strands are, how far they may go, and which ranges are sent again."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from delivery.lanes.marks import Mark, mark_record
-from delivery.lanes.strands.repeats import Repeated, repeats_record, unsaid
+from delivery.lanes.strands.repeats import RepeatedRanges, repeats_record, unsaid
 from delivery.lanes.units import Span, Strand
 from shared.event.record import RecordOut
 from shared.runtime.clock import now_ms
@@ -17,12 +17,12 @@ class Teller:
     store: Callable[[Sequence[RecordOut]], Awaitable[None]]
     # Where a strand is, if it is ours.
     mark: Callable[[Strand], Mark | None]
-    # What the log says already.
+    # The records that the log has already.
     marks: dict[Strand, Mark]
-    repeats: dict[Strand, Repeated]
+    repeats: dict[Strand, RepeatedRanges]
 
     async def begin(self, spans: Mapping[Strand, Span]) -> None:
-        """Say it of what is about to be sent: what may be a repeat first."""
+        """Write the records of spans before they are sent: possible repeats first."""
         again = unsaid(
             self.repeats,
             {
@@ -33,10 +33,10 @@ class Teller:
         )
         await self._store(spans, [repeats_record(*each) for each in again.items()])
         at_ms = now_ms()
-        self.repeats.update((it, Repeated(ranges, at_ms)) for it, ranges in again.items())
+        self.repeats.update((it, RepeatedRanges(ranges, at_ms)) for it, ranges in again.items())
 
     async def tell(self, strands: Iterable[Strand]) -> None:
-        """Say where they are, and how far they may go, if the log does not say so yet."""
+        """Write where strands are, and how far they may go, if the log does not say so yet."""
         await self._store(strands, [])
 
     async def _store(self, strands: Iterable[Strand], before: Sequence[RecordOut]) -> None:

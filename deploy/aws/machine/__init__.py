@@ -1,1 +1,1 @@
-"""What runs on each machine beside Hifi: its start, its end, its metrics. The standard library."""
+"""Runs beside Hifi on each machine: its start, end and metrics. Only the standard library."""

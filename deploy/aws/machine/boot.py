@@ -1,4 +1,4 @@
-"""Prepares a machine: fetches its secrets, and writes what its services are told, into memory only.
+"""Prepares a machine: fetches its secrets and writes its services' settings, into memory only.
 
 A service's unit starts where there is a file for it (units.py), so all machines have one image.
 """
@@ -13,9 +13,9 @@ from deploy.aws.machine.instance import Instance
 from shared.runtime.files.whole_file import write_whole
 from shared.runtime.setup_error import SetupError
 
-# What a user of MSK is called in its secret, and for us.
+# The names of a user's fields in the secrets of MSK, and our variables for them.
 _OF_USER = {"username": "HIFI_KAFKA_USER", "password": "HIFI_KAFKA_PASSWORD"}
-# What systemd reads specially between double quotes.
+# The characters that are special to systemd between double quotes.
 _SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in '\\"$`'})
 
 
@@ -24,7 +24,7 @@ def aws_of(instance: Instance, config: Mapping[str, Any]) -> Aws:
 
 
 def prepare(instance: Instance, folder: Path) -> list[Path]:
-    """Write the files of this machine; SetupError says what is not there yet."""
+    """Write the files of this machine; SetupError names the missing one."""
     config = instance.config
     if not config:
         raise SetupError("This machine has no user data: it was not started from the template.")

@@ -1,4 +1,4 @@
-"""Asks the machine's metadata service (version 2) who the machine is, and what becomes of it."""
+"""Asks the metadata service (version 2) for the machine's identity and its coming end."""
 
 import json
 import urllib.request
@@ -24,19 +24,19 @@ class Instance:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What the template tells this machine; no secret is in it."""
+        """The settings that the template gives this machine, without secrets."""
         said: Mapping[str, Any] = json.loads(self._get("user-data") or "{}")
         return said
 
     @property
     def credentials(self) -> Mapping[str, str]:
-        """Of the machine's role, for the next minutes."""
+        """The credentials of the machine's role, valid for some minutes."""
         role = self._said("iam/security-credentials/").strip()
         said: Mapping[str, str] = json.loads(self._said(f"iam/security-credentials/{role}"))
         return said
 
     def why_end(self) -> str | None:
-        """Why this machine is to end soon; None while it is to stay."""
+        """Return why this machine will end soon; None while it stays."""
         if self._get("meta-data/spot/instance-action") is not None:
             return "spot"
         state = self._get("meta-data/autoscaling/target-lifecycle-state")
@@ -49,7 +49,7 @@ class Instance:
         return said
 
     def _get(self, path: str) -> str | None:
-        """What it says at a path; None where there is nothing."""
+        """Return the text at a path; None where there is nothing."""
         life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
         token = self._ask("api/token", life, method="PUT")
         return self._ask(path, {"X-aws-ec2-metadata-token": token or ""})

@@ -1,4 +1,4 @@
-"""Publishes how much of a group's rating is used, every ten seconds: what the groups scale by.
+"""Publishes the used share of a group's rating every ten seconds, by which the groups scale.
 
 A gateway says it of itself. For delivery the active observer does, as it knows all lanes: those
 that wait for a destination and not for us are not in it, as no machine would help them (ADR 0065).
@@ -27,15 +27,15 @@ NAMESPACE = "Hifi"
 USE, LOAD, LAG = "RatedUse", "LoadPerMachine", "LagSeconds"
 DISK_WAIT = "DiskWaitPercent"
 EVERY_S = 10.0
-# Of the last minute, how long somebody waited for a disk (the kernel's pressure figures), and how
-# often it is said: each sixth time, as a call of AWS costs.
+# The share of the last minute in which a task waited for a disk (the kernel's pressure figures).
+# Every sixth turn publishes it, because each call to AWS costs money.
 _PRESSURE = Path("/proc/pressure/io")
 _WAITED = re.compile(r"^some .*avg60=([\d.]+)", re.MULTILINE)
 _WAIT_TURNS = 6
 _TIMEOUT_S = 5.0
 _LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-# Whose events wait for somebody else than us.
+# Verdicts on destinations whose events wait for others, not for us.
 NOT_OURS = frozenset(
     verdict.value
     for verdict in (
@@ -67,7 +67,7 @@ class MetricsPage:
 
 
 def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | None:
-    """Machines' worth of work, and how late the latest lane is; None: another observer knows."""
+    """Return the work in machines, and the largest lag; None if another observer knows."""
     if not page.sum_of(m.OBSERVE_LEASE_UP):
         return None
     not_ours = {
@@ -81,7 +81,7 @@ def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | 
         destination = found["destination"]
         if destination not in not_ours:
             arrivals += rates.get(stream_and_name(destination)[0], 0.0)
-            # What waits for its next try is the tiers' business until it is due.
+            # Events that wait for a retry belong to the tiers until they are due.
             backlog += waiting - page.sum_of(m.OBSERVE_WAITING_EVENTS, destination=destination)
     end_to_end = {"node": "end to end", "since": "accepted", "quantile": "0.95"}
     lags = [
@@ -100,7 +100,7 @@ class GatewayUse:
         self._before: tuple[float, float] | None = None
 
     def seen(self, pages: Sequence[MetricsPage], at_s: float) -> float | None:
-        """None at the first look, and after a worker was started anew."""
+        """Return the use since the last look; None at first and after a worker's restart."""
         total = sum(page.sum_of(m.GATEWAY_EVENTS) for page in pages)
         before, self._before = self._before, (at_s, total)
         if before is None or total < before[1]:
@@ -109,7 +109,7 @@ class GatewayUse:
 
 
 def disk_wait(pressure: Path = _PRESSURE) -> dict[str, float]:
-    """In percent; nothing, where the kernel does not say."""
+    """Return the wait in percent; empty if the kernel does not report it."""
     try:
         found = _WAITED.search(pressure.read_text())
     except OSError:
@@ -118,7 +118,7 @@ def disk_wait(pressure: Path = _PRESSURE) -> dict[str, float]:
 
 
 def publish(instance: Instance, *, every_s: float = EVERY_S) -> None:
-    """Without end; what fails is said and tried again at the next turn."""
+    """Publish until the process ends; log a failure and retry at the next turn."""
     config = instance.config
     told, aws = config["load"], aws_of(instance, config)
     use = GatewayUse(told["rating"])

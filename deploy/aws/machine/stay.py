@@ -54,7 +54,7 @@ def _until_ready(
 
 
 def _until_end(instance: Instance, services: Mapping[str, Mapping[str, Any]], poll_s: float) -> str:
-    """Why the machine is to end; who does not live meanwhile is started again."""
+    """Return why the machine must end; restart dead services until then."""
     silent = dict.fromkeys(services, 0)
     while True:
         if why := _why_end(instance):
@@ -64,7 +64,7 @@ def _until_end(instance: Instance, services: Mapping[str, Mapping[str, Any]], po
             if silent[name] >= _SILENT_MAX:
                 silent[name] = 0
                 _say(f"{name} does not live, and is started again")
-                # Not waited for: a notice may come meanwhile.
+                # Do not wait for it: a notice may come in the meantime.
                 _systemctl("restart", [name], "--no-block")
         time.sleep(poll_s)
 
@@ -122,7 +122,7 @@ def _complete(aws: Aws, instance_id: str, group: str, hook: str) -> None:
             LifecycleActionResult="CONTINUE",
         )
     except CallError as error:
-        # A spot machine is taken away whatever the group says; and a hook has a time of its own.
+        # AWS takes a spot machine away regardless of the group, and a hook has its own time.
         _say(f"the group does not wait for {hook}: {error}")
 
 

@@ -1,4 +1,4 @@
-"""Writes the units of systemd that an image has: what runs, as whom, and how long it may end."""
+"""Writes the systemd units of an image: commands, users, and time limits for stops."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ _PYTHON = f"{HOME}/.venv/bin/python"
 # A gateway's notice, its last answers and what is under way (docs/fleet.md), and a little; delivery
 # drains for 20 s and Spark ends then.
 _STOP_S = 100
-# What each service is started by; the gateway's variables say how many workers.
+# The command that starts each service; the gateway's variables set its number of workers.
 SERVICES = {
     "gateway": f"{HOME}/.venv/bin/hifi gateway",
     "delivery": f"{_PYTHON} -m delivery",

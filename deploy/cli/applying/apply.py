@@ -9,16 +9,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from deploy.cli import options
-from deploy.cli.applying.objects import Files, MoreFiles, Wanted, read_wanted
+from deploy.cli.applying.objects import FileObject, Files, MoreFiles, read_wanted
 from deploy.cli.control import removal
 from deploy.cli.control.pipelines import JUDGED_WAIT_S, judgement
 from deploy.cli.printing import Form, harmless, out, print_data, talk
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import PARTLY_DONE
 
-# What an answer says beside the settings, or what follows from the others.
+# Fields of an answer that are no settings, or that follow from the others.
 _NOT_SET = frozenset({"warning", "state", "resumed_at_ms"})
-# What somebody has done to it while it ran; a file that does not say it leaves it alone.
+# Switches that people change while it runs; a file without them leaves them as they are.
 _LEFT_ALONE = ("is_paused", "is_disabled")
 _VALUE_CHARS_MAX = 60
 _STYLES = {"refused": "red", "created": "green", "changed": "yellow", "deleted": "yellow"}
@@ -27,8 +27,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change; 
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What became of an object of a file, or would."""
+class _ApplyOutcome:
+    """The outcome of an object of a file, real or predicted."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ class _Outcome:
     # The settings that differ: what they were, and what they are now.
     changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     why: str = ""
-    # Nothing that comes after it would fare better.
+    # No later object would succeed either.
     ends: bool = False
 
 
@@ -96,7 +96,7 @@ def delete(
     _end(_told((_deleted(client, each) for each in wanted), form), form, count=len(wanted))
 
 
-def _applied(client: ControlClient, wanted: Wanted, body: Mapping[str, Any]) -> _Outcome:
+def _applied(client: ControlClient, wanted: FileObject, body: Mapping[str, Any]) -> _ApplyOutcome:
     try:
         before = _read(client, wanted)
         answer = client.send("PUT", *wanted.path, body={**_kept(before), **body})
@@ -106,8 +106,8 @@ def _applied(client: ControlClient, wanted: Wanted, body: Mapping[str, Any]) -> 
 
 
 def _rehearsed(
-    client: ControlClient, wanted: Wanted, body: Mapping[str, Any], rehearsed: set[str]
-) -> _Outcome:
+    client: ControlClient, wanted: FileObject, body: Mapping[str, Any], rehearsed: set[str]
+) -> _ApplyOutcome:
     """As `_applied`, but that the gateway only judges it.
 
     `rehearsed`: the streams and tables that would be there by then.
@@ -119,23 +119,23 @@ def _rehearsed(
     except RefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and rehearsed & _meant(wanted, error.pointer):
             why = "it cannot be judged before what it needs is created"
-            return _Outcome(wanted.kind, wanted.title, "created", why=why)
+            return _ApplyOutcome(wanted.kind, wanted.title, "created", why=why)
         return _refused(wanted, error)
     if before is None and wanted.kind in {"stream", "table"}:
         rehearsed.add(wanted.title)
-    # Whether a secret is another one nobody is told who does not change it.
+    # A caller who changes nothing must not learn whether a secret differs.
     return _compared(wanted, before and _veiled(wanted, before), _veiled(wanted, after))
 
 
-def _meant(wanted: Wanted, pointer: str) -> set[str]:
-    """What a document names where a pointer leads; a destination by itself names its stream."""
+def _meant(wanted: FileObject, pointer: str) -> set[str]:
+    """Return what a document names at a pointer; a destination by itself names its stream."""
     part: Any = wanted.document.fields
     for step in (pointer or "/stream").split("/")[1:]:
         part = part[int(step)] if isinstance(part, list) else part.get(step, "")
     return {f"stream/{part}", f"table/{part}"}
 
 
-def _read(client: ControlClient, wanted: Wanted) -> dict[str, Any] | None:
+def _read(client: ControlClient, wanted: FileObject) -> dict[str, Any] | None:
     try:
         return client.call("GET", *wanted.path)
     except RefusedError as error:
@@ -148,37 +148,37 @@ def _kept(before: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: before[name] for name in _LEFT_ALONE if name in before} if before else {}
 
 
-def _veiled(wanted: Wanted, shown: Mapping[str, Any]) -> dict[str, Any]:
+def _veiled(wanted: FileObject, shown: Mapping[str, Any]) -> dict[str, Any]:
     return wanted.secrets(shown, lambda *_: "a secret")
 
 
 def _compared(
-    wanted: Wanted, before: Mapping[str, Any] | None, after: Mapping[str, Any]
-) -> _Outcome:
+    wanted: FileObject, before: Mapping[str, Any] | None, after: Mapping[str, Any]
+) -> _ApplyOutcome:
     why = str(after.get("warning", ""))
     if before is None:
-        return _Outcome(wanted.kind, wanted.title, "created", why=why)
+        return _ApplyOutcome(wanted.kind, wanted.title, "created", why=why)
     changes = {
         name: (before.get(name), after.get(name))
         for name in sorted((before.keys() | after.keys()) - _NOT_SET)
         if before.get(name) != after.get(name)
     }
     outcome: Literal["changed", "unchanged"] = "changed" if changes else "unchanged"
-    return _Outcome(wanted.kind, wanted.title, outcome, changes, why)
+    return _ApplyOutcome(wanted.kind, wanted.title, outcome, changes, why)
 
 
-def _refused(wanted: Wanted, error: RefusedError) -> _Outcome:
+def _refused(wanted: FileObject, error: RefusedError) -> _ApplyOutcome:
     ends = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status in {
         HTTPStatus.UNAUTHORIZED,
         HTTPStatus.TOO_MANY_REQUESTS,
     }
     why = f"{wanted.line(error.pointer)}: {error.detail}" if error.code else str(error)
-    return _Outcome(wanted.kind, wanted.title, "refused", why=why, ends=ends)
+    return _ApplyOutcome(wanted.kind, wanted.title, "refused", why=why, ends=ends)
 
 
 def _judged(
-    client: ControlClient, wanted: list[Wanted], told: list[_Outcome]
-) -> Iterator[_Outcome]:
+    client: ControlClient, wanted: list[FileObject], told: list[_ApplyOutcome]
+) -> Iterator[_ApplyOutcome]:
     """Those that are stored, and that Spark finds wrong."""
     stored = {fate.name for fate in told if fate.outcome != "refused"}
     wait_s = JUDGED_WAIT_S
@@ -188,25 +188,27 @@ def _judged(
         said = judgement(client, each.document, wait_s=wait_s)
         if said.is_refused:
             why = f"it is stored, and cannot be run: {said.text}"
-            yield _Outcome(each.kind, each.title, "refused", why=why)
+            yield _ApplyOutcome(each.kind, each.title, "refused", why=why)
         elif said.text:
             talk.print(harmless(said.text), style="dim")
         if said.is_open:
-            # Who judges is away: that is found out once, and not for each of them.
+            # The judge is away: wait for it once, not for each pipeline.
             wait_s = 0.0
 
 
-def _deleted(client: ControlClient, wanted: Wanted) -> _Outcome:
+def _deleted(client: ControlClient, wanted: FileObject) -> _ApplyOutcome:
     try:
         client.call("DELETE", *wanted.path)
     except RefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND:
-            return _Outcome(wanted.kind, wanted.title, "absent")
+            return _ApplyOutcome(wanted.kind, wanted.title, "absent")
         return _refused(wanted, error)
-    return _Outcome(wanted.kind, wanted.title, "deleted")
+    return _ApplyOutcome(wanted.kind, wanted.title, "deleted")
 
 
-def _told(fates: Iterator[_Outcome], form: Form | None, *, would: bool = False) -> list[_Outcome]:
+def _told(
+    fates: Iterator[_ApplyOutcome], form: Form | None, *, would: bool = False
+) -> list[_ApplyOutcome]:
     """Each as it comes, for people; up to the one after which the others are not tried."""
     told = []
     for fate in fates:
@@ -218,7 +220,7 @@ def _told(fates: Iterator[_Outcome], form: Form | None, *, would: bool = False) 
     return told
 
 
-def _say(fate: _Outcome, *, would: bool) -> None:
+def _say(fate: _ApplyOutcome, *, would: bool) -> None:
     is_done = fate.outcome in {"unchanged", "refused", "absent"} or not would
     said = fate.outcome if is_done else f"would be {fate.outcome}"
     settings = f": {', '.join(fate.changes)}" if fate.changes else ""
@@ -236,7 +238,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= _VALUE_CHARS_MAX else f"{text[:_VALUE_CHARS_MAX]}…"
 
 
-def _end(told: list[_Outcome], form: Form | None, *, count: int) -> None:
+def _end(told: list[_ApplyOutcome], form: Form | None, *, count: int) -> None:
     """Say the rest, and end as it went."""
     refused = {fate.name for fate in told if fate.outcome == "refused"}
     if form == "name":
@@ -251,7 +253,7 @@ def _end(told: list[_Outcome], form: Form | None, *, count: int) -> None:
         raise typer.Exit(PARTLY_DONE if len(refused) < len({it.name for it in told}) else 1)
 
 
-def _shown(fate: _Outcome) -> dict[str, Any]:
+def _shown(fate: _ApplyOutcome) -> dict[str, Any]:
     said = asdict(fate)
     said["changes"] = {
         name: {"before": before, "after": after} for name, (before, after) in fate.changes.items()

@@ -13,12 +13,12 @@ from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.runtime.control_client import ControlClient
 
-# Whose it is follows from the key; the others are Hifi's to say, or said by somebody for a while.
+# The key decides the tenant; the others belong to Hifi, or people set them for a while.
 _LEFT_OUT = frozenset(
     {"tenant", "generation", "resumed_at_ms", "state", "is_paused", "is_disabled"}
 )
-# As they are on the first day: a file is short that says what is different. Of partitions, how
-# many they are is always said, as they can only become more.
+# The defaults: a file is shorter if it says only what differs. It always has the number of
+# partitions, which can only grow.
 _STREAM, _TABLE, _DESTINATION, _CHANNEL = (
     kind.known_fields() | {"url": None}
     for kind in (

@@ -1,4 +1,4 @@
-"""Reads from files what is to be set up, of any kind, in the order in which it can be made."""
+"""Reads objects of any kind from files, in the order in which they can be made."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ _RANKS = {kind: rank for rank, kind in enumerate(_KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FileObject:
     """One object of a file."""
 
     kind: str
@@ -68,7 +68,7 @@ class Wanted:
         return "/".join((self.kind, *self.path[1::2]))
 
     def line(self, pointer: str) -> str:
-        """Of which file, and in which line, a part of it is."""
+        """Return the file and the line of a part of it."""
         return f"{self.document.name}:{self.document.line(pointer)}"
 
     @property
@@ -77,7 +77,7 @@ class Wanted:
 
     @property
     def secrets(self) -> Change:
-        """What knows where it has secrets."""
+        """The function that replaces the secrets of this kind of object."""
         return _KINDS[self.kind]
 
     def body(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Wanted:
         return {name: value for name, value in fields.items() if name != "kind"}
 
 
-def read_wanted(files: Sequence[Path], more: Sequence[Path]) -> list[Wanted]:
+def read_wanted(files: Sequence[Path], more: Sequence[Path]) -> list[FileObject]:
     """Everything in these files; UsageError with the line, if one of them cannot be read."""
     if not files and not more:
         raise UsageError("Say which file: -f FILE, or -f - for standard input.")
@@ -96,7 +96,7 @@ def read_wanted(files: Sequence[Path], more: Sequence[Path]) -> list[Wanted]:
         for file in _files_at(path)
         for document in read_documents(file, bytes_max=_FILE_BYTES_MAX)
     ]
-    there: dict[str, Wanted] = {}
+    there: dict[str, FileObject] = {}
     for each in found:
         before = there.setdefault(each.title, each)
         if before is not each:
@@ -114,7 +114,7 @@ def _files_at(path: Path) -> list[Path]:
     return inside
 
 
-def _wanted(document: Document) -> Wanted:
+def _wanted(document: Document) -> FileObject:
     fields = document.fields
     # A pipeline's document as `hifi pipelines put` takes it needs no other word.
     kind: Any = fields.get("kind", "pipeline" if "from" in fields else None)
@@ -127,4 +127,4 @@ def _wanted(document: Document) -> Wanted:
     for name in ("name", *(["stream"] if kind == "destination" else [])):
         if not isinstance(fields.get(name), str) or not fields[name]:
             raise UsageError(f"{document.place(f'/{name}')}: it is missing, or no text.")
-    return Wanted(kind, document)
+    return FileObject(kind, document)

@@ -49,8 +49,8 @@ def put(
 ) -> None:
     """Keep all events of a stream in a store, from the oldest that Kafka has.
 
-    It is a pipeline: `hifi pipelines get` shows its state, `delete` ends it. What it stored
-    stays.
+    It is a pipeline: `hifi pipelines get` shows its state, `delete` ends it, and keeps the
+    archive.
 
     hifi archive put orders
     """

@@ -1,11 +1,11 @@
-"""Finds what Kafka has no more of a stream in its archive: for whoever sends it once more."""
+"""Finds the events of a stream that only its archive still has, to send them again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deploy.cli.archive.places import store_errors
 from shared.event.record import KafkaPartition, Position, RecordIn
-from shared.proof.archived import Archived, ArchiveId, Laid, laid
+from shared.proof.archived import ArchivedObject, ArchiveId, Laid, laid
 from shared.proof.intervals import Offsets
 from shared.runtime.archive.files import log_rows, read_object
 from shared.runtime.archive.kept_log import sound_bytes, sound_list
@@ -15,7 +15,7 @@ from shared.runtime.spark.arrow_rows import records_of
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an archive has of a topic, before the offsets at which Kafka's logs begin."""
+    """The part of a topic that an archive has before the offsets where Kafka's logs begin."""
 
     bucket: OpenStore
     topic: str
@@ -58,8 +58,8 @@ class Earlier:
         )
         return [record for batch in rows.to_batches() for record in records_of(batch)]
 
-    def _bytes(self, said: Archived) -> bytes:
-        """Kept until another is read: who reads on takes a part of one at a time."""
+    def _bytes(self, said: ArchivedObject) -> bytes:
+        """Return its bytes; keep them until another is read, because readers take parts in turn."""
         if said.path not in self._last:
             self._last.clear()
             with store_errors():
@@ -70,7 +70,7 @@ class Earlier:
 def earlier(
     bucket: OpenStore, archive: ArchiveId, topic: str, log_starts: Position, *, from_ms: int
 ) -> Earlier:
-    """StoreError if what stands beside its objects is not as it was written."""
+    """StoreError if the records about its objects are damaged."""
     with store_errors():
         objects = sound_list(bucket, archive, from_ms=from_ms)
     return Earlier(bucket, topic, log_starts, laid(objects))

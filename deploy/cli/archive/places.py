@@ -26,7 +26,7 @@ from shared.runtime.archive.stores import (
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, UsageError
 
-# What was kept before lives had names.
+# The life of archives that were kept before lives had names.
 _UNNAMED = "unnamed"
 
 
@@ -36,7 +36,7 @@ class StoreError(OperatorError):
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turn what is wrong with a store, or with what it keeps, into a sentence."""
+    """Turn errors of a store, or of its contents, into a sentence."""
     try:
         yield
     except (StoreAwayError, DamagedObjectError, UnreadableError) as error:

@@ -1,4 +1,4 @@
-"""Sums up what a restore has put back so far, for the word of it that each transaction has."""
+"""Sums up the events that a restore has put back so far, for the record in each transaction."""
 
 import sys
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from shared.event.record import Position
 from shared.proof.archived import ArchiveId
-from shared.proof.restored import Restored
+from shared.proof.restored import RestoredEvents
 
 
 def nothing_yet(
     restore_id: str, archive: ArchiveId, to_stream: str, *, at_ms: int, ends: Position
-) -> Restored:
-    """Of a restore that begins, where the Kafka partitions of its stream end now."""
-    return Restored(
+) -> RestoredEvents:
+    """Begin the record of a restore; `ends`: where its stream's Kafka partitions end now."""
+    return RestoredEvents(
         id=restore_id,
         tenant=archive.tenant,
         stream=archive.stream,
@@ -33,9 +33,9 @@ def nothing_yet(
 
 @dataclass(slots=True)
 class PutBack:
-    """What a restore has put back so far, of all its runs."""
+    """The events that all runs of a restore have put back so far."""
 
-    before: Restored
+    before: RestoredEvents
     _count: int = 0
     _times_ms: tuple[int, int] = field(init=False)
     # By Kafka partition; the last of each grows.
@@ -56,7 +56,7 @@ class PutBack:
             self._cut.add(partition)
             return
         spans = self._spans.setdefault(partition, [])
-        # What lies between it and the one before were Kafka's own marks.
+        # The records between it and the one before are Kafka's own markers.
         first = spans.pop()[0] if spans and partition not in self._cut else offset
         spans.append((first, offset + 1))
         self._cut.discard(partition)
@@ -64,7 +64,7 @@ class PutBack:
     def leave_out(self, partition: int) -> None:
         self._cut.add(partition)
 
-    def said(self, now_ms: int) -> Restored:
+    def said(self, now_ms: int) -> RestoredEvents:
         """All of it."""
         from_ms, to_ms = self._times_ms
         return replace(

@@ -1,4 +1,4 @@
-"""Replays what only an archive has of a stream: puts it where the retriers send it from.
+"""Replays events that only an archive has: writes them where the retriers send them from.
 
 It is a replay like others (ADR 0109), to be looked at and cancelled as these. But no retrier has
 the archive: whoever calls this carries it out.
@@ -32,13 +32,13 @@ from shared.runtime.kafka.only_writer import Row, Write, only_writer, rows_of
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
 
-# Of one transaction; one of a bigger replay takes a second at 500 events a second.
+# Events in a transaction; one of a bigger replay takes a second at 500 events a second.
 _EVENTS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReplay:
-    """What is to be sent again, and how."""
+    """The events to send again, and how to send them."""
 
     kafka: str
     place: ArchiveChoice
@@ -72,7 +72,7 @@ async def _carry_out(wanted: ArchiveReplay, stop: Sequence[int]) -> None:
     try:
         options = {"max_request_size": OUTCOME_BYTES_MAX}
         async with only_writer(wanted.kafka, order.writer, **options) as write:
-            # Whoever had it before can write no more: it goes on from there.
+            # The previous writer is fenced off: continue from its last position.
             replay = await _begun(order, await feed.newest(), write)
             await _run(replay, kept, feed, write, stop)
     finally:
@@ -102,7 +102,7 @@ async def _run(
 
 
 async def _found(wanted: ArchiveReplay) -> tuple[Earlier, ReplayOrder]:
-    """What the archive has before Kafka's log; UsageError if nothing of the span is only there."""
+    """Find the events before Kafka's log; UsageError if the archive alone has none of the span."""
     known, topic = await read_config(wanted.kafka), stream_topic(wanted.stream)
     to = known.destinations.get(destination_id(wanted.stream, wanted.destination))
     if to is None:

@@ -10,7 +10,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.archive.places import ArchiveChoice, archive_choice, life_name, store_errors
-from deploy.cli.archive.restoring import Found, Restore, Restoring, default_id, found
+from deploy.cli.archive.restoring import ArchiveContents, Restore, Restoring, default_id, found
 from deploy.cli.archive.verify import INCOMPLETE, gap_lines
 from deploy.cli.control.dead import time_ms
 from deploy.cli.events.verify import minute_text
@@ -76,7 +76,7 @@ def restore_(
         raise typer.Exit(INCOMPLETE)
 
 
-def _tell_missing(there: Found, wanted: Restore) -> None:
+def _tell_missing(there: ArchiveContents, wanted: Restore) -> None:
     for line in gap_lines(there.gaps):
         talk.print(line)
     begins = sorted((partition, at) for partition, at in there.begins.items() if at)
@@ -85,7 +85,7 @@ def _tell_missing(there: Found, wanted: Restore) -> None:
         talk.print(f"The archive has nothing of what was before offset {listed}.")
 
 
-async def _carry_out(kafka: str, restoring: Restoring, there: Found) -> None:
+async def _carry_out(kafka: str, restoring: Restoring, there: ArchiveContents) -> None:
     await _check_target(kafka, restoring.wanted.to_stream, there)
     stop: list[int] = []
     with store_errors(), on_signals(lambda number, _: stop.append(number), signal.SIGINT):
@@ -98,7 +98,7 @@ async def _carry_out(kafka: str, restoring: Restoring, there: Found) -> None:
     talk.print(f"Done: {restoring.done:,} of {there.count:,} are there.")
 
 
-async def _check_target(kafka: str, stream: str, there: Found) -> None:
+async def _check_target(kafka: str, stream: str, there: ArchiveContents) -> None:
     topic, needed = stream_topic(stream), max(there.partitions) + 1
     async with open_reader(kafka) as reader:
         count = len(await reader.ends([topic]))

@@ -1,8 +1,8 @@
-"""Restores events of an archive into a stream: each at its Kafka partition, in its order, once.
+"""Restores events of an archive into a stream: each once, in order, at its Kafka partition.
 
-Some of them at a time are one transaction, with how far the restore is (ADR 0026) and what it has
-put back so far (ADR 0092). Whoever begins one into the same stream ends any earlier one; the same
-again goes on where that was.
+Each transaction holds some of them, with the restore's position (ADR 0026) and a record of the
+events that it has put back so far (ADR 0092). A new restore into the same stream ends any earlier
+one; the same restore again resumes.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from deploy.cli.archive.put_back import PutBack, nothing_yet
 from shared.event.derived import RESTORED
 from shared.event.record import KafkaPartition
 from shared.event.topics import RESTORES, restore_group, restore_writer, stream_topic
-from shared.proof.archived import Archived, ArchiveId, Laid, by_time, gaps, laid
+from shared.proof.archived import ArchivedObject, ArchiveId, Laid, by_time, gaps, laid
 from shared.proof.intervals import Offsets
-from shared.proof.restored import Restored
+from shared.proof.restored import RestoredEvents
 from shared.runtime.archive.kept_log import sound_list, sound_rows
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.clock import now_ms
@@ -29,10 +29,10 @@ from shared.runtime.kafka.only_writer import Row, only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import SetupError
 
-# Of one transaction: enough that its cost is shared by many, and quick enough for Kafka's 10 s.
+# Limits of a transaction: many events share its cost, and it fits into Kafka's 10 s.
 _EVENTS, _BYTES = 2_000, 4_194_304
-# One batch for each Kafka partition is under way at a time: in aiokafka's own of 16 KB a
-# transaction would go to and fro a hundred times.
+# One batch for each Kafka partition is under way at a time: with aiokafka's default of 16 KB a
+# transaction would take a hundred round trips.
 _BATCH_BYTES = 524_288
 
 # Until it knows who keeps positions.
@@ -41,7 +41,7 @@ _NEW_KAFKA_S, _AGAIN_S = 30.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What is to be restored, and where to."""
+    """The events to restore, and the stream to put them into."""
 
     id: str
     archive: ArchiveId
@@ -56,18 +56,18 @@ class Restore:
             self.to_ms is None or time_ms < self.to_ms
         )
 
-    def has_some(self, said: Archived) -> bool:
+    def has_some(self, said: ArchivedObject) -> bool:
         return (self.to_ms is None or said.from_ms < self.to_ms) and (
             self.from_ms is None or said.to_ms >= self.from_ms
         )
 
-    def has_all(self, said: Archived) -> bool:
+    def has_all(self, said: ArchivedObject) -> bool:
         return self.takes(said.from_ms) and self.takes(said.to_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What an archive has for a restore."""
+class ArchiveContents:
+    """The part of an archive that a restore needs."""
 
     objects: list[Laid]
     count: int
@@ -94,12 +94,12 @@ class Found:
         return gaps(said) if all(each.is_whole for each in said) else {}
 
 
-def found(bucket: OpenStore, wanted: Restore) -> Found:
+def found(bucket: OpenStore, wanted: Restore) -> ArchiveContents:
     """Counts first; DamagedObjectError if something of it is not as it was written."""
     there = sound_list(bucket, wanted.archive, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
-    # Of one partition after the other nothing is needed, and by time none is far behind.
+    # Nothing needs the order of partitions, and in the order of time none falls far behind.
     objects = [each for each in by_time(laid(there)) if wanted.has_some(each.archived)]
-    return Found(objects, sum(_count(bucket, each, wanted) for each in objects))
+    return ArchiveContents(objects, sum(_count(bucket, each, wanted) for each in objects))
 
 
 def _count(bucket: OpenStore, each: Laid, wanted: Restore) -> int:
@@ -119,7 +119,7 @@ class Restoring:
     bootstrap_servers: str
     bucket: OpenStore
     wanted: Restore
-    found: Found
+    found: ArchiveContents
     done: int = field(default=0, init=False)
     # By Kafka partition: the offset in the archive from which on events are missing.
     _next: dict[int, int] = field(default_factory=dict, init=False)
@@ -138,7 +138,7 @@ class Restoring:
             max_batch_size=_BATCH_BYTES,
         )
         async with writer as write:
-            # From now on nobody else's restore into this stream writes anything.
+            # From now on no other restore can write into this stream.
             known = await self._known(group)
             self._next = {
                 where.partition: reach.at for where, reach in known.items() if where.topic == topic
@@ -179,8 +179,8 @@ class Restoring:
         finally:
             await positions.close()
 
-    async def _before(self, topic: str) -> Restored:
-        """What it has told of itself, or will have put nothing back."""
+    async def _before(self, topic: str) -> RestoredEvents:
+        """Return its last record, or a first one that has put nothing back."""
         wanted, at_ms = self.wanted, now_ms()
         async with open_reader(self.bootstrap_servers) as reader:
             if not await reader.ends([RESTORES]):
@@ -238,6 +238,6 @@ def _row(topic: str, partition: int, event: dict[str, Any], restore_id: str) -> 
 
 
 def default_id(wanted: Restore) -> str:
-    """Of the same order it is the same, so that whoever gives it again goes on."""
+    """Derive the id from the order, so that the same order again resumes its restore."""
     named = "/".join(map(str, (wanted.archive, wanted.to_stream, wanted.from_ms, wanted.to_ms)))
     return hashlib.sha256(named.encode()).hexdigest()[:12]

@@ -18,7 +18,7 @@ from deploy.cli.printing import harmless, out, talk
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS
 from shared.proof.acked import audited_minute
-from shared.proof.archived import Archived, ArchiveId, gaps
+from shared.proof.archived import ArchivedObject, ArchiveId, gaps
 from shared.proof.intervals import Offsets
 from shared.runtime.archive.files import UnreadableError, read_object
 from shared.runtime.archive.reading import Damage, fetched, listed, miscounted
@@ -101,7 +101,7 @@ def verify(
 
 
 def pipeline_made_ms(client: ControlClient, archive: ArchiveId) -> int | None:
-    """When its pipeline was made first; None: nobody knows (any more)."""
+    """Return when its pipeline was first made; None if unknown or no longer known."""
     query = {"kind": "pipeline", "name": archive.name, "did": "made", "limit": "1000"}
     made = client.call("GET", "changes", query=query)["changes"]
     return min((it["at_ms"] for it in made if it["tenant"] == archive.tenant), default=None)
@@ -109,15 +109,15 @@ def pipeline_made_ms(client: ControlClient, archive: ArchiveId) -> int | None:
 
 @dataclass
 class KeptIds:
-    """What an archive really has."""
+    """The ids and the damage that were really found in an archive."""
 
     damage: list[Damage] = field(default_factory=list)
     ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    lives: dict[ArchiveId, tuple[Archived, ...]] = field(default_factory=dict)
+    lives: dict[ArchiveId, tuple[ArchivedObject, ...]] = field(default_factory=dict)
     event_count: int = 0
 
     @property
-    def objects(self) -> list[Archived]:
+    def objects(self) -> list[ArchivedObject]:
         return [each for objects in self.lives.values() for each in objects]
 
     @property
@@ -150,7 +150,7 @@ def to_check(said: Iterable[Proof], *, from_ms: int, to_ms: int | None) -> list[
 
 
 def gap_lines(missing: Mapping[int, Offsets], of: str = "") -> list[str]:
-    """What no object is about, in words."""
+    """Describe the offsets that no object covers."""
     spans = {
         partition: ", ".join(f"{first}-{end}" for first, end in offsets)
         for partition, offsets in missing.items()
@@ -164,9 +164,9 @@ def gap_lines(missing: Mapping[int, Offsets], of: str = "") -> list[str]:
 def kept_in(
     bucket: OpenStore, lives: Iterable[ArchiveId], *, from_ms: int | None, to_ms: int | None
 ) -> KeptIds:
-    """Read all of it that may have events of that time; what is not as it was has no ids.
+    """Read every object that may have events of that time; a damaged one yields no ids.
 
-    What is signed of a minute is about all that came in it, into whichever topic.
+    A minute's statement covers all events that arrived in it, in any topic.
     """
     kept = KeptIds()
     for life in lives:
@@ -197,7 +197,7 @@ def kept_in(
     return kept
 
 
-def _times(objects: Iterable[Archived]) -> str:
+def _times(objects: Iterable[ArchivedObject]) -> str:
     """When Kafka got the first and the last of them."""
     times = [at for each in objects for at in (each.from_ms, each.to_ms)]
     return " to ".join(map(minute_text, (min(times), max(times)))) if times else "none of that time"

@@ -1,4 +1,4 @@
-"""`hifi changes`: who has changed what, as the gateway has kept it."""
+"""`hifi changes`: lists changes and their authors, as the gateway has recorded them."""
 
 import json
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from shared.runtime.control_client import ControlClient
 
 app = typer.Typer(name="changes", no_args_is_help=True)
 
-# A screen of them; whoever wants more says so.
+# One screen of them; --limit shows more.
 _LIMIT_DEFAULT = 50
 # As many as the gateway shows at once.
 _PAGE = 1_000
@@ -45,7 +45,7 @@ def _filters(
     to: Annotated[str | None, typer.Option("--to", help="Made before: as --from.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Tenant; for operators.")] = None,
 ) -> dict[str, str]:
-    """What the options ask for, as the gateway reads it."""
+    """Return the options as query parameters of the gateway."""
     times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
     texts = {"kind": kind, "name": name, "contains": contains, "by": by, "did": did}
     texts |= {each: None if at_ms is None else rfc3339(at_ms) for each, at_ms in times.items()}

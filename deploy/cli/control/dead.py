@@ -28,7 +28,7 @@ from shared.runtime.setup_error import NotFoundError, UsageError
 app = typer.Typer(name="dead", no_args_is_help=True)
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
-# A screen of them; whoever wants more says so.
+# One screen of them; --limit shows more.
 _LIMIT_DEFAULT = 50
 # As many as the gateway shows at once.
 _PAGE = 1_000
@@ -53,7 +53,7 @@ def _filters(  # noqa: PLR0917 - typer gives each by its name
         str | None, typer.Option(help="Answer of the destination, as the console groups them.")
     ] = None,
 ) -> dict[str, str]:
-    """What the options ask for, as the gateway reads it."""
+    """Return the options as query parameters of the gateway."""
     times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
     written = {name: rfc3339(at_ms) for name, at_ms in times.items() if at_ms is not None}
     return _given(destination=destination, reason=reason, id=event_id, answer=answer) | written

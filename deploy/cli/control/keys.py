@@ -1,7 +1,7 @@
 """`hifi keys`: makes, lists, rotates and revokes the API keys of a gateway, and makes links.
 
-A key's text goes to standard output alone, once, so that `KEY=$(hifi keys create shop)` works, and
-so does a link; everything else that is said goes to standard error.
+Only a key's text goes to standard output, once, so that `KEY=$(hifi keys create shop)` works, and
+so does a link; all other messages go to standard error.
 """
 
 import time

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from deploy.cli.printing import harmless, out, talk
 from pipelines.functions.installed import installed
-from pipelines.judging.judge import Typed, UnfitError, tried, typed
+from pipelines.judging.judge import TypedStep, UnfitError, tried, typed
 from pipelines.judging.sandbox import trial_session
 from shared.config.outside.call import Call
 from shared.config.pipeline import (
@@ -59,7 +59,7 @@ def checked(session: Any, document: Document, pipeline: Pipeline) -> None:
         raise UsageError(f"{wrong} memory than there is for that") from error
 
 
-def _line(typed_step: Typed) -> str:
+def _line(typed_step: TypedStep) -> str:
     """A step, and what an event has after it."""
     match typed_step.step:
         case Where(where=text) | Key(key=text):

@@ -24,7 +24,7 @@ def read_documents(path: Path, *, bytes_max: int) -> list[Document]:
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    """What is in it, and how it is called."""
+    """Return its contents and its name for messages."""
     name = "standard input" if path == Path("-") else str(path)
     try:
         return sys.stdin.buffer.read() if path == Path("-") else path.read_bytes(), name

@@ -27,7 +27,7 @@ File = Annotated[
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
 # As long as a judgement commonly takes, where Spark is up.
 JUDGED_WAIT_S = 5.0
-# Of an event so much is shown.
+# At most this many characters of an event are shown.
 _SHOWN_CHARS = 300
 _LOOK_S = 1.0
 
@@ -97,7 +97,7 @@ def put(file: File, client: ControlClient) -> None:
 
 
 class Judgement(NamedTuple):
-    """What has been found out about a pipeline that was stored."""
+    """The verdict on a pipeline that was stored."""
 
     text: str
     is_refused: bool = False
@@ -121,7 +121,7 @@ def judgement(
 
 
 def _why(document: "Document", state: dict[str, Any]) -> str:
-    """What is wrong with it, and in which line."""
+    """Return its error, with the line in the document."""
     why, *more = state["why"].split("\n")
     lines = [f"{document.place(state['pointer'])}: {why}", *more]
     return "\n".join(map(harmless, lines))
@@ -163,7 +163,7 @@ def replace(
 
 
 def _print_note(answer: dict[str, Any]) -> None:
-    """What is to be known of where it begins; an older gateway does not say."""
+    """Print the note about where it begins; an older gateway sends none."""
     if note := answer["state"].get("note"):
         talk.print(harmless(note), style="yellow")
 
@@ -217,7 +217,7 @@ def delete(*, name: Name, yes: removal.Yes = False, client: ControlClient) -> No
 
 
 def _read(file: Path) -> "Document":
-    # With all that a document may say: whoever lists pipelines need not wait for that.
+    # This loads all rules of documents; a list of pipelines need not wait for that.
     from deploy.cli.control.pipeline_files import read_document  # noqa: PLC0415
 
     return read_document(file)
@@ -261,7 +261,7 @@ def _show_trial(found: dict[str, Any], *, has_windows: bool) -> None:
     if found["left_out"]:
         talk.print(f"{found['left_out']:,} more rows came, too many to be shown.")
     fates = {row["of"]: row["outcome"] for row in found["rows"] if row["of"] is not None}
-    # What was counted has no row of its own.
+    # Counted events have no rows of their own.
     given = len(found["given"])
     counts = Counter({"passed": given - len(fates)}) + Counter(fates.values())
     late = f" {counts['late']:,} late," if has_windows else ""

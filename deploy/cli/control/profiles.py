@@ -42,7 +42,7 @@ class Profiles:
     chosen: str | None = None
 
     def defaults(self) -> dict[str, str]:
-        """What the profile says for options that are given neither as such nor as variables."""
+        """The profile's values for options set neither on the command line nor as variables."""
         kept = _read(self.path)
         name = kept["use"] if self.chosen is None else self.chosen
         return dict(_profile(kept, name)) if name else {}

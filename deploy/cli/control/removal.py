@@ -19,7 +19,7 @@ def ask_first(
     """Say what becomes of the events; ends the command unless the answer is yes."""
     if yes:
         return
-    # Counting reads Kafka; only who removes something pays for loading that.
+    # Counting reads Kafka; only a removal pays for loading that.
     from deploy.cli.books import NoBooksError, observed_books  # noqa: PLC0415
     from shared.proof.balance import Balance  # noqa: PLC0415
 

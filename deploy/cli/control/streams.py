@@ -135,7 +135,7 @@ def delete(
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; - is standard input."""
+    """Read the JSON of a file; - is standard input."""
     try:
         return json.loads(sys.stdin.read() if path == Path("-") else path.read_bytes())
     except OSError as error:

@@ -15,19 +15,19 @@ _STANDARD_INPUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class EventInput:
     """One event's bytes, and how to tell a person which one it is."""
 
     place: str
     raw: bytes
 
 
-def read_arguments(texts: Iterable[str]) -> Iterator[Given]:
+def read_arguments(texts: Iterable[str]) -> Iterator[EventInput]:
     for number, text in enumerate(texts, start=1):
         yield _checked(f"argument {number}", text.encode(errors="surrogateescape"))
 
 
-def read_lines(path: Path) -> Iterator[Given]:
+def read_lines(path: Path) -> Iterator[EventInput]:
     """An event on each line; empty lines are nobody's."""
     if path == _STANDARD_INPUT:
         yield from _lines(sys.stdin.buffer, "standard input")
@@ -39,28 +39,28 @@ def read_lines(path: Path) -> Iterator[Given]:
         raise UsageError(f"{path} cannot be read ({error.strerror}): name another file.") from error
 
 
-def synthetic(count: int) -> Iterator[Given]:
+def synthetic(count: int) -> Iterator[EventInput]:
     """Made-up events with ids that no other run has."""
     run = f"{time.time_ns():x}"
     for number in range(1, count + 1):
         event = {"id": f"{run}-{number}", "number": number, "time_ms": now_ms()}
-        yield Given(f"event {number}", json.dumps(event).encode())
+        yield EventInput(f"event {number}", json.dumps(event).encode())
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[Given]:
+def _lines(file: BinaryIO, name: str) -> Iterator[EventInput]:
     for number, line in enumerate(file, start=1):
         raw = line.strip()
         if raw:
             yield _checked(f"line {number} of {name}", raw)
 
 
-def _checked(place: str, raw: bytes) -> Given:
+def _checked(place: str, raw: bytes) -> EventInput:
     """One bad event would make the whole request unreadable, so it is found before."""
     try:
         json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{place} is not JSON ({error}): mend it, and send from there.") from error
-    return Given(place, raw)
+    return EventInput(place, raw)
 
 
 def _refuse(constant: str) -> NoReturn:

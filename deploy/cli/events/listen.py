@@ -15,7 +15,7 @@ from shared.runtime.http_client import HttpClient, NoHttpAnswerError
 
 _BATCH_DEFAULT, _BATCH_MAX = 100, 1_000
 _TIMEOUT_S = 30.0
-# Until who is developing has started it again.
+# Until the developer has restarted it.
 _AGAIN_S = 1.0
 
 

@@ -1,4 +1,4 @@
-"""Reads what a gateway tells of a stream's minutes: the statements, and the ids of their events.
+"""Reads a stream's minutes from a gateway: the statements, and the ids of their events.
 
 The ids come from the gateway's ledger and, where that is silent, from the log itself.
 """
@@ -36,7 +36,7 @@ class MinuteIds:
         return self.signed.has_ids(self.ids)
 
 
-class _IdPage(msgspec.Struct):
+class _ListedIds(msgspec.Struct):
     """Ids of a stream, in the order of its log."""
 
     ids: list[str]
@@ -46,7 +46,7 @@ class _IdPage(msgspec.Struct):
     is_complete: bool
 
 
-class _StatementPage(msgspec.Struct):
+class _ListedStatements(msgspec.Struct):
     statements: list[dict[str, Any]]
     older: str | None
 
@@ -88,12 +88,12 @@ def minute_ids(
 
 
 def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[Proof]:
-    """What was signed about a stream, in its order: all about minutes since then, and more."""
+    """Return the statements on a stream in order: all on minutes since then, and more."""
     found: list[Proof] = []
     query = {"limit": str(_PAGE_MAX)}
     while True:
         answer = client.send("GET", "streams", stream, "statements", query=query)
-        page = msgspec.json.decode(answer.content, type=_StatementPage)
+        page = msgspec.json.decode(answer.content, type=_ListedStatements)
         found += map(Proof.of, page.statements)
         signed_ms = found[-1].issued_at_ms if found else since_ms
         if page.older is None or signed_ms < since_ms - _SIGNED_EARLY_MS_MAX:
@@ -108,7 +108,7 @@ def ids_of(client: ControlClient, said: Proof) -> frozenset[str]:
     for acked in (True, False):
         for page in id_pages(client, said.stream, since_ms, acked=acked, minute_ms=said.minute_ms):
             ids.update(page.ids)
-            # More can only come to it: what is signed is in there by now, or never is all of it.
+            # Ids are only ever added: the signed ones are all here now, or never will be.
             if len(ids) > said.id_count or said.has_ids(ids):
                 return frozenset(ids)
     return frozenset(ids)
@@ -121,14 +121,14 @@ def id_pages(
     *,
     acked: bool = False,
     minute_ms: int | None = None,
-) -> Iterator[_IdPage]:
-    """The ids of what was stored since then, up to now; by the ledger, if `acked`."""
+) -> Iterator[_ListedIds]:
+    """Yield the ids of events stored since then, up to now; from the ledger, if `acked`."""
     query = {"acked": str(acked).lower(), "from": rfc3339(max(0, since_ms))}
     if minute_ms is not None:
         query["minute_ms"] = str(minute_ms)
     while True:
         answer = client.send("GET", "streams", stream, "ids", query=query)
-        page = msgspec.json.decode(answer.content, type=_IdPage)
+        page = msgspec.json.decode(answer.content, type=_ListedIds)
         yield page
         if page.is_complete:
             return

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from deploy.cli.events.event_input import Given
+from deploy.cli.events.event_input import EventInput
 from observe.console.parts import wording
 from shared.runtime.control_client import in_commands
 from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
@@ -34,7 +34,7 @@ _RETRY_AFTER_S_DEFAULT, _RETRY_AFTER_S_MAX = 1.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class PostOutcome:
-    """What became of some events. `unsure`: not stored, or not known to be."""
+    """The outcome of posting some events. `unsure`: not stored, or not known to be."""
 
     accepted: int = 0
     rejected: int = 0
@@ -61,8 +61,8 @@ class PostOutcome:
         )
 
 
-# What became of the events, which of them to send again, and after how long.
-_Answer: TypeAlias = tuple[PostOutcome, list[Given], float]
+# The outcome of the events, those to send again, and the wait before that.
+_Answer: TypeAlias = tuple[PostOutcome, list[EventInput], float]
 
 
 class Poster:
@@ -88,9 +88,9 @@ class Poster:
         self._has_answered = False
 
     def post_all(
-        self, given: Iterator[Given], *, batch: int, rate: float | None = None
+        self, given: Iterator[EventInput], *, batch: int, rate: float | None = None
     ) -> Iterator[PostOutcome]:
-        """Post batch by batch; one that could not be delivered ends it: the rest would fare alike.
+        """Post batch by batch; stop at one that is not delivered, as the rest would not be either.
 
         `rate`: events per second at most.
         """
@@ -104,7 +104,7 @@ class Poster:
                 break
             count += outcome.count
 
-    def post(self, events: Sequence[Given]) -> PostOutcome:
+    def post(self, events: Sequence[EventInput]) -> PostOutcome:
         """Send until each is stored or rejected, or the gateway has said "later" too often."""
         total, left = PostOutcome(), list(events)
         for tries in range(1, _TRIES_MAX + 1):
@@ -130,7 +130,7 @@ class Poster:
             stops=True,
         )
 
-    def _post_once(self, events: list[Given]) -> _Answer:
+    def _post_once(self, events: list[EventInput]) -> _Answer:
         body = b"[" + b",".join(event.raw for event in events) + b"]"
         try:
             answer = self._gateway.ask("POST", self._path, headers=self._headers, body=body)
@@ -147,7 +147,7 @@ class Poster:
         return _judge(events, answer)
 
 
-def _judge(events: list[Given], answer: HttpAnswer) -> _Answer:
+def _judge(events: list[EventInput], answer: HttpAnswer) -> _Answer:
     said = _json(answer)
     status = str(answer.status)
     request_ids = (str(said["request_id"]),) if "request_id" in said else ()
@@ -172,7 +172,7 @@ def _judge(events: list[Given], answer: HttpAnswer) -> _Answer:
     outcome = PostOutcome(
         accepted=accepted,
         rejected=len(complaints),
-        # What the answer does not tell of is not known to be stored.
+        # Events that the answer does not mention are not known to be stored.
         unsure=len(events) - accepted - len(complaints) - len(again),
         status=status,
         complaints=complaints,
@@ -182,7 +182,7 @@ def _judge(events: list[Given], answer: HttpAnswer) -> _Answer:
 
 
 def _failed(
-    events: list[Given], status: str, says: str, *, is_refused: bool = False
+    events: list[EventInput], status: str, says: str, *, is_refused: bool = False
 ) -> PostOutcome:
     rejected, unsure = (len(events), 0) if is_refused else (0, len(events))
     return PostOutcome(0, rejected, unsure, status=status, complaints=(says,), stops=True)

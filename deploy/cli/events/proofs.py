@@ -22,10 +22,10 @@ _LEAF_IDS = 64
 
 @dataclass(frozen=True, slots=True)
 class ProvenLine:
-    """What became of a minute's events at one destination, or in one pipeline."""
+    """The outcome of a minute's events at one destination, or in one pipeline."""
 
     name: str
-    # None: a statement of old does not say.
+    # None if an old statement lacks it.
     due: int | None
     delivered: int
     waiting: int
@@ -92,7 +92,7 @@ class Proof:
 
     @property
     def compared(self) -> int | None:
-        """How many events were looked up in the log; None: a statement of old does not say."""
+        """The number of events looked up in the log; None if an old statement lacks it."""
         found = self.said.get("compared")
         return None if found is None else int(found)
 
@@ -147,7 +147,7 @@ class Proof:
         return len(ids) == self.id_count and root_of(ids) == self.root
 
     def fault(self) -> str:
-        """Why what it says cannot be true, whoever has signed it; empty if it can."""
+        """Return why its content cannot be true, whoever signed it; empty if it can."""
         count = self.acked + self.derived
         if not self.id_count <= count:
             return f"it has {self.id_count:,} ids, and {count:,} events"

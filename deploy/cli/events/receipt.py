@@ -73,7 +73,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _print_hop(hop: Mapping[str, Any]) -> None:
-    """What a pipeline has made of them, and where that is by now."""
+    """Print the events that a pipeline made of them, and where those are now."""
     made = wording.plural(hop["count"], "event")
     pipeline, reads, stream = (harmless(hop[name]) for name in ("pipeline", "reads", "stream"))
     out.print(f"\nthe pipeline {pipeline} made {made} of what it read in {reads}: in {stream}")
@@ -85,7 +85,7 @@ def _print_hop(hop: Mapping[str, Any]) -> None:
 
 
 def _print_restore(restore: Mapping[str, Any]) -> None:
-    """Who has put some of them back, when, and where."""
+    """Print the restore that put some of them back, with its times and its stream."""
     began, last = when(restore["began_at_ms"]), when(restore["last_at_ms"])
     ids = ", ".join(map(harmless, restore["events"]))
     out.print(
@@ -96,7 +96,7 @@ def _print_restore(restore: Mapping[str, Any]) -> None:
 
 
 def _print_tries(tries: Sequence[Mapping[str, Any]], count: int) -> None:
-    """What came of each request that was not taken, in the order of time."""
+    """Print the result of each request that was not accepted, in the order of time."""
     if not tries:
         return
     shown = "" if count == len(tries) else f", of which the newest {len(tries):,} are shown"

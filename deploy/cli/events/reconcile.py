@@ -1,4 +1,4 @@
-"""`hifi reconcile`: finds what of a customer's file Hifi never took, and sends just that."""
+"""`hifi reconcile`: finds events of a customer's file that Hifi never took, and sends those."""
 
 import json
 from pathlib import Path

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli import options
-from deploy.cli.events.event_input import Given, read_arguments, read_lines, synthetic
+from deploy.cli.events.event_input import EventInput, read_arguments, read_lines, synthetic
 from deploy.cli.events.posting import POST_TIMEOUT_S, Poster, PostOutcome
 from deploy.cli.printing import Form, harmless, out, print_one, talk
 from shared.runtime.http_client import HttpClient
@@ -19,9 +19,9 @@ from shared.runtime.setup_error import PARTLY_DONE, NotFoundError, UsageError
 
 # As many as a destination's request holds by default; 500 of 500 bytes are 0.25 MB.
 _BATCH_DEFAULT = 500
-# What the gateway takes as one request, unless it is set otherwise.
+# The gateway's default limit for one request.
 _BATCH_MAX = 5_000
-# Rejections that are told one by one; the count tells of all.
+# At most this many rejections are shown one by one; the count includes all.
 _TOLD_MAX = 10
 
 
@@ -116,7 +116,7 @@ def _tell_ids(request_ids: tuple[str, ...]) -> None:
         )
 
 
-def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[Given]:
+def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[EventInput]:
     if sum((bool(events), file is not None, count is not None)) != 1:
         raise typer.BadParameter(
             "give events as arguments, or --file FILE (- is the input), or --count N"
@@ -139,7 +139,7 @@ def _send(outcomes: Iterator[PostOutcome], known: int | None) -> tuple[PostOutco
                 total = replace(total.plus(outcome), status=outcome.status)
                 sent(outcome.count)
     except UsageError:
-        # A line that is no JSON: what was sent before it is said before the sentence about it.
+        # A line is no JSON: say what was sent before it, then report the line.
         if total.count:
             talk.print(f"{total.accepted:,} were accepted before:")
         raise

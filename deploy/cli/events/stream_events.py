@@ -57,7 +57,7 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
     data: msgspec.Raw = msgspec.Raw()
     # If it is no JSON.
     data_base64: str = ""
-    # Where it is by now, if that was asked for.
+    # Its state at each destination, if that was asked for.
     destinations: dict[str, dict[str, Any]] = {}
 
     @property
@@ -76,7 +76,7 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
         return "  ".join(said)
 
 
-class _EventPage(msgspec.Struct):
+class _ListedEvents(msgspec.Struct):
     events: list[StreamEvent]
     newer: str
     older: str | None
@@ -220,7 +220,7 @@ def tail(
 def follow(
     client: ControlClient, stream: str, *, since: str | None, **filters: str | None
 ) -> Iterator[list[StreamEvent]]:
-    """What comes, some at a time, for ever."""
+    """Yield new events, some at a time, without an end."""
     since_ms = time_ms("--from", since)
     if since_ms is None:
         page = _page(client, stream, limit=1)
@@ -243,10 +243,10 @@ def _counted(pages: Iterator[list[StreamEvent]], count: int | None) -> Iterator[
         yield events
 
 
-def _page(client: ControlClient, stream: str, **query: Any) -> _EventPage:
+def _page(client: ControlClient, stream: str, **query: Any) -> _ListedEvents:
     given = {name: str(value) for name, value in query.items() if value is not None}
     response = client.send("GET", "streams", stream, "events", query=given)
-    return msgspec.json.decode(response.content, type=_EventPage)
+    return msgspec.json.decode(response.content, type=_ListedEvents)
 
 
 def _print(events: list[StreamEvent], form: Form | None) -> None:

@@ -111,7 +111,7 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
 
 
 def describe(theirs: MinuteIds) -> None:
-    """What was signed, for people."""
+    """Print the signed statement for people."""
     said = theirs.signed
     events = wording.plural(said.acked, "event")
     derived = f" {said.derived:,} written by pipelines," if said.derived else ""

@@ -1,4 +1,4 @@
-"""Makes the options that say what somebody wants Hifi to carry."""
+"""Makes the options for the traffic that Hifi has to carry."""
 
 import math
 from enum import StrEnum
@@ -10,10 +10,10 @@ from deploy.cli.scale.inputs import byte_count, span_s
 from shared.runtime.setup_error import UsageError
 from shared.scale.traffic import DAY_S
 
-# Of an Ask.
+# The members of an Ask.
 Members: TypeAlias = dict[str, Any]
 
-# What benchmarks and most examples of ours send.
+# The event size of our benchmarks and most of our examples.
 _EVENT_BYTES = 500
 
 
@@ -114,7 +114,7 @@ def promises_of(  # noqa: PLR0917 - as above
 def _rate_and_size(
     events_per_s: float | None, event_bytes: str | None, bytes_s: float | None
 ) -> tuple[float, int]:
-    """Of events/s, bytes of an event and bytes/s, two give the third."""
+    """Derive the missing one of events/s, bytes of an event and bytes/s from the other two."""
     size = None if event_bytes is None else byte_count(event_bytes)
     if bytes_s is None:
         if events_per_s is None:

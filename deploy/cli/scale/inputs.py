@@ -1,4 +1,4 @@
-"""Reads what plans and simulations are given: amounts as people write them, ratings, prices."""
+"""Reads the inputs of plans and simulations: amounts as people write them, ratings, prices."""
 
 import contextlib
 import re
@@ -56,7 +56,7 @@ def byte_count(text: str) -> float:
 
 @contextlib.contextmanager
 def said_plainly() -> Iterator[None]:
-    """What cannot be planned ends a command with one sentence."""
+    """End a command with one sentence if its input cannot be planned."""
     try:
         yield
     except ScaleError as error:
@@ -86,7 +86,7 @@ def read_prices(path: Path) -> Catalogue:
 
 
 def warn(ratings: Mapping[str, Rating], *used: str) -> None:
-    """Say what is to be known of the ratings that were used, beside the answer."""
+    """Print notes about the ratings in use, beside the answer."""
     for text in warnings_of(ratings, dict.fromkeys(used), today()):
         talk.print(text, style="yellow")
 

@@ -142,11 +142,11 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
         )
     # They may not be there, see above.
     from loadtests.rating import rate as find  # noqa: PLC0415
-    from loadtests.rating_file import Wanted, keep  # noqa: PLC0415
+    from loadtests.rating_file import RatingPlan, keep  # noqa: PLC0415
 
     with _to_rate(what, gateway, kafka, is_fresh=fresh) as (url, servers):
         key = api_key or ""
-        wanted = Wanted(what=what, gateway=url, kafka=servers, api_key=key, **load, **generator)
+        wanted = RatingPlan(what=what, gateway=url, kafka=servers, api_key=key, **load, **generator)
         rating = find(wanted, talk.print)
     kept, page = keep(rating, folder, is_rating=wanted.rate is None)
     for caveat in rating["caveats"]:

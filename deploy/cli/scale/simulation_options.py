@@ -36,7 +36,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDay:
-    """What comes, and what it is called."""
+    """The arrivals of a simulated day, and their name."""
 
     name: str
     curve: Curve

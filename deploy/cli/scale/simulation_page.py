@@ -1,11 +1,11 @@
-"""Draws what became of a day, policy by policy, as one HTML page that needs nothing else."""
+"""Draws the course of a day, policy by policy, as one HTML page that needs nothing else."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from shared.scale.fleet import FleetRun
 
-# So many points are drawn of a day: one for each pixel or two.
+# A day is drawn with this many points: one for each pixel or two.
 _POINTS = 720
 _WIDTH, _HEIGHT = 720, 120
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 8, 20

@@ -1,4 +1,4 @@
-"""`hifi size`: says what topics keep, what they will keep, and when a disk is full."""
+"""`hifi size`: shows what topics keep now and later, and when a disk will be full."""
 
 import asyncio
 import math
@@ -27,10 +27,10 @@ from shared.scale.retention import (
     forecast_of,
 )
 
-# A disk that is full within this is said aloud: a week and a weekend to act.
+# Warn if a disk will be full within this: a week and a weekend to act.
 _DAYS_NEAR = 9.0
 _MB = 1_000_000
-# What Kafka has of a topic that says nothing of its segments: a week, 1 GiB.
+# Kafka's defaults for a topic without settings of its segments: a week, 1 GiB.
 _SEGMENT_MS, _SEGMENT_BYTES = 7 * DAY_MS, 2**30
 
 
@@ -125,7 +125,7 @@ async def _uses(
                 stored_bytes=replicas_bytes // max(state.replicas_min, 1),
                 oldest_ms=oldest_ms,
                 recent_count=sum(_since(spans[each], begins.get(each)) for each in ours),
-                # Of a topic that is younger than the window, all there is came within its life.
+                # All events of a topic younger than the window came within its life.
                 window_ms=min(window_ms, at_ms - oldest_ms) if oldest_ms is not None else 0,
             )
         )
@@ -137,7 +137,7 @@ def _since(span: tuple[int, int], begin: int | None) -> int:
 
 
 def _limit(state: TopicState, setting: str) -> int | None:
-    """What a topic is deleted by; None if it is not, which Kafka writes as -1."""
+    """Return a topic's retention limit; None if it has none, which Kafka writes as -1."""
     if setting == "retention.ms" and "delete" not in state.settings.get("cleanup.policy", ""):
         return None
     value = int(state.settings.get(setting, "-1"))

@@ -1,1 +1,1 @@
-"""The ids of many events at once: their roots, and the ledger's beside the log's."""
+"""The ids of many events at once: their roots, and a comparison of the ledger's with the log's."""

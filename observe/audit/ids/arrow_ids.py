@@ -14,13 +14,13 @@ from shared.proof.merkle import BLOCK_IDS, merkle_root, root_of
 
 # As many bytes of an id as one number holds: sorting numbers is quick.
 _KEY_BYTES = 8
-# So many ids are laid into blocks at a time: 2 MB of the usual ones.
+# Ids to lay into blocks at a time: 2 MB of the usual ones.
 _STRETCH = 1_000 * BLOCK_IDS
 
 
 def root_of_lines(blocks: Sequence[bytes], more: Sequence[str] = ()) -> tuple[bytes, int]:
-    """The root over ids that stand a line each in blocks, and over some more; how many differ."""
-    # What must be escaped is rare, and left to those who know how.
+    """The root over ids, in blocks of one id a line and some more; and how many are distinct."""
+    # Ids that need escaping are rare, and left to code that can do it.
     if any("\n" in text or "\\" in text for text in more) or any(b"\\" in text for text in blocks):
         ids = {
             line.decode(errors="surrogatepass") for block in blocks for line in block.split(b"\n")
@@ -45,7 +45,7 @@ def _root(ids: Any) -> tuple[bytes, int]:
 
 
 def _keys(ids: Any) -> Any:
-    """Of each id the first bytes that not all have in common, as a number of the same order."""
+    """Numbers of the ids' order, from each id's first bytes after the prefix that all share."""
     ends = pc.min_max(ids)
     lowest, highest = ends["min"].as_py(), ends["max"].as_py()
     same = 0
@@ -53,7 +53,7 @@ def _keys(ids: Any) -> Any:
         same += 1
     part = pc.binary_slice(ids, same, same + _KEY_BYTES)
     if pc.min(pc.binary_length(part)).as_py() < _KEY_BYTES:
-        # Two that are alike but for such an end are told apart by the ids themselves.
+        # Two that differ only in such an end are compared by the ids themselves.
         part = pc.ascii_rpad(part.view(pa.large_string()), _KEY_BYTES, "\0")
     if sys.byteorder == "little":
         part = pc.binary_reverse(part.view(pa.large_binary()))

@@ -1,6 +1,6 @@
-"""Lays the ids that the ledger has beside those at the same offsets of the log, as Arrow columns.
+"""Compares the ids in the ledger with those at the same offsets of the log, as Arrow columns.
 
-A gateway that says yes to one event at the offset of another is told by nothing else: offsets are
+Nothing else finds a gateway that acknowledges one event at the offset of another: its offsets are
 claimed, delivered and balanced all the same.
 """
 
@@ -20,7 +20,7 @@ pc: Any = pyarrow.compute
 
 
 class LogIds:
-    """The ids of some stretches of the log, by Kafka partition; they come in their order."""
+    """The ids of some stretches of the log, by Kafka partition; they come in order."""
 
     def __init__(self) -> None:
         self._parts: dict[KafkaPartition, list[tuple[Any, Any]]] = defaultdict(list)
@@ -32,7 +32,7 @@ class LogIds:
             self._parts[where].append(columns)
 
     def of(self, where: KafkaPartition, first: int, end: int) -> tuple[Any, Any]:
-        """Offsets and ids of what it has from one offset to before another."""
+        """Offsets and ids of the records in [first, end)."""
         parts = self._parts.get(where, [])
         if len(parts) > 1:
             parts[:] = [tuple(map(pa.concat_arrays, zip(*parts, strict=True)))]
@@ -51,13 +51,13 @@ class RowIds:
         self._lines: list[bytes] = []
 
     def add(self, spans: Iterable[tuple[int, int]], lines: bytes) -> None:
-        """As many ids, a line each, as the spans have offsets."""
+        """Add one id a line for each offset of the spans."""
         for first, end in spans:
             self._offsets.extend(range(first, end))
         self._lines.append(lines)
 
     def beside(self, log: LogIds, where: KafkaPartition) -> tuple[int, dict[int, str]]:
-        """How many the log has an event for; and those that are another there, by offset."""
+        """The number of offsets that the log has, and the ids that differ there, by offset."""
         offsets: Any = pa.array(self._offsets, pa.int64())
         text: Any = pa.array([b"\n".join(self._lines)], pa.large_binary())
         ids = pc.list_flatten(pc.split_pattern(text, "\n"))
@@ -72,7 +72,7 @@ class RowIds:
     def _last(
         offsets: Any, ids: Any, odd: Any, there: Any, theirs: Any
     ) -> Iterator[tuple[int, str]]:
-        """Only the newest claim of an offset that was claimed twice must be true."""
+        """The wrong ids; of an offset that was claimed twice only the newest claim must be true."""
         if not len(odd):
             return
         are_odd = pc.is_in(offsets, value_set=odd)

@@ -21,15 +21,15 @@ from shared.runtime.setup_error import KafkaUnavailableError
 # A gap of up to this many records is read over rather than jumped.
 _GAP_MAX = 2_000
 _WAIT_MS = 500
-# While a leader is looked for; and how long a broker may say nothing of what is asked.
+# The pause while a leader is sought, and how long a broker may leave a request unanswered.
 _AGAIN_S, _SILENCE_S_MAX = 0.2, 30.0
 # A topic that so many answers in a row do not name was deleted: one broker may be behind.
 _UNNAMED_MAX = 5
 
 
 def read_ids(bootstrap_servers: str, wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
-    """Those that the log still has; some beside them may be there, too."""
-    # Looking for cycles, of which records have none, takes twice as long as reading.
+    """Read the ids that the log still has; the result may have others as well."""
+    # Records have no cycles, and the search for them takes twice as long as reading.
     with not_collecting():
         return asyncio.run(_read(bootstrap_servers, wanted))
 
@@ -43,7 +43,7 @@ async def _read(bootstrap_servers: str, wanted: Mapping[KafkaPartition, Offsets]
 
 async def ids_in(log: LogClient, wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
     """As `read_ids`, with a client that is connected already."""
-    read = _Read({where: left for where, it in wanted.items() if (left := _stretches(it))})
+    read = _LogReading({where: left for where, it in wanted.items() if (left := _stretches(it))})
     await read.run(log)
     return read.found
 
@@ -54,10 +54,10 @@ def _stretches(wanted: Offsets) -> list[tuple[int, int]]:
 
 
 @dataclass(slots=True)
-class _Read:
+class _LogReading:
     """One reading under way."""
 
-    # Offsets [first, end) that are still to be read, in their order.
+    # Offsets [first, end) that are still to be read, in order.
     left: dict[KafkaPartition, list[tuple[int, int]]]
     found: LogIds = field(default_factory=LogIds)
     error: Exception | None = None
@@ -80,7 +80,7 @@ class _Read:
                     self._pass_by_deleted(log)
 
     def _pass_by_deleted(self, log: LogClient) -> None:
-        """A tenant who deletes a stream while it is read must not hold up others."""
+        """Skip deleted topics, so that a tenant's deletion during a read delays no other."""
         for topic in {where.topic for where in self.left}:
             self.unnamed[topic] = 0 if log.partitions(topic) else self.unnamed[topic] + 1
         for where in [it for it in self.left if self.unnamed[it.topic] == _UNNAMED_MAX]:
@@ -107,7 +107,7 @@ class _Read:
         if answer.is_gone:
             start = (await log.starts([where])).get(where)
             if start is not None:
-                # It begins later by now; or it was cut, and has none of them.
+                # The log begins later now; or it was cut, and has none of them.
                 self._go_on(where, start if start > at else end)
             return start is not None
         if answer.error is not None:

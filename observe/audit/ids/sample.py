@@ -1,4 +1,4 @@
-"""Chooses of which events of a minute the ledger is laid beside the log: of all, or of a sample."""
+"""Chooses the events of a minute to compare between ledger and log: all of them, or a sample."""
 
 import math
 import random
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from shared.proof.intervals import Offsets
 
-# So many of a minute are compared one by one; of more a hundredth, and never less than this.
+# All of up to WHOLE_MAX events of a minute are compared; of more a hundredth, at least SAMPLE_MIN.
 WHOLE_MAX, SAMPLE_PART, SAMPLE_MIN = 200_000, 100, 10_000
 
 
 def sample(offsets: Mapping[int, Offsets], seed: str, *, blocks: int) -> dict[int, Offsets]:
-    """Those to compare, by Kafka partition: so many blocks in each, where the seed says."""
+    """The offsets to compare, by Kafka partition: `blocks` blocks in each, placed by the seed."""
     total = sum(map(len, offsets.values()))
     if total <= WHOLE_MAX:
         return dict(offsets)

@@ -1,4 +1,4 @@
-"""Asks an OpenID provider: where it is, which keys it signs with, and whose a code is."""
+"""Asks an OpenID provider for its addresses, its signing keys, and the person behind a code."""
 
 import asyncio
 import base64
@@ -24,23 +24,23 @@ from shared.runtime.tokens.reading import (
 )
 
 BACK = "/sign-in/back"
-# People wait for it. In threads of its own: whoever else asks the console does not.
+# People wait for it. It has threads of its own, so that other users of the console do not wait.
 _TIMEOUT_S, _THREADS, _ASKED_AT_ONCE_MAX = 5.0, 4, 16
 _ANSWER_BYTES_MAX = 1_048_576
-# What it says of itself and its keys change rarely, and a key that was withdrawn must go.
+# Its metadata and keys change rarely, and a key that was withdrawn must go.
 _KEPT_S = 3600.0
-# A provider that is down is asked so often, and so often for a key that we do not know.
+# Seconds between requests to a provider that is down, and between requests for an unknown key.
 _AGAIN_S = 5.0
 _TEXT_MAX = 200
 
 
 class ProviderError(Exception):
-    """Nobody is signed in; the text says what is wrong and what to do, for the sign-in page."""
+    """Nobody is signed in; the text names the error and its remedy, for the sign-in page."""
 
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What the provider says of itself."""
+    """The provider's metadata."""
 
     authorization: str
     token: str
@@ -66,7 +66,7 @@ class Provider:
         self._back = settings.url.rstrip("/") + BACK
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="oidc")
         self._asked = 0
-        # One asks what others wait for.
+        # One request asks, and the others wait for its answer.
         self._lock = asyncio.Lock()
         self._known: tuple[_About, KeySet] | None = None
         self._known_s = self._failed_s = self._keys_s = float("-inf")
@@ -129,7 +129,7 @@ class Provider:
             raise _refused(str(error)) from error
 
     async def _read(self) -> tuple[_About, KeySet]:
-        """What it says of itself, and its keys, as it has said them lately."""
+        """The provider's metadata and its keys, as of the last _KEPT_S."""
         async with self._lock:
             now_s = monotonic()
             if self._known is not None and now_s - self._known_s < _KEPT_S:
@@ -146,7 +146,7 @@ class Provider:
             return self._known
 
     async def _newer_keys(self, about: _About, keys: KeySet) -> KeySet:
-        """Its keys as they are now, asked for once in a while: anybody can make up a key's id."""
+        """Its current keys, asked for at intervals, as anybody can make up a key's id."""
         async with self._lock:
             if self._known is not None and self._known[1] is not keys:
                 return self._known[1]
@@ -170,7 +170,7 @@ class Provider:
         )
 
     def _endpoint(self, told: Mapping[str, Any], name: str) -> str:
-        """An address that it names; as well protected as its own."""
+        """An address that it names, which must be as well protected as its own."""
         url = told.get(name)
         schemes = {"https", urlsplit(self._issuer).scheme}
         if not isinstance(url, str) or urlsplit(url).scheme not in schemes:

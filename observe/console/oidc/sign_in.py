@@ -1,6 +1,6 @@
 """Signs people in with an OpenID provider: to its door, and back with a code.
 
-What has been begun is in a sealed cookie, and nothing is kept on the server.
+A sign-in under way is in a sealed cookie, and nothing is kept on the server.
 """
 
 import base64
@@ -34,9 +34,9 @@ _OWNER = "console sign-in"
 # As long as somebody looks for a second factor.
 _BEGUN_MS = 10 * MINUTE_MS
 _CHANCE_BYTES = 32
-# Of a cookie's name and value; longer ones browsers leave out without a word.
+# Characters of a cookie's name and value; browsers drop longer ones silently.
 _COOKIE_CHARS_MAX = 4_000
-# What was begun: state, nonce, verifier, and where to go afterwards.
+# A sign-in under way: state, nonce, verifier, and where to go afterwards.
 _Begun: TypeAlias = tuple[str, str, str, str]
 _NOT_BEGUN = "This sign-in was not begun in this browser, or more than 10 minutes ago: begin again."
 
@@ -57,7 +57,7 @@ class OpenIdSignIn:
         ]
 
     async def begin(self, request: Request) -> Response:
-        """To the provider's door."""
+        """Send the browser to the provider."""
         next_path = local_path(request.query_params.get("next", "/"))
         state, nonce, verifier = (secrets.token_urlsafe(_CHANCE_BYTES) for _ in range(3))
         digest = hashlib.sha256(verifier.encode()).digest()
@@ -81,7 +81,7 @@ class OpenIdSignIn:
         return response
 
     async def come_back(self, request: Request) -> Response:
-        """With a code, or with the reason why there is none."""
+        """Take a browser back, with a code or with the reason why there is none."""
         begun, query = self._begun(request), request.query_params
         if begun is None or not hmac.compare_digest(
             query.get("state", "").encode(), begun[0].encode()
@@ -94,8 +94,8 @@ class OpenIdSignIn:
             )
         except ProviderError as refusal:
             return self._refuse(request, str(refusal), next_path)
-        # A page of ours goes on: after a redirect, which the provider's page has begun, the browser
-        # would keep the session's cookie back.
+        # Go on from a page of our own: in a redirect that the provider's page has begun, the
+        # browser would keep the session's cookie back.
         onward = quote(next_path, safe=":/%#?=@[]!$&'()*+,;")
         response = HTMLResponse(signed_in_page(onward), headers={"Refresh": f"0; url={onward}"})
         self._authentication.set_cookie(response, cookie)
@@ -103,7 +103,7 @@ class OpenIdSignIn:
         return response
 
     async def _cookie(self, code: str, *, nonce: str, verifier: str) -> str:
-        """Of a new session; ProviderError with the reason when there is none."""
+        """The cookie of a new session; ProviderError with the reason when there is none."""
         proven = await self._provider.redeem(code, verifier=verifier, nonce=nonce)
         try:
             bearer = bearer_of(proven.claims, self._names)
@@ -119,7 +119,7 @@ class OpenIdSignIn:
                 " provider can give you one."
             )
         person = Person(self._issuer, bearer.subject, bearer.tenant, tuple(sorted(bearer.scopes)))
-        # Its token is what the gateway is shown: the session ends no later.
+        # The gateway gets its token, so the session ends no later than the token.
         until_ms = min(now_ms() + SESSION_MS, int(proven.claims["exp"]) * 1000)
         cookie = self._authentication.session_of(proven.token, person, until_ms=until_ms)
         if len(cookie) > _COOKIE_CHARS_MAX:

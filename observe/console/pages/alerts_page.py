@@ -1,4 +1,4 @@
-"""The page of what is the matter now, each with the runbook for it; and the runbooks."""
+"""The page of current alerts, each with its runbook; and the runbooks."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ PATH = "/alerts"
 
 
 def alerts_page(context: PageContext) -> Page:
-    """Of what the viewer sees; a pause is somebody's will, and no alert."""
+    """The alerts that the viewer may see; a pause is intended, and no alert."""
     rows = [*_of_hifi(context), *_of_streams(context)]
     ill = [view for view in worst_first(context.overview.takers) if view.verdict in OF_VERDICT]
     rows += [_row(view) for view in ill[:ROWS_MAX]]
@@ -54,7 +54,7 @@ def alerts_page(context: PageContext) -> Page:
 
 
 async def runbooks_page(asked: PageRequest) -> Page:
-    """One runbook, or which of them is for what."""
+    """One runbook, or the page that says which is for what."""
     name = asked.path.removeprefix("/runbooks").strip("/") or INDEX
     if name not in runbooks():
         raise HTTPException(404, "There is no such runbook here; docs/runbooks has them.")
@@ -75,7 +75,7 @@ def _row(view: DestinationView) -> list[Child]:
 
 
 def _of_hifi(context: PageContext) -> Iterator[list[Child]]:
-    """What is the matter with Hifi itself, whatever becomes of whose events."""
+    """The troubles of Hifi itself, apart from anybody's events."""
     overview, audit = context.overview, context.overview.audit
     if overview.problem:
         yield _said("the figures here", overview.problem, "HifiCannotTell")

@@ -1,4 +1,4 @@
-"""The page of changes: who has changed what, found by object, author and time."""
+"""The page of changes and their authors, searched by object, author and time."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from shared.config.configuration import Configuration
 from shared.runtime.setup_error import OperatorError
 
 PATH = "/changes"
-# By what changes are picked, as the gateway calls it.
+# The fields to pick changes by, in the gateway's words.
 _PICKED = ("kind", "name", "contains", "did", "by", "from", "to", "tenant")
 _KINDS = (
     *("stream", "destination", "pipeline", "replacement", "table", "channel"),
@@ -47,7 +47,7 @@ async def changes_page(asked: PageRequest) -> Page:
 
 
 async def with_last_change(page: Page, asked: PageRequest, kind: str, name: str) -> Page:
-    """The page of an object, and who has changed that last; without it if nobody says in time."""
+    """The page of an object, with the author of its last change if the gateway answers in time."""
     try:
         async with asyncio.timeout(_LAST_WITHIN_S):
             found = await asked.control.changes({"kind": kind, "name": name}, count=1)

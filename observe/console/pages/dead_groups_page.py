@@ -1,7 +1,7 @@
 """The page of dead letters by why they were given up: reason and answer of each destination.
 
-It is made of what receipts have told, and reads nothing of Kafka: it is there at once, however many
-dead letters anybody else has.
+It is made from receipts and reads nothing from Kafka, so it is there at once, however many dead
+letters other tenants have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from shared.event.topics import DEAD_RETENTION_MS, is_pipelines
 from shared.proof.last_answer import DEAD_STEP_MS, DEAD_STEPS, DeadGroup
 
 PATH = "/dead"
-# What its address may say.
+# The query parameters of its address.
 CHOSEN = ("stream", "destination", "reason")
 DEAD_ASKED = (*CHOSEN, "page")
 # A page of them is short on a phone, too.
@@ -33,24 +33,24 @@ _ROWS_MAX = 20
 # As many as somebody looks through to choose one.
 _CHOICES_MAX = 200
 _DIGITS_MAX = 8
-# So far apart may the clocks be of who tells when something died, and of the broker.
+# The largest difference between the broker's clock and that of the service that dates a death.
 _CLOCKS_MS = HOUR_MS
 _ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A group of dead letters, and whose it is."""
+    """A group of dead letters, and its destination."""
 
     stream: str
     name: str
     group: DeadGroup
-    # What was to go through a pipeline, or to who was removed, goes nowhere from here.
+    # False for events of pipelines and of removed destinations: these cannot be sent from here.
     can_go_again: bool
 
     @property
     def filters(self) -> dict[str, str]:
-        """What picks its letters; what died before the first of them is not looked through."""
+        """The filters that pick its letters; the search starts at the first of them."""
         of = self.group
         since_ms = max(of.first_ms - _CLOCKS_MS, 0)
         return {
@@ -89,7 +89,7 @@ def given_up(context: PageContext) -> list[GivenUp]:
 
 
 def dead_groups_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
-    """Those that are asked for, so many at a time."""
+    """One page of the requested groups."""
     every = given_up(context)
     found = [each for each in every if each.is_asked(asked)]
     number = asked.get("page", "")
@@ -136,7 +136,7 @@ def dead_groups_page(context: PageContext, asked: Mapping[str, str], *, may_chan
 def filter_form(
     path: str, every: Iterable[GivenUp], asked: Mapping[str, str], *more: Child
 ) -> Safe:
-    """Fields to choose from what there is; what is asked for is among it in any case."""
+    """Fields to choose from the existing values; the current choice is always among them."""
     stream = asked.get("stream", "")
     ours = [each for each in every if stream in {"", each.stream}]
     there = {
@@ -146,7 +146,7 @@ def filter_form(
     }
     named = asked.get("destination", "")
     if stream and named and "/" not in named:
-        # A link says it shorter.
+        # A link has the short name.
         asked = {**asked, "destination": f"{stream}/{named}"}
     fields = [
         _choice(name, there[name], asked.get(name, ""), says)

@@ -1,4 +1,4 @@
-"""Dead letters one by one: filters, what was given up and why, and re-drive, counted first."""
+"""Dead letters one by one: filters, the letters and their causes, and re-drive, counted first."""
 
 from collections.abc import Mapping
 from shlex import quote
@@ -67,7 +67,7 @@ async def letters_page(asked: PageRequest) -> Page:
 
 
 async def confirm_page(asked: PageRequest) -> Page:
-    """What a re-drive would do, before it does it."""
+    """The question before a re-drive, with its effects."""
     filters, letters = asked.filters, await asked.letters()
     said = wording.plural(letters.redrivable, "dead letter")
     asks = f"Send {said} again?" if letters.is_whole else f"More than {said} could be sent again"
@@ -108,7 +108,7 @@ async def confirm_page(asked: PageRequest) -> Page:
 async def redrive(asked: PageRequest) -> Response:
     filters, letters = asked.filters, await asked.letters()
     if asked.field("confirmed") != str(letters.redrivable) or not letters.is_whole:
-        # More have died since, or somebody else was faster: nobody re-drives the unseen.
+        # More have died since, or somebody else was faster. Only counted letters are re-driven.
         return RedirectResponse(dead_path("/dead/redrive", **filters), status_code=303)
     log.info(
         "dead_letters.redriven",
@@ -121,7 +121,7 @@ async def redrive(asked: PageRequest) -> Response:
 
 
 async def export(asked: PageRequest) -> Response:
-    """The oldest that match, with what they say, in a file."""
+    """The oldest matching letters, with their content, in a file."""
     log.info("dead_letters.exported", key_id=asked.viewer.key_id, filters=asked.filters)
     headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
     return Response(await asked.export(), media_type="application/x-ndjson", headers=headers)
@@ -134,14 +134,14 @@ def _which(letters: Letters, *, is_first: bool) -> str:
 
 
 def _pager(filters: Mapping[str, str], letters: Letters, *, is_first: bool) -> Safe:
-    """Links to the newest and to those that died before the ones that are shown."""
+    """Links to the newest letters and to those older than the shown ones."""
     older = letters_path(**filters, before=letters.next) if letters.next else ""
     links = [("Newest", "" if is_first else letters_path(**filters)), ("Older", older)]
     return pager(links, "More dead letters")
 
 
 def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
-    """What nobody chooses from a list: one event, an answer, a time."""
+    """The fields that are not chosen from a list: one event, an answer, a time."""
     kept = [
         tag("input", type="hidden", name=name, value=filters[name])
         for name in ("answer", "from", "to")
@@ -159,7 +159,7 @@ def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
 
 
 def _export(asked: PageRequest, letters: Letters) -> Safe:
-    """How to have what matches in a file: the beginning here, all of it by a command."""
+    """Ways to get the matching letters in a file: the first ones here, all by a command."""
     if not letters.newest:
         return NOTHING
     filters = asked.filters
@@ -217,7 +217,7 @@ def _again(letter: Mapping[str, Any]) -> Child:
 
 
 def _last_answer(letter: Mapping[str, Any]) -> str:
-    """What the destination said last, or why nobody can open the record."""
+    """The destination's last answer, or why the record cannot be opened."""
     status = letter.get("last_status")
     if letter["reason"] == f"status_{status}":
         status = None

@@ -16,9 +16,9 @@ from shared.runtime.setup_error import OperatorError
 
 _DONE = {"revoked": "The key is revoked.", "ended": "Only its newest secret is good now."}
 _ONLY = {"": "all keys", "rotating": "those with two secrets", "expired": "those that have expired"}
-# The page is not held up for it.
+# The page waits no longer than this for the uses.
 _USES_WITHIN_S = 2.0
-# By id of the key: when each of its secrets was used last, the oldest secret first.
+# By id of the key: the last use of each of its secrets, the oldest secret first.
 _Uses = Mapping[str, Sequence[int | None]]
 
 
@@ -59,7 +59,7 @@ def _is_meant(key: ApiKey, only: str) -> bool:
 
 
 async def _uses(asked: PageRequest) -> _Uses:
-    """As the gateway knows them; nothing if it tells none, as to whoever only reads."""
+    """The uses that the gateway knows; empty if it gives none, as for viewers who only read."""
     if not asked.viewer.may_change:
         return {}
     try:
@@ -88,7 +88,7 @@ def _rows(asked: PageRequest, keys: Sequence[ApiKey], uses: _Uses) -> Safe:
 
 
 def _last_use(used: Sequence[int | None]) -> str:
-    """Of two secrets it counts whether the older one is still in use."""
+    """The last use of a key; during a rotation also that of the older secret."""
     if not used:
         return wording.NONE
     said = _used(max((at_ms for at_ms in used if at_ms), default=None))

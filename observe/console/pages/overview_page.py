@@ -70,7 +70,7 @@ def overview_page(
 
 
 def headline(overview: Overview) -> str:
-    """The one sentence that somebody who is woken up wants to read."""
+    """The one sentence for somebody who was woken up."""
     streams = overview.streams
     if not streams:
         return overview.problem.capitalize() + "." if overview.problem else "No stream yet."
@@ -114,7 +114,7 @@ _SAYS = {
 def destinations_table(
     destinations: Sequence[DestinationView], *, caption: str, path: str = "/destinations"
 ) -> Safe:
-    """The first of them; all have a row at this path."""
+    """A table of the first destinations; the page at `path` has a row for all."""
     heads = (
         "Stream → destination", "Verdict", "Why", "p95", "Oldest",
         "Queued", "Waiting", "Dead", "Unaccounted",
@@ -172,7 +172,7 @@ def _hero(context: PageContext, said: str) -> Safe:
 def _streams(context: PageContext, ordered: Sequence[DestinationView], *, may_change: bool) -> Safe:
     overview = context.overview
     streams = overview.streams
-    # What has not been read yet may well be there.
+    # Unread events may well exist.
     steps = NOTHING
     if is_first_use(overview) and not overview.problem:
         has_key = bool(context.configuration.keys)
@@ -192,7 +192,7 @@ def _streams(context: PageContext, ordered: Sequence[DestinationView], *, may_ch
 
 
 def _without(lonely: Sequence[StreamView]) -> Safe:
-    """The streams that nobody takes, each with a link: some by name, the rest on their page."""
+    """The streams without a destination: links to some, and to the page with the rest."""
     if not lonely:
         return NOTHING
     named: list[Child] = []
@@ -205,7 +205,7 @@ def _without(lonely: Sequence[StreamView]) -> Safe:
 
 
 def _removed(removed: Sequence[RemovedView]) -> Safe:
-    """The books of what was removed; dead letters and receipts are where they always are."""
+    """The books of removed destinations; their dead letters and receipts are at the usual place."""
     if not removed:
         return NOTHING
     heads = ("Stream → destination", "Removed", "Acknowledged", "Delivered", "Waiting", "Dead",
@@ -232,7 +232,7 @@ def _removed(removed: Sequence[RemovedView]) -> Safe:
 
 
 def _unknown(unknown: Sequence[UnknownView]) -> Safe:
-    """What waits for nobody that is known; usually there is none."""
+    """Events that wait for unknown destinations; usually there are none."""
     if not unknown:
         return NOTHING
     rows: list[list[Child]] = [
@@ -249,14 +249,14 @@ def _unknown(unknown: Sequence[UnknownView]) -> Safe:
 
 
 def _list(names: Sequence[str]) -> str:
-    """At most three by name: a sentence is no table."""
+    """The names as a list in a sentence, three at most."""
     if len(names) > 3:  # noqa: PLR2004 - as said
         return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1] if names else ""]))
 
 
 def as_json(overview: Overview) -> dict[str, Any]:
-    """For programs: every field under its own name, enums as their words, the headline first."""
+    """The overview for programs: fields by name, enums as their words, the headline first."""
     members = msgspec.to_builtins(overview, str_keys=True)
     for stream, view in zip(members["streams"], overview.streams, strict=True):
         for destination, shown in zip(stream["destinations"], view.destinations, strict=True):

@@ -1,4 +1,4 @@
-"""The list of all pipelines, and the page of one: its way, what becomes of events, its document."""
+"""The list of all pipelines, and the page of one: its graph, its outcomes, its document."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -31,12 +31,12 @@ from shared.config.pipeline import Pipeline
 from shared.proof.overview import SEVERITY, BuiltAnew, PipelineView, StreamVerdict
 from shared.proof.receipt import PASSED
 
-# What is there from the first event on; others are shown once there are some.
+# Outcomes to show from the first event on; others are shown once there are some.
 _OUTCOMES = (PASSED, "filtered", "late", "dead")
 
 
 def pipelines_page(context: PageContext, *, may_change: bool) -> Page:
-    """All that somebody sees, the worst first."""
+    """All pipelines that the viewer may see, the worst first."""
     views = _worst_first(context.overview.pipelines)
     listed = (
         pipelines_table(views, context, caption="Pipelines")
@@ -84,7 +84,7 @@ def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, capt
 def pipeline_page(
     name: str, context: PageContext, asked: Mapping[str, str], *, may_change: bool
 ) -> Page | None:
-    """One pipeline; None when there is none of that name that the viewer sees."""
+    """One pipeline; None if the viewer sees none of that name."""
     view = next((each for each in context.overview.pipelines if each.name == name), None)
     pipeline = context.configuration.pipelines.get(name)
     if view is None or pipeline is None or view.lane is None:
@@ -206,7 +206,7 @@ def _dead_path(view: PipelineView) -> str:
 
 
 def _document(pipeline: Pipeline) -> Safe:
-    """As it was put, but for what it says by saying nothing."""
+    """The document as it was put, without fields at their defaults."""
     text = json.dumps(pipeline.known_fields(), indent=2, ensure_ascii=False)
     return tag(
         "details",
@@ -217,7 +217,7 @@ def _document(pipeline: Pipeline) -> Safe:
 
 
 def _written(pipeline: Pipeline | None) -> str:
-    """What it writes to, in a line."""
+    """The outputs of a pipeline, in a line."""
     if pipeline is None:
         return wording.NONE
     streams = sorted({output.stream for output in pipeline.streams_to})

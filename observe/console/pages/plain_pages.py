@@ -1,16 +1,16 @@
-"""The pages that stand alone: sign-in, what is refused or not there, and what words mean."""
+"""The pages that stand alone: sign-in, refusals, missing pages, and the glossary."""
 
 from urllib.parse import urlencode
 
 from observe.console.page_request import PageRequest
-from observe.console.parts.layout import Around, Page, form, render, render_bare, still_page
+from observe.console.parts.layout import Page, PageFrame, form, render, render_bare, still_page
 from observe.console.parts.markup import NOTHING, tag
 from observe.console.parts.pieces import code
 from shared.glossary import WORDS, hint_of
 
 
 def sign_in_page(*, csrf: str, next_path: str, problem: str = "", provider: str = "") -> bytes:
-    """By key, or with the provider of that name."""
+    """The page to sign in by key, or with the provider of that name."""
     return render_bare(
         "Sign in",
         tag("h1", "Sign in"),
@@ -57,7 +57,7 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "", provider: str 
 
 
 def signed_in_page(next_path: str) -> bytes:
-    """From where a browser goes on by itself."""
+    """The page after sign-in, from where a browser goes on by itself."""
     return render_bare(
         "Signed in",
         tag("h1", "You are signed in"),
@@ -66,7 +66,7 @@ def signed_in_page(next_path: str) -> bytes:
 
 
 def ended_page(says: str) -> bytes:
-    """Of a link that shows nothing: there is nowhere to go from here."""
+    """The page of a link that shows nothing: there is nowhere to go from here."""
     again = "Ask for another one where you got this link, or reload the page that shows it."
     title = "This view is not here"
     content = [tag("h1", title), tag("p", says, class_="lead"), tag("p", again)]
@@ -74,14 +74,14 @@ def ended_page(says: str) -> bytes:
 
 
 def notice(title: str, says: str, *, has_link: bool = False) -> bytes:
-    """With the way to all other pages, which say for themselves who may see them."""
+    """A notice with a link to all other pages, which check for themselves who may see them."""
     back = tag("p", tag("a", "To the overview", href="/"))
     page = still_page(title, "", "notice", tag("h1", title), tag("p", says), back)
-    return render(page, Around(csrf="", has_link=has_link))
+    return render(page, PageFrame(csrf="", has_link=has_link))
 
 
 def soon_page(path: str) -> Page:
-    """Of what has just been made: what there is to show of it comes with the next figures."""
+    """The page of a thing that was just made: its content comes with the next figures."""
     kind, *name = path.strip("/").split("/")
     return still_page(
         "Made",

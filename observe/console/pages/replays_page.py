@@ -1,6 +1,6 @@
-"""What of a stream is sent to a destination again, how far that is; begins and ends it by forms.
+"""Shows the replays of a stream and their progress; begins and ends them by forms.
 
-A replay is counted before it is begun, and goes on without whoever has begun it.
+A replay is counted before it begins, and goes on without the person who began it.
 """
 
 import re
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 PATH, STREAMS = "/replays", "/streams"
 NEW, CANCEL = f"{PATH}/new", f"{PATH}/cancel"
-# What may be asked for beside the destination, as the gateway calls it; times are typed as UTC.
+# Fields to ask for beside the destination, as the gateway names them; times are typed as UTC.
 _TIMES, _WHICH, _RATE = ("from", "to"), ("key", "event"), "rate_per_s"
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -74,7 +74,7 @@ async def new_page(asked: PageRequest) -> Page:
 
 
 async def make(asked: PageRequest) -> Response:
-    """Count the events that were asked for; begin it once a person says yes to that."""
+    """Count the requested events; begin the replay once a person confirms the count."""
     stream, shown = asked.stream.name, _form(asked)
     try:
         order = _order(asked)
@@ -115,7 +115,7 @@ async def cancel(asked: PageRequest) -> Response:
 
 
 def _stream(asked: PageRequest) -> str:
-    """Also one that was removed: its replays are there for as long as they are kept."""
+    """The stream, also a removed one: its replays are there for as long as they are kept."""
     stream = asked.field("stream")
     if stream not in asked.streams:
         raise HTTPException(404, "There is no such stream, or it is not yours.")
@@ -130,7 +130,7 @@ def _replay_id(asked: PageRequest) -> str:
 
 
 def _begin(asked: PageRequest, stream: str, destination: str) -> Safe:
-    """The way to the form, or how it is done by whoever may."""
+    """The link to the form, or the command for people with the right."""
     if stream not in asked.context.configuration.streams:
         return NOTHING
     if not asked.viewer.may_change:
@@ -152,7 +152,7 @@ def _row(asked: PageRequest, stream: str, replay: Mapping[str, Any]) -> list[Chi
     destination, is_running = replay["destination"], replay["state"] == "running"
     why = replay["waits_because"] or replay["failed_because"]
     cancels = f"{CANCEL}?{urlencode({'stream': stream, 'id': replay['id']})}"
-    # What has died of it is among what has died there since.
+    # Its dead letters are among all that the destination has had since.
     died = letters_path(stream=stream, destination=destination, **{"from": replay["created_at"]})
     return [
         fragment(code(replay["id"]), tag("span", _span(replay), class_="why under")),
@@ -174,7 +174,7 @@ def _state(replay: Mapping[str, Any]) -> Safe:
 
 
 def _span(replay: Mapping[str, Any]) -> str:
-    """Which events it was asked for."""
+    """Describe the events that it was asked for."""
     said = [f"stored since {replay['from'] or 'the beginning'}"]
     said += [f"before {replay['to'] or replay['created_at']}"]
     said += [f"{name} {replay[name]}" for name in _WHICH if replay[name] is not None]
@@ -214,7 +214,7 @@ def _form(asked: PageRequest) -> FormPage:
 
 
 def _order(asked: PageRequest) -> dict[str, Any]:
-    """What was typed, as the gateway takes it."""
+    """The typed values, in the gateway's format."""
     order: dict[str, Any] = {"destination": asked.field("destination")}
     order |= {name: f"{at}Z" for name in _TIMES if (at := asked.field(name).removesuffix("Z"))}
     order |= {name: said for name in _WHICH if (said := asked.field(name))}
@@ -231,7 +231,7 @@ def _order(asked: PageRequest) -> dict[str, Any]:
 
 
 def _question(asked: PageRequest, order: Mapping[str, Any], count: int) -> Page:
-    """What it would be; who sends this twice has begun one."""
+    """The question before a replay; sending it twice begins only one."""
     stream, destination = asked.stream.name, order["destination"]
     events = wording.plural(count, "event")
     asks = f"Send {events} to {destination} again?"

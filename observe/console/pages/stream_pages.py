@@ -1,4 +1,4 @@
-"""The list of all streams, found by name or by what is the matter, and the page of one."""
+"""The list of all streams, searched by name or by trouble, and the page of one."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -42,7 +42,7 @@ _Takers: TypeAlias = Mapping[str, Sequence[DestinationView]]
 
 
 def streams_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
-    """The streams that are asked for, the worst first, so many at a time."""
+    """One page of the requested streams, the worst first."""
     query, takers = ListQuery.of(asked, _ONLY), _takers(context)
     found = [
         stream
@@ -116,12 +116,12 @@ def _row(
 
 
 def _counted(number: int, path: str, *, kind: str = "") -> Child:
-    """What is not there leads nowhere."""
+    """A count, with a link unless it is zero."""
     return figure(wording.count(number), path if number else "", kind=kind if number else "")
 
 
 def _last_event(stream: StreamView, now_ms: int, path: str) -> Child:
-    """How long ago; nothing if none has come since the observer started."""
+    """The time since the last event; nothing if none has come since the observer started."""
     if not stream.last_accepted_at_ms:
         return wording.NONE
     ago_s = max(0, now_ms - stream.last_accepted_at_ms) // 1000
@@ -218,7 +218,7 @@ def find_section(stream: str) -> Safe:
 
 
 def _settings(stream: Stream | None) -> Safe:
-    """As it was put; how to put it otherwise."""
+    """The settings of a stream, and the command that shows all of them."""
     if stream is None:
         return NOTHING
     facts: list[tuple[str, Child]] = [
@@ -236,7 +236,7 @@ def _settings(stream: Stream | None) -> Safe:
 
 
 def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
-    """How its events lie in Kafka, once enough have come to say so."""
+    """The spread of its events over Kafka partitions, once enough have come."""
     if spread is None:
         return []
     share = f"{spread.part:.0%} of the events, {spread.times:.1f} times its share"

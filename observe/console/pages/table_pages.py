@@ -1,4 +1,4 @@
-"""The list of tables, and the page of one: who writes and reads it, and its rows, looked up."""
+"""The list of tables, and the page of one: its writers, its readers, and lookups of its rows."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -30,14 +30,14 @@ _PIPELINES = "/pipelines"
 _TABLES_MAX = 100
 # Longer than a name, or a key, can be.
 _TEXT_CHARS_MAX = 1_000
-# What a list shows of a row; its own page has all of it.
+# Characters of a row in a list; its own page has all of it.
 _ROW_CHARS_MAX = 300
-# As of what an event says.
+# The same as for the payload of an event.
 _WHOLE_CHARS_MAX = 20_000
 
 
 async def tables_page(asked: PageRequest) -> Page:
-    """Those that somebody sees, by name, so many at a time."""
+    """One page of the tables that the viewer may see, by name."""
     text, after = asked.field("q")[:_TEXT_CHARS_MAX], asked.field("after")[:_TEXT_CHARS_MAX]
     configuration = asked.context.seen_by(asked.viewer).configuration
     found = sorted(name for name in configuration.tables if text in name)
@@ -89,7 +89,7 @@ def _listed(tables: Iterable[Table], configuration: Configuration) -> Safe:
 
 
 async def table_page(asked: PageRequest) -> Page:
-    """One table: who has to do with it, and those of its rows that are asked for."""
+    """One table: its writers and readers, and the requested rows."""
     configuration = asked.context.seen_by(asked.viewer).configuration
     known = configuration.tables.get(asked.path.removeprefix(f"{PATH}/"))
     if known is None:
@@ -119,7 +119,7 @@ async def table_page(asked: PageRequest) -> Page:
                 _as_of(found),
             ]
     except RefusedError as refused:
-        # Its copy is being made, or is damaged: whoever comes again finds it.
+        # Its copy is being made, or is damaged: a later request finds it.
         if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
             raise
         content.append(nothing_yet(refused.detail))

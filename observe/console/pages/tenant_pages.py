@@ -1,4 +1,4 @@
-"""The list of tenants, the worst first, and the page of one; who is no operator sees their own."""
+"""The list of tenants, the worst first, and the page of one; only operators see others' tenants."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,13 +31,13 @@ from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, Stre
 
 PATH = "/tenants"
 _ONLY = {"": "all tenants", "trouble": "those in trouble"}
-# What a tenant may have in all, as people say it.
+# The things whose total number a tenant's quota bounds, in people's words.
 _BOUNDS = ("streams", "partitions", "destinations", "pipelines", "tables", "channels", "keys")
 
 
 @dataclass(slots=True)
 class _Holding:
-    """What a tenant has, and how it is."""
+    """A tenant's things, and how they fare."""
 
     name: str
     quotas: Tenant | None = None
@@ -45,7 +45,7 @@ class _Holding:
     # Destinations, and pipelines that read.
     takers: list[DestinationView] = field(default_factory=list)
     keys: list[ApiKey] = field(default_factory=list)
-    # Of what is set, whether something is seen of it or not.
+    # Counts configured things, whether they were observed or not.
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_BOUNDS, 0))
 
     @property
@@ -62,7 +62,7 @@ class _Holding:
 
     @property
     def why(self) -> str:
-        """What is the matter, of the worst."""
+        """The trouble of the worst taker."""
         bad = [each for each in worst_first(self.takers) if is_in_trouble(each.verdict)]
         return f"{_name_of(bad[0])}: {bad[0].reason}" if bad else ""
 
@@ -134,7 +134,7 @@ async def tenant_page(asked: PageRequest) -> Page:
 
 
 def _holdings(asked: PageRequest) -> dict[str, _Holding]:
-    """What each tenant has that the viewer may see, by its name."""
+    """The things of each tenant that the viewer may see, by its name."""
     sees_all, viewer, known = asked.viewer.is_operator, asked.viewer, asked.context.configuration
     context = asked.context if sees_all else asked.context.seen_by(viewer)
     named: dict[str, _Holding] = {}
@@ -154,7 +154,7 @@ def _holdings(asked: PageRequest) -> dict[str, _Holding]:
         of(context.tenant_of(view.stream)).takers.append(view)
     for each in named.values():
         each.counts["keys"] = len(each.keys)
-    # A stream that nobody has heard of is nobody's.
+    # An unknown stream has no tenant.
     return {
         name: each for name, each in named.items() if name and (sees_all or name == viewer.tenant)
     }
@@ -242,7 +242,7 @@ def _takers(held: _Holding, asked: PageRequest) -> Safe:
 
 
 def _name_of(view: DestinationView) -> str:
-    """As people have named it: a pipeline's name in the books is ours."""
+    """The name that people gave it: a pipeline has an internal one in the books."""
     pipeline = pipeline_of(view.destination_id)
     return view.destination_id if pipeline is None else f"pipeline {pipeline}"
 
@@ -256,7 +256,7 @@ def _keys(held: _Holding, path: str) -> Safe:
 
 
 def _link(name: str, path: str, *, is_seen: bool) -> Child:
-    """What is another tenant's has no page for whoever is signed in with a key."""
+    """A link; only the name if it is another tenant's and the viewer signed in with a key."""
     return tag("a", name, href=path) if is_seen else name
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from observe.console.parts import wording
 from observe.series.series import Past
 
-# As many lines as a chart has; they are evenly apart.
+# The intervals between a chart's lines, which are evenly apart.
 _INTERVALS = 4
-# What a quarter of the height may be, of things counted and of time in seconds.
+# Round values for a quarter of the height, for counts and for time in seconds.
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 _ROUND_S = (
     15,
@@ -57,7 +57,7 @@ PART = Measure(lambda value: f"{math.floor(1000 * value) / 10:g} %", least=1.0)
 
 
 def ticks(highest: float, unit: Measure) -> list[float]:
-    """Round values from nothing to one that is not below the highest, evenly apart."""
+    """Round values, evenly apart, from zero to one that is not below the highest."""
     highest = max(highest, unit.least)
     if highest <= 0:
         highest = 1.0

@@ -1,7 +1,7 @@
 """Draws charts as SVG: lines and stacked columns over time, one stacked bar, a heat-map of minutes.
 
-Each has a title and a description for those who do not see it, and stands beside a table with the
-same numbers. Colours are classes, so that the style sheet gives them for light and for dark.
+Each has a title and a description for those who do not see it, and a table with the same numbers
+beside it. Colours are classes, so that the style sheet gives them for light and for dark.
 """
 
 import math
@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from observe.console.parts.markup import NOTHING, Safe, fragment, tag
 
-# What is drawn is so wide and high, in units of its own; a page stretches it.
+# Width and height of a chart, in units of its own; a page stretches it.
 WIDTH, HEIGHT = 720, 160
-# Of a sparkline a point; whole units are as fine as anybody sees there.
+# A sparkline's step per point, and height; whole units are as fine as anybody sees there.
 _SPARK_STEP, _SPARK_HEIGHT = 6, 40
 
 
@@ -36,7 +36,7 @@ class Line:
 
 
 def bar(parts: Sequence[Part], *, title: str, says: str) -> Safe:
-    """The shares of a whole, beside each other."""
+    """A bar of the shares of a whole, side by side."""
     total = sum(part.value for part in parts)
     drawn: list[Safe] = []
     begin = 0.0
@@ -52,7 +52,7 @@ def bar(parts: Sequence[Part], *, title: str, says: str) -> Safe:
 
 
 def lines(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe:
-    """Each value in the middle of its step; one as high as `top` reaches the upper edge."""
+    """Lines with each value in the middle of its step; a value of `top` reaches the upper edge."""
     drawn = [
         tag("path", d=_path(line.values, WIDTH, HEIGHT, top), class_=f"line l{line.series}")
         for line in shown
@@ -117,7 +117,7 @@ def _grid() -> Safe:
 
 
 def _path(values: Sequence[float], width: int, height: int, top: float) -> str:
-    """A line with gaps where nothing is known; what stands alone is a dot."""
+    """A line with gaps where nothing is known; a value between two gaps is a dot."""
     step = width / max(len(values), 1)
     drawn: list[str] = []
     for begin, run in _runs(values):
@@ -130,7 +130,7 @@ def _path(values: Sequence[float], width: int, height: int, top: float) -> str:
 
 
 def _runs(values: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
-    """What is known without a gap, and where it begins."""
+    """The runs of known values between the gaps, and where each begins."""
     run: list[float] = []
     for at, value in enumerate(values):
         if math.isnan(value):
@@ -144,7 +144,7 @@ def _runs(values: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
 
 
 def heat_row(cells: Sequence[tuple[str, str, int]], *, title: str, says: str) -> Safe:
-    """One row of minutes, oldest left: how bad, in words, and for how many of them that holds."""
+    """One row of minutes, oldest left; each cell has a level, its words and a number of minutes."""
     boxes: list[Safe] = []
     place = 0
     for level, words, minutes in cells:
@@ -167,14 +167,14 @@ def drawing(
     stretch: bool = False,
     has_links: bool = False,
 ) -> Safe:
-    """What is drawn, with a name and words for those who do not see it."""
+    """The drawing, with a name and a description for those who do not see it."""
     return tag(
         "svg",
         tag("title", title),
         tag("desc", says) if says else NOTHING,
         fragment(*drawn),
         viewBox=box,
-        # What is an image has nothing inside that could be followed.
+        # An image has no links inside that could be followed.
         role="group" if has_links else "img",
         aria_label=f"{title}. {says}" if says else title,
         class_=f"chart {kind}",

@@ -1,4 +1,4 @@
-"""Leads a newcomer by the hand: what to type from nothing to an event that has arrived."""
+"""Guides a newcomer, command by command, from nothing to an event that has arrived."""
 
 from dataclasses import dataclass
 
@@ -6,24 +6,24 @@ from observe.console.parts.markup import Child, Safe, tag
 from observe.console.parts.pieces import section
 from shared.proof.overview import Overview
 
-# Whoever has sent so many knows how, whether they have come anywhere or not.
+# People who have sent this many events know how, whether any arrived or not.
 _ACKED_MAX = 100
-# What runs beside `make up` and takes everything.
+# The sample destination beside `make up`, which takes everything.
 _SAMPLE = "http://127.0.0.1:8090/"
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _FirstStep:
     title: str
     says: str
     command: str
     is_done: bool
-    # Where a form does it, for whoever may.
+    # The form that does it, for people with the right.
     form: tuple[str, str] | None = None
 
 
 def is_first_use(overview: Overview) -> bool:
-    """Nothing has arrived anywhere yet, and little was sent."""
+    """Whether nothing has arrived anywhere yet, and little was sent."""
     has_arrived = any(view.balance.delivered for view in overview.takers)
     sent = sum(stream.acked for stream in overview.streams)
     return not (has_arrived or overview.removed or sent > _ACKED_MAX)
@@ -33,7 +33,7 @@ def first_steps(overview: Overview, *, has_key: bool, may_change: bool) -> Safe:
     """Each step with a form and a command that can be pasted; those that are done say so."""
     stream = overview.streams[0].name if overview.streams else "orders"
     steps = (
-        _Step(
+        _FirstStep(
             "A key",
             "Only for a gateway that asks for keys; the operator's key, which `hifi up` keeps in"
             " its folder, makes the first one.",
@@ -42,14 +42,14 @@ def first_steps(overview: Overview, *, has_key: bool, may_change: bool) -> Safe:
             is_done=has_key,
             form=("New key …", "/keys/new"),
         ),
-        _Step(
+        _FirstStep(
             "A stream",
             "A named flow of events.",
             f"hifi streams put {stream}",
             is_done=bool(overview.streams),
             form=("New stream …", "/streams:new"),
         ),
-        _Step(
+        _FirstStep(
             "A destination",
             "Where its events go; this one is the sample that `hifi up` runs and that takes"
             " everything.",
@@ -57,13 +57,13 @@ def first_steps(overview: Overview, *, has_key: bool, may_change: bool) -> Safe:
             is_done=bool(overview.destinations),
             form=("New destination …", f"/destinations/new?stream={stream}&destination=shop"),
         ),
-        _Step(
+        _FirstStep(
             "An event",
             "Any JSON; accepted means that it is stored.",
             f"""hifi send {stream} '{{"id":"order-1","total":25}}'""",
             is_done=any(each.acked for each in overview.streams),
         ),
-        _Step(
+        _FirstStep(
             "See it arrive",
             "Here, within a second or two, or in the terminal.",
             "hifi status",
@@ -74,7 +74,7 @@ def first_steps(overview: Overview, *, has_key: bool, may_change: bool) -> Safe:
     return section("First steps", tag("ol", shown, class_="first"))
 
 
-def _shown(step: _Step, *, may_change: bool) -> Safe:
+def _shown(step: _FirstStep, *, may_change: bool) -> Safe:
     title: list[Child] = [tag("strong", step.title)]
     if step.is_done:
         title.append(tag("span", " done", class_="good"))

@@ -1,4 +1,4 @@
-"""Shows JSON with its parts told apart, a member to a line; each part as it was sent."""
+"""Shows JSON with a colour for each kind of part, a member to a line; each part as it was sent."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _DEPTH_MAX = 50
 
 
 def json_lines(text: str) -> Safe:
-    """Numbers and texts stay as they were written; what is no JSON stays as it is."""
+    """Indent JSON; numbers and texts stay as written, and a text that is not JSON as it is."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

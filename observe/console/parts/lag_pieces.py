@@ -11,7 +11,7 @@ from observe.lag.time_shares import time_shares
 from shared.glossary import STAGE_WORDS
 from shared.proof.overview import DestinationView, Node, Quantiles
 
-# In the order of the way; and of their colours, in which pipelines came last.
+# In the order of an event's way; and in that of their colours, where pipelines were added last.
 _NODES = tuple(node.value for node in Node)
 _COLOURS = (*(node for node in _NODES if node != Node.PIPELINE.value), Node.PIPELINE.value)
 
@@ -38,7 +38,7 @@ def lag_section(destinations: Sequence[DestinationView]) -> Safe:
 
 
 def _times(shown: DestinationView) -> Safe:
-    """What the bar shows, as numbers."""
+    """The bar's figures, as numbers."""
     shares = time_shares(shown)
     process = {lag.node.value: lag.process for lag in shown.nodes}
     total_ms = sum(mean_ms for _, mean_ms in shares)

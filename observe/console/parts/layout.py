@@ -20,7 +20,7 @@ _PAGES = (
     ("/changes", "Changes"),
 )
 
-# What is about those who run a tenant, and not about what becomes of events.
+# Pages about the people who run a tenant, not about its events.
 _NOT_BY_LINK = ("/channels", "/keys", "/tenants")
 
 
@@ -40,7 +40,7 @@ class Region:
 @dataclass(frozen=True, slots=True)
 class Page:
     title: str
-    # Which of the pages above is lit.
+    # The highlighted page of those above.
     here: str
     regions: tuple[Region, ...]
     # One sentence that is read aloud when it changes.
@@ -48,8 +48,8 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What a page has to know of the session it is shown in."""
+class PageFrame:
+    """The facts of a session that its pages need."""
 
     csrf: str
     key_id: str = ""
@@ -58,7 +58,7 @@ class Around:
     has_link: bool = False
 
 
-def render(page: Page, around: Around) -> bytes:
+def render(page: Page, around: PageFrame) -> bytes:
     """The whole document."""
     return document(
         tag(
@@ -83,7 +83,7 @@ def render(page: Page, around: Around) -> bytes:
 
 
 def render_bare(title: str, *content: Child, has_home: bool = True) -> bytes:
-    """A page without a way to the others: sign-in, and errors of those who may see nothing."""
+    """A page without links to others: sign-in, and errors for people who may see nothing."""
     main = tag("main", *content, id="content", tabindex="-1", class_="bare")
     name = (
         tag("a", "Hifi", href="/", class_="mark")
@@ -102,15 +102,15 @@ def still_page(title: str, here: str, region: str, *content: Child, status: str 
 def form(
     method: str, path: str, hidden: Mapping[str, str | int], *content: Child, **attributes: str
 ) -> Safe:
-    """What is sent to a path: the hidden fields, and what somebody types."""
+    """A form to a path, with hidden fields and typed ones."""
     fields = [tag("input", type="hidden", name=name, value=hidden[name]) for name in hidden]
     return tag("form", fields, *content, method=method, action=path, **attributes)
 
 
 def confirm_form(
-    path: str, around: Around, *, yes: str, no: str, back: str, **fields: str | int
+    path: str, around: PageFrame, *, yes: str, no: str, back: str, **fields: str | int
 ) -> Safe:
-    """The button that does it, and a link back for who would rather not."""
+    """The button that does it, and a link back for people who would rather not."""
     button = tag("button", yes, type="submit", class_="act")
     hidden = {"csrf": around.csrf, **fields}
     return form("post", path, hidden, button, " ", tag("a", no, href=back))
@@ -130,7 +130,7 @@ def _head(title: str) -> Safe:
     )
 
 
-def _header(page: Page, around: Around) -> Safe:
+def _header(page: Page, around: PageFrame) -> Safe:
     links = [
         tag("li", tag("a", name, href=path, aria_current="page" if path == page.here else None))
         for path, name in _PAGES
@@ -156,7 +156,7 @@ def _header(page: Page, around: Around) -> Safe:
     )
 
 
-def _account(around: Around) -> Safe:
+def _account(around: PageFrame) -> Safe:
     if not around.key_id:
         return NOTHING
     return form(
@@ -168,7 +168,7 @@ def _account(around: Around) -> Safe:
     )
 
 
-def _footer(around: Around) -> Safe:
+def _footer(around: PageFrame) -> Safe:
     says = "All times are UTC."
     if around.is_open:
         says += (

@@ -14,11 +14,11 @@ from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 
 # An hour, as people look back.
 MINUTES_SHOWN = 60
-# So many rows show each minute by itself; of more each run of minutes that are alike.
+# Up to this many rows show each minute by itself; more show each run of similar minutes.
 _EACH_MAX = 10
-# So many have a row; what is well has none first.
+# Destinations with a row; those that are well lose theirs first.
 _ROWS_MAX = 50
-# What the alert calls too much.
+# The alert's threshold for a large loss.
 _MUCH = 0.01
 _LEVELS = (
     ("empty", "no events"),
@@ -90,7 +90,7 @@ def _lost(view: DestinationView, since_ms: int) -> int:
 
 
 def _runs(cells: Sequence[_Cell], minutes_ms: Sequence[int]) -> list[_Cell]:
-    """Minutes that are alike as one cell."""
+    """The cells, with each run of similar minutes as one."""
     found: list[_Cell] = []
     for level, alike in groupby(range(len(cells)), key=lambda at: cells[at][0]):
         first, *others = alike
@@ -103,7 +103,7 @@ def _runs(cells: Sequence[_Cell], minutes_ms: Sequence[int]) -> list[_Cell]:
 
 
 def minutes_table(view: DestinationView) -> Safe:
-    """The heat-map's numbers, and what is missing by name; closed, as most never need it."""
+    """The heat-map's numbers, and the missing events by name; closed, as most never need it."""
     if not view.minutes:
         return NOTHING
     rows: list[list[Child]] = [
@@ -150,7 +150,7 @@ def _event_link(stream: str, event_id: str) -> Safe:
 
 
 def heat_level(books: MinuteBooks | None) -> str:
-    """How a minute is coloured; what is not known is never green."""
+    """The colour of a minute; an unknown state is never green."""
     if books is None:
         return "empty"
     if books.lost_count:

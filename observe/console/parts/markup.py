@@ -23,8 +23,8 @@ _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 # Attributes that a browser would follow or load.
 _PATHS = frozenset({"href", "src", "action", "formaction"})
 NOTHING = Safe("")
-# What would be invisible, or turn the text around it: browsers drop NUL, and one that turns can
-# make an id look like another. Blanks and line ends stay.
+# Characters that are invisible, or turn the text around them: browsers drop NUL, and one that
+# turns text can make an id look like another. Blanks and line ends stay.
 _VISIBLE = {
     **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"},
     0x7F: "\u2421",
@@ -74,7 +74,7 @@ def _attribute(key: str, value: Attribute) -> str:
         return f" {name}"
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if name == "aria-label":
-        # Read aloud, as if it stood there.
+        # A screen reader reads it aloud like visible text.
         text = text.translate(_VISIBLE)
     if name in _PATHS:
         assert text.startswith(("/", "#")), "links stay in here"

@@ -15,21 +15,21 @@ from observe.console.parts.axes import Measure
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import nothing_yet, section, table
 from observe.series.series import Moment, Past
-from observe.series.steps import RANGES, UNKNOWN, Taken
+from observe.series.steps import RANGES, UNKNOWN, DestinationStep
 from shared.event.topics import is_pipelines
 from shared.proof.overview import DestinationView
 
-# What the address of a page with pictures may say.
+# The query parameters of a page with pictures.
 ASKED = ("range", "table")
 _NAMES = [each.name for each in RANGES]
 _NOBODY = "nobody looked"
-# Reading so many takes 20 ms; it is done again at each step that somebody looks at.
+# Reading this many takes 20 ms; it happens again at each step that somebody looks at.
 _TOGETHER_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """What one line of a picture shows of a moment, and in which colour."""
+    """One line of a picture: its value at a moment, and its colour."""
 
     name: str
     value: Callable[[Moment], float]
@@ -50,7 +50,7 @@ class _Picture:
     of_several: str = ""
 
 
-def _per_s(of: Callable[[Taken], float], moment: Moment) -> float:
+def _per_s(of: Callable[[DestinationStep], float], moment: Moment) -> float:
     taken = moment.taken
     return of(taken) / taken.covered_s if taken and taken.covered_s else UNKNOWN
 
@@ -60,7 +60,7 @@ def _accepted(moment: Moment) -> float:
     return accepted.accepted / accepted.covered_s if accepted and accepted.covered_s else UNKNOWN
 
 
-def _plain(of: Callable[[Taken], float], moment: Moment) -> float:
+def _plain(of: Callable[[DestinationStep], float], moment: Moment) -> float:
     return of(moment.taken) if moment.taken else UNKNOWN
 
 
@@ -134,7 +134,7 @@ def pictures_section(
 ) -> Safe:
     """The past of one destination, or of several together, in the range that is asked for.
 
-    `streams`: those that are meant, also where nobody takes their events.
+    `streams`: the streams to include, also those without a destination.
     """
     if len(views) > _TOGETHER_MAX:
         said = f"Of more than {_TOGETHER_MAX} each has its own page, with its own pictures."
@@ -200,7 +200,7 @@ def _figure(picture: _Picture, past: Past, path: str, open_table: str, *, is_sev
 def _framed(
     drawn: Safe, ticks: Sequence[float], unit: Measure, past: Past, says: Sequence[str]
 ) -> Safe:
-    """A chart between its axes; `data-says` is what a script reads out, step by step."""
+    """A chart between its axes; a script reads `data-says` out, step by step."""
     # No time at all has no unit.
     written = (unit.write(each) if each or not unit.is_time else "0" for each in reversed(ticks))
     upwards = [tag("span", each) for each in written]
@@ -237,7 +237,7 @@ def _says(picture: _Picture, past: Past, values: Sequence[Sequence[float]]) -> l
 
 
 def _newest(says: Sequence[str]) -> str:
-    """The newest step that somebody looked at."""
+    """The newest step that an observer looked at."""
     return next((each for each in reversed(says) if not each.endswith(_NOBODY)), says[-1])
 
 
@@ -253,7 +253,7 @@ def swatch(series: int) -> Safe:
 def _numbers(
     picture: _Picture, past: Past, values: Sequence[Sequence[float]], path: str, open_table: str
 ) -> Safe:
-    """What the picture shows as a table, once somebody has asked for it."""
+    """The picture's numbers as a table, once somebody has asked for it."""
     here = {"range": past.shown.name}
     if open_table != picture.name:
         link = f"{path}?{urlencode({**here, 'table': picture.name})}#past-{picture.name}"
@@ -273,7 +273,7 @@ def _numbers(
 
 
 def sparks(view: DestinationView, context: PageContext) -> Safe:
-    """The last 15 minutes of a destination in a row of a list: what it took, and what not."""
+    """The last 15 minutes of a destination in a row of a list: events taken and not taken."""
     past = _past_of([view], (), context)
     if past is None or past.is_empty:
         return NOTHING
@@ -288,7 +288,7 @@ def sparks(view: DestinationView, context: PageContext) -> Safe:
 
 
 def stream_spark(stream: str, context: PageContext) -> Safe:
-    """The same of what a stream accepted."""
+    """The same for the events that a stream accepted."""
     past = _past_of((), [stream], context)
     if past is None or past.is_empty:
         return NOTHING

@@ -18,7 +18,7 @@ def badge(verdict: StreamVerdict) -> Safe:
 
 
 def term(name: str) -> Child:
-    """A name; with its meaning, for whoever points at it or comes to it by keyboard."""
+    """A name with its meaning, which shows on hover and on keyboard focus."""
     word = word_of(name)
     if word is None:
         return name
@@ -26,7 +26,7 @@ def term(name: str) -> Child:
 
 
 def path_of(view: DestinationView) -> str:
-    """Where the page of a destination is, or of a pipeline."""
+    """The path of the page of a destination, or of a pipeline."""
     pipeline = pipeline_of(view.destination_id)
     return f"/streams/{view.destination_id}" if pipeline is None else f"/pipelines/{pipeline}"
 
@@ -34,7 +34,7 @@ def path_of(view: DestinationView) -> str:
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[Child]], *, caption: str, numbers_from: int = 99
 ) -> Safe:
-    """A table with heads for rows and columns; from `numbers_from` on, columns stand right."""
+    """A table with heads for rows and columns; from `numbers_from` on, columns align right."""
     head = tag(
         "tr",
         [
@@ -53,7 +53,7 @@ def table(
 
 
 def newest_path(stream: str, **picked: str) -> str:
-    """Where the newest events of a stream are, or those that are picked."""
+    """The path of a stream's newest events, or of those that are picked."""
     return "/events/newest?" + urlencode({"stream": stream, **picked}, errors="replace")
 
 
@@ -70,27 +70,27 @@ def links_to(names: Iterable[str], below: str) -> Safe:
 
 
 def ways(links: Iterable[tuple[str, str]]) -> Safe:
-    """What may be done, each with its path, in a line."""
+    """Links to actions, in a line."""
     # Three dots alone are no line.
     said = [tag("a", says.replace(" …", "\u00a0…"), href=path) for says, path in links]
     return fragment([[" · " if nth else NOTHING, link] for nth, link in enumerate(said)])
 
 
 def dead_path(path: str = "/dead", /, **filters: str) -> str:
-    """Where some dead letters are, by why they were given up."""
+    """The path of some dead letters, grouped by why they were given up."""
     asked = {name: value for name, value in filters.items() if value}
-    # What a destination answered may hold half of a character.
+    # A destination's answer may end in half of a character.
     said = urlencode(asked, safe=":", errors="replace")
     return f"{path}?{said}" if said else path
 
 
 def letters_path(**filters: str) -> str:
-    """Where some dead letters are one by one."""
+    """The path of some dead letters, one by one."""
     return dead_path("/dead/letters", **filters)
 
 
 def figure(says: str, path: str, *, kind: str = "") -> Safe:
-    """A figure that leads to what it counts; without a path there is nothing to see."""
+    """A figure with a link to the counted things; without a path there is nothing to see."""
     if path:
         return tag("a", says, href=path, class_=f"figure {kind}".strip())
     return tag("span", says, class_=kind or None)
@@ -102,10 +102,10 @@ def books(
     acked: int | None = None,
     paths: Mapping[str, str],
 ) -> Safe:
-    """What adds up: acked = delivered + queued + waiting + dead + unaccounted.
+    """The sum of the books: acked = delivered + queued + waiting + dead + unaccounted.
 
-    `acked` for several destinations: an event counts once, and is due to each of them. `paths`: by
-    the name of a count, where what it counts is.
+    `acked` for several destinations: an event counts once, and is due to each of them. `paths`:
+    where to see the counted events, by the name of the count.
     """
     total = sum((view.balance for view in destinations), Balance())
     whole = [("acked", "acknowledged", total.acked, "whole")]
@@ -173,12 +173,12 @@ def hero(
 
 
 def done_note(says: str) -> Safe:
-    """What has just been done; nothing when nothing was."""
+    """A note about the change just made; nothing when there was none."""
     return tag("p", says, class_="done", role="status") if says else NOTHING
 
 
 def stream_choice(streams: Sequence[str], chosen: str, *, first: Child = None) -> Safe:
-    """The field of a form that says which stream is meant."""
+    """The field of a form that chooses the stream."""
     return choice("Stream", "stream", streams, chosen, first=first)
 
 
@@ -214,7 +214,7 @@ def code(text: str) -> Safe:
 
 
 def _cell(cell: Child, head: str, *, at: int, numbers_from: int) -> Safe:
-    """`data-head` is what a phone writes beside the cell when there is no room for columns."""
+    """A cell; a phone shows its `data-head` beside it when there is no room for columns."""
     if at == 0:
         return tag("th", cell, scope="row")
     return tag("td", cell, data_head=head, class_="number" if at >= numbers_from else None)

@@ -9,7 +9,7 @@ from observe.console.parts.markup import NOTHING, Safe, tag
 from shared.config.pipeline import Pipeline
 
 _WIDTH, _BOX, _ROW, _FORK = 1040, 34, 52, 48
-# What stands in a box of that width; the whole is in its title, and in the document.
+# Characters in a box of that width; the whole text is in its title, and in the document.
 _CHARS_MAX = 116
 
 
@@ -21,7 +21,7 @@ class _Box:
 
 
 def pipeline_graph(pipeline: Pipeline) -> Safe:
-    """As a picture, which says the same in words to those who do not see it."""
+    """A pipeline as a picture, with the same in words for those who do not see it."""
     way = [
         _Box("from", pipeline.source.stream, f"/streams/{pipeline.source.stream}"),
         *(_step(nth, step) for nth, step in enumerate(pipeline.to_fields().get("steps", ()), 1)),

@@ -1,4 +1,4 @@
-"""The runbooks as pages of the console; where only what is installed is there, their names."""
+"""The runbooks as pages of the console; only their names if the docs are not installed."""
 
 import re
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from observe.console.parts.pieces import code, table
 from shared.proof.overview import StreamVerdict
 
 PATH = "/runbooks"
-# What says which of them is for what.
+# The page that says which runbook is for what.
 INDEX = "README"
-# What is to be done about each verdict.
+# The runbook for each verdict.
 OF_VERDICT: Mapping[StreamVerdict, str] = {
     StreamVerdict.LOSING: "HifiLoss",
     StreamVerdict.STALLED: "HifiStreamStopped",
@@ -38,19 +38,19 @@ _PART = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*|\[([^\]]+)\]\(([^)\s]
 
 @cache
 def runbooks() -> Mapping[str, str]:
-    """Their texts by name; none where only what is installed is there. Read once."""
+    """Their texts by name; none if the docs are not installed. Read once."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.md"))}
 
 
 def runbook_link(name: str, says: str = "") -> Child:
-    """The way to one; its name where it cannot be read."""
+    """A link to a runbook; its file's name if it cannot be read here."""
     if name not in runbooks():
         return code(f"docs/runbooks/{name}.md")
     return tag("a", says or name, href=PATH if name == INDEX else f"{PATH}/{name}")
 
 
 def shown(name: str) -> list[Child]:
-    """One of them as markup: headings, paragraphs, lists and tables."""
+    """A runbook as markup: headings, paragraphs, lists and tables."""
     heading = name
     parts: list[Child] = []
     for block in re.split(r"\n{2,}", runbooks()[name].strip()):
@@ -74,7 +74,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _inline(text: str) -> list[Child]:
-    """Its code, what is stressed, and links to other runbooks; other links are only named."""
+    """Its code, stressed words, and links to other runbooks; other links show their label only."""
     said: list[Child] = []
     at = 0
     for found in _PART.finditer(text):

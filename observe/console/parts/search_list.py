@@ -1,4 +1,4 @@
-"""A list of what is found by part of its name or by what is the matter, so many rows at a time."""
+"""A list to search by part of a name or by trouble, one page of rows at a time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from observe.console.parts.layout import form
 from observe.console.parts.markup import NOTHING, Safe, tag
 from observe.console.parts.pieces import pager
 
-# As many as somebody reads at a time; with 10,000 of them a page stays as long as this.
+# As many rows as somebody reads at a time; with 10,000 entries a page is no longer than this.
 ROWS_MAX = 100
-# A part of a name; nobody types more.
+# The longest part of a name to search for.
 _TEXT_CHARS_MAX = 200
-# What its address may say.
+# The query parameters of its address.
 ASKED = ("q", "only", "page")
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """What an address asks of a list."""
+    """The query that an address makes of a list."""
 
     text: str
     only: str
@@ -39,17 +39,17 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchList(Generic[T]):
-    """What was found, in its order, and the part of it that is asked for."""
+    """The found entries in order, and the requested page of them."""
 
     path: str
-    # What one of them is called.
+    # The word for one of them.
     kind: str
-    # What it can be narrowed to, and how that is called.
+    # The choices to narrow it by, and their labels.
     choices: Mapping[str, str]
     query: ListQuery
     found: Sequence[T]
     order: str = "the worst first"
-    # What the address says besides, and goes on saying.
+    # Other parameters of the address, kept in its links.
     kept: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 # Where there is nothing to write.
 NONE = "\u2013"
-# What becomes of events once a person has said that their destination is to be tried now.
+# The fate of events after a person's request to try their destination now.
 WHAT_FOLLOWS = (
     "New events go out at once. Those that wait for a retry follow when their wait is over: within"
     " 5 min what a breaker, a hold or a pause kept back, later what it had refused several times or"
@@ -74,13 +74,13 @@ def moment(at_ms: int) -> str:
 
 
 def to_minute(at_ms: int) -> str:
-    """Month, day and time to the minute, UTC, of what is no month old."""
+    """Month, day and time to the minute, UTC, for a moment less than a month ago."""
     said = moment(at_ms)
     return said[5:16] if said.endswith("Z") else said
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop, for reasons that were written to stand within others."""
+    """The text as a sentence, for reasons that were written as parts of one."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
@@ -89,8 +89,8 @@ def plural(number: int, word: str) -> str:
 
 
 def last_answers(view: "DestinationView") -> list[tuple[str, str]]:
-    """What a destination took last, and what it did not; its own words are shown beside these."""
-    # Commands that want no more than the other words need not wait for all that it knows.
+    """A destination's last successes and refusals; its own words are shown beside these."""
+    # Imported here, so that commands that use only the other functions start fast.
     from observe.lag.trouble import words_of  # noqa: PLC0415
 
     facts = []

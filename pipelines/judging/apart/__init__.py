@@ -1,1 +1,1 @@
-"""Judging and trying apart from all else: the process, those who ask it, and what it answers."""
+"""Judging and trials in a separate process: the process, its clients, and its answers."""

@@ -1,4 +1,4 @@
-"""Has documents judged and events tried in a process of its own, which may end at any time.
+"""Has documents judged and events tried in a separate process, which may end at any time.
 
 It starts when it is needed and ends when it is idle. Tenants take turns (ADR 0116).
 """
@@ -30,8 +30,8 @@ from shared.runtime.tenant_turns import TenantTurns
 
 log = structlog.get_logger()
 
-# The longest that a document is judged: of a processor, as a busy machine makes none a bad one,
-# and by the clock, as a function may wait for somebody. The first of a JVM takes 10 s of it.
+# The limits of judging a document: processor time, as a busy machine makes none a bad one, and
+# clock time, as a function may wait for somebody. The first of a JVM takes 10 s of it.
 _CPU_S, _JUDGE_S = 40.0, 150.0
 # A JVM starts within 10 s, unless the machine is busy.
 _START_S = 120.0
@@ -39,16 +39,16 @@ _START_S = 120.0
 _IDLE_S = 300.0
 _LOOK_S = 0.5
 _READ_BYTES = 1 << 20
-# One that ends may have been ended by somebody else.
+# A process that ends may have been ended by somebody else.
 _TRIES = 2
 
 
 class JudgeDiedError(Exception):
-    """The process has ended with a question."""
+    """The process has ended before it answered a question."""
 
 
 class JudgeTookTooLongError(Exception):
-    """The process was ended as an answer did not come."""
+    """The process was ended because an answer took too long."""
 
 
 class JudgeClient:
@@ -69,7 +69,7 @@ class JudgeClient:
             process.end()
 
     async def judge(self, pipeline: Pipeline, functions: Collection[str]) -> Refusal | None:
-        """Why a document is not run; NotTriedError if that could not be found out."""
+        """Say why a document is not run; NotTriedError if that could not be found out."""
         question = JudgeQuestion(judge, (pipeline, functions))
         for _ in range(_TRIES):
             with suppress(JudgeDiedError):
@@ -87,11 +87,11 @@ class JudgeClient:
     async def ask(
         self, tenant: str, question: JudgeQuestion, *, within_s: float, cpu_s: float = _CPU_S
     ) -> Any:
-        """What comes of it.
+        """Return the result of a question.
 
-        JudgeDiedError, JudgeTookTooLongError, or NotTriedError if it raises anything itself.
+        Raise JudgeDiedError, JudgeTookTooLongError, or NotTriedError if it raises anything itself.
         """
-        # Those who try out documents do not wait for all that they have judged.
+        # Trials do not wait for all documents of their tenant to be judged.
         async with self._turns.of(f"{question.work.__name__} {tenant}"):
             if self._idle is not None:
                 self._idle.cancel()
@@ -112,7 +112,7 @@ class _JudgeProcess:
     """One process, and our end of the wire to it."""
 
     def __init__(self, folder: Path, cache: Path | None) -> None:
-        # An earlier one may have been killed, and have left files.
+        # An earlier process may have been killed, and have left files.
         shutil.rmtree(folder, ignore_errors=True)
         self._wire, theirs = socket.socketpair()
         self._wire.setblocking(False)
@@ -120,12 +120,12 @@ class _JudgeProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", judge_process.__name__, folder, cache or default_cache()],
                 stdin=theirs.fileno(),
-                # All that it starts ends with it.
+                # All processes that it starts end with it.
                 start_new_session=True,
             )
 
     async def start(self) -> None:
-        """NotTriedError if it does not: that says nothing of a document."""
+        """Wait for the process; NotTriedError if it fails, which says nothing of a document."""
         try:
             await self._answer(inf, _START_S)
         except (JudgeDiedError, JudgeTookTooLongError) as error:
@@ -157,7 +157,7 @@ class _JudgeProcess:
             return reading.result()
         finally:
             reading.cancel()
-            # Or it would still wait for what is closed.
+            # Otherwise it would still wait for a closed socket.
             await asyncio.wait({reading})
 
     async def _frame(self) -> Answer:

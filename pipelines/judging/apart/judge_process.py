@@ -1,9 +1,9 @@
 """Judges documents and tries events in a process of its own (`python -m` this module).
 
 Spark folds, plans and runs a document's expressions here, in a small JVM, before any other process
-does: one that takes all memory, or never ends, takes it from nobody. `judge_client` asks, one
-question at a time, and ends the process when an answer takes too long. It ends by itself when
-nobody is at the other end.
+does: one that takes all memory, or never ends, harms no other. `judge_client` asks, one question at
+a time, and ends the process when an answer takes too long. It ends by itself when nobody is at the
+other end.
 """
 
 import os
@@ -27,21 +27,21 @@ from pipelines.judging.sandbox import trial_session
 LENGTH = struct.Struct("<I")
 # No step may make more than 32 MB of the longest event that documents are tried with (200 KB).
 _HEAP_MB = 192
-# Those who are in a hurry come first.
+# Processes that are in a hurry come first.
 _NICENESS = 5
-# How long a JVM takes to end after the question that it fails at.
+# How long a JVM takes to end after a question that exhausts its memory.
 _ENDS_WITHIN_S = 2.0
 
 
 class JudgeQuestion(NamedTuple):
-    """A function of ours; it gets the session before what is given."""
+    """A function of ours; its first argument is the session, the others are given here."""
 
     work: Callable[..., Any]
     given: tuple[Any, ...] = ()
     named: Mapping[str, Any] = {}
 
 
-# What came of it, and the words of the error if it failed.
+# The result, and the words of the error if it failed.
 Answer: TypeAlias = tuple[Any, str]
 
 
@@ -52,7 +52,7 @@ def framed(message: Any) -> bytes:
 
 def main() -> None:
     os.nice(_NICENESS)
-    # It ends with the one who asks.
+    # The client ends this process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     folder, cache = map(Path, sys.argv[1:])
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _read(asked: BinaryIO, questions: "SimpleQueue[JudgeQuestion]") -> None:
-    """End the process, whatever it is doing, once nobody asks any more."""
+    """Read questions; when nobody asks any more, end the process, whatever it is doing."""
     try:
         while head := asked.read(LENGTH.size):
             questions.put(pickle.loads(asked.read(*LENGTH.unpack(head))))  # noqa: S301 - our own
@@ -82,7 +82,7 @@ def _answer(session: SparkSession, question: JudgeQuestion) -> Answer:
 
 
 def _end_with_its_jvm(session: SparkSession) -> None:
-    """A JVM that had no memory left is ending by now, or has ended."""
+    """End with the JVM if it has run out of memory: then it is ending, or has ended."""
     gateway = session.sparkContext._gateway  # noqa: SLF001 - it has started the JVM
     with suppress(subprocess.TimeoutExpired):
         gateway.proc.wait(_ENDS_WITHIN_S)  # type: ignore[union-attr]

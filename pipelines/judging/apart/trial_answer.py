@@ -1,4 +1,4 @@
-"""Answers what comes of events in a pipeline that somebody tries; nothing is written."""
+"""Runs events through a pipeline that somebody tries, and returns the rows; writes nothing."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.judging.judge import judge
-from pipelines.judging.trial import Came, came_of
+from pipelines.judging.trial import PreviewRow, came_of
 from pipelines.members import first_line
 from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.parts.whole_events import FILTERED
@@ -23,7 +23,7 @@ from shared.event.trial import TrialAnswer, TrialRow
 
 TRIAL_S_MAX = 15.0
 _POOL = "trials"
-# An output that takes whatever the steps leave.
+# An output that takes all events that the steps leave.
 _EVERYTHING = (ToStream("trial"),)
 # One record has to hold the answer.
 _VALUE_CHARS_MAX, _WHY_MAX, _CHARS_MAX = 1_000, 300, 150_000
@@ -38,7 +38,7 @@ def tried_on(
     tables: Tables,
     functions: frozenset[str],
 ) -> TrialAnswer:
-    """Judge the pipeline as before it is run, and then run these events through it."""
+    """Judge the pipeline as before it is run, then run these events through it."""
     given = tuple(_text(record.value) for record in records)
     try:
         with bounded(session.sparkContext, _POOL, TRIAL_S_MAX):
@@ -71,7 +71,7 @@ def _dropped_by(
     tables: Tables,
     dropped: AbstractSet[Origin],
 ) -> Mapping[Origin, str]:
-    """Which step it is that lets an event go no further: the pipeline is run up to each."""
+    """Find the step that drops each event, by running the pipeline up to each step."""
     found: dict[Origin, str] = {}
     for nth, step in enumerate(pipeline.steps, start=1):
         if found.keys() >= dropped:
@@ -86,7 +86,7 @@ def _dropped_by(
     return dict.fromkeys(dropped, "no output takes it") | found
 
 
-def _row(came: Came, nth: int | None, dropped_by: str) -> TrialRow:
+def _row(came: PreviewRow, nth: int | None, dropped_by: str) -> TrialRow:
     key = None if came.key is None else _text(came.key)
     why = came.reason or dropped_by
     return TrialRow(nth, came.outcome, why, came.target or "", key, _text(came.value))

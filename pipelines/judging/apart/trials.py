@@ -1,7 +1,7 @@
-"""Tries pipelines for people who ask a gateway to, beside those that run; nothing is written.
+"""Tries pipelines for people who ask a gateway to, beside those that run; writes nothing.
 
-Of all processes the one that has the slot of a trial's key answers it. Trials take turns, in the
-process that judges documents.
+The process that has the slot of a trial's key answers it. Trials take turns, in the process that
+judges documents.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ log = structlog.get_logger()
 
 _FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
 _READ_MAX = 1_000
-# A trial that does not notice that it was cut off ends with its process.
+# A trial that does not notice a cut-off ends with its process.
 _CUT_OFF_S = TRIAL_S_MAX + 2.0
 
 
 @dataclass(kw_only=True)
 class Trials:
-    """Those that this process is asked for."""
+    """The trials that this process is asked for."""
 
     bootstrap_servers: str
     judge: JudgeClient
     configuration: Callable[[], Configuration]
-    # None while some table is not to be had.
+    # Returns None while some table is not available.
     tables: Callable[[Pipeline, Configuration], Tables | None]
-    # Both get what the slot of a trial is found by.
+    # Both take the key by which the slot of a trial is found.
     is_ours: Callable[[str], bool]
     answer: Callable[[str, RecordOut], Awaitable[None]]
 

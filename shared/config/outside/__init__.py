@@ -1,1 +1,1 @@
-"""What is outside of Hifi, and how it is named: stores, databases, functions, channels."""
+"""Things outside of Hifi, and how they are named: stores, databases, functions, channels."""

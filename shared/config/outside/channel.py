@@ -1,4 +1,4 @@
-"""What a channel can be set to: where people are told of trouble, and of which.
+"""Settings of a channel: where people hear of trouble, and of which.
 
 Secrets are in it as sealed text only, see shared/config/credentials.py.
 """
@@ -21,7 +21,7 @@ Via: TypeAlias = Literal["webhook", "slack", "mail"]
 _SIGNING_SECRETS_MAX = 2
 # People who are called; for more there are lists at their mail server.
 RECIPIENTS_MAX = 10
-# Of a path (RFC 5321, 4.5.3.1.3), and of what stands before the @.
+# The lengths of a path (RFC 5321, 4.5.3.1.3), and of the part before the @.
 _ADDRESS_CHARS_MAX, _LOCAL_CHARS_MAX = 254, 64
 # Without quotes, comments and names: nothing that could begin another header or recipient.
 _MAILBOX = re.compile(
@@ -31,7 +31,7 @@ _MAILBOX = re.compile(
 
 
 class Concern(Enum):
-    """What a notice may be about; a channel may ask for some of them only."""
+    """The subject of a notice; a channel may ask for some subjects only."""
 
     FAILING = "failing"
     HELD = "held"
@@ -59,21 +59,21 @@ _Concerns: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Channel(ConfigObject):
-    """Where a tenant is told of trouble with its destinations; the operator is told of all."""
+    """A place for notices of trouble with a tenant's destinations; the operator's gets all."""
 
     name: Name
     via: Via
-    # One of the default tenant is the operator's.
+    # A channel of the default tenant is the operator's.
     tenant: Name = DEFAULT_TENANT
-    # Of a webhook.
+    # For a webhook.
     url: WebAddress | None = None
-    # For an address that nobody may see: who knows that of a Slack channel may post there.
+    # A secret address: anyone who knows the address of a Slack channel can post there.
     secret_url: Sealed | None = None
     # Signs what goes to a webhook.
     signing_secrets: Annotated[tuple[Sealed, ...], Field(max_length=_SIGNING_SECRETS_MAX)] = ()
-    # Of mail.
+    # For mail.
     recipients: Annotated[tuple[_Mailbox, ...], Field(max_length=RECIPIENTS_MAX)] = ()
-    # Empty: of everything.
+    # Empty means every subject.
     about: _Concerns = frozenset()
 
     @model_validator(mode="after")
@@ -95,18 +95,18 @@ class Channel(ConfigObject):
         return self
 
     def is_told(self, concern: Concern, tenant: str) -> bool:
-        """Whether it is told of such a thing of this tenant; one of no tenant is the operator's."""
+        """Whether it gets such a notice about a tenant; without a tenant the operator gets it."""
         is_ours = self.tenant in {DEFAULT_TENANT, tenant}
         return is_ours and (not self.about or concern in self.about)
 
     @property
     def id(self) -> str:
-        """Of all channels: each tenant names its own."""
+        """The id among all channels: each tenant names its own."""
         return f"{self.tenant}/{self.name}"
 
     @property
     def owner(self) -> str:
-        """For whom its secrets are sealed."""
+        """The owner that its secrets are sealed for."""
         return self.config_key.decode()
 
     @property

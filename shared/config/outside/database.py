@@ -1,4 +1,4 @@
-"""What a pipeline's database can be set to: where it is, and which table has what.
+"""Settings of a pipeline's database: where it is, and which table takes what.
 
 The password is in it as sealed text only, see shared/config/credentials.py.
 """
@@ -63,7 +63,7 @@ _KeyColumn: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Shard:
-    """Where the events of one Kafka partition go; what it does not say is as for all."""
+    """The table for the events of one Kafka partition; omitted settings are as for all."""
 
     url: DatabaseAddress | None = None
     password: Sealed | None = None
@@ -72,14 +72,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class DatabaseTable:
-    """A table, or one for each Kafka partition, that has what becomes of the events."""
+    """A table, or one for each Kafka partition, that takes a pipeline's rows."""
 
     url: DatabaseAddress
     table: _Table
     password: Sealed | None = None
-    # Whether it has to be who it says, by the certificates that Hifi's machines trust.
+    # Whether the server must prove its name, by the certificates that Hifi's machines trust.
     tls: Tls = "verify"
-    # By which columns a row is found again; of one that is only inserted, none.
+    # The columns that find a row again; empty for a table that only gets inserts.
     key: Annotated[tuple[_KeyColumn, ...], Field(max_length=KEY_MAX, strict=False)] = ()
     mode: Mode = "upsert"
     # Events per second, over all Kafka partitions together.
@@ -102,7 +102,7 @@ class DatabaseTable:
         return self
 
     def shard(self, partition: int) -> "TableAddress":
-        """Where the events of a Kafka partition go; KeyError if nobody has said so."""
+        """Where the events of a Kafka partition go; KeyError if no shard is set for it."""
         if not self.shards:
             return TableAddress(self.url, self.password, self.table)
         if partition >= len(self.shards):
@@ -125,7 +125,7 @@ class TableAddress:
 
     @property
     def file(self) -> str | None:
-        """The name of an SQLite file; None of a server."""
+        """The name of an SQLite file; None for a server."""
         return self.url.partition(":")[2] if _FILE.fullmatch(self.url) else None
 
     @property
@@ -151,7 +151,7 @@ def change_passwords(
 ) -> dict[str, Any]:
     """A pipeline's JSON object with each password changed; `change` gets its path and address.
 
-    What is not of the right shape stays as it is.
+    Anything of another shape stays as it is.
     """
     changed = dict(fields)
     outputs = changed.get("to")

@@ -1,4 +1,4 @@
-"""What whoever runs Hifi says of a place for archives: a bucket or a folder, and who may use it.
+"""An operator's settings of a place for archives: a bucket or a folder, and who may use it.
 
 Tenants name a store and nothing else of it: no address of theirs is ever called, and no secret of
 it is theirs to see.
@@ -50,22 +50,22 @@ class Store:
     """Where archives are kept."""
 
     name: Name
-    # With a path after the bucket, all of it is below that.
+    # With a path after the bucket, everything lies below that path.
     url: _Url
-    # Of a server that speaks S3 and is not Amazon's.
+    # For a server that speaks S3 and is not Amazon's.
     endpoint: Annotated[WebAddress, check(_is_callable, "{!r} is no address to call")] | None = None
     region: Annotated[str, Field(max_length=100)] = ""
     # The id of an S3 key, or the name of an Azure account. Without it the process's own rights
     # count, as clouds give them to machines.
     access_key: Annotated[str, Field(max_length=1_000)] = ""
-    # The key itself; of Google's the JSON of a service account.
+    # The key itself; for Google, the JSON of a service account.
     secret_key: Sealed | None = None
-    # Who may archive there; `all` stands for everybody.
+    # The tenants that may archive there; `all` stands for everybody.
     tenants: Names = frozenset({DEFAULT_TENANT})
 
     @property
     def owner(self) -> str:
-        """For whom its secret is sealed."""
+        """The owner that its secret is sealed for."""
         return store_owner(self.name)
 
     @property
@@ -74,7 +74,7 @@ class Store:
 
     @property
     def path(self) -> str:
-        """Below which all of it is: of a folder, that folder."""
+        """The path that everything lies below; for a folder, that folder."""
         path = unquote(urlsplit(self.url).path)
         return path if self.kind == "file" else path.strip("/")
 

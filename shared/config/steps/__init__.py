@@ -1,1 +1,1 @@
-"""What steps of pipelines can be told: expressions, windows, keys."""
+"""Settings of the steps of pipelines: expressions, windows, keys."""

@@ -8,7 +8,7 @@ from shared.config.steps.window import Keeping, WindowStep
 
 
 def check_steps(steps: Sequence[Any]) -> None:
-    """One explodes at most, one keeps something, and what comes of windows are rows."""
+    """At most one step explodes, at most one keeps something, and windows make rows."""
     explodes = [nth for nth, step in enumerate(steps) if step.member == "explode"]
     if len(explodes) > 1:
         wrong = "it explodes once: put flatten(...) in the first, or chain two by a stream"
@@ -27,7 +27,7 @@ def check_steps(steps: Sequence[Any]) -> None:
 
 
 def check_outputs(steps: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Rows of windows go to all streams and tables; what is late, to one place."""
+    """Rows of windows go to all streams and tables; late events go to one place."""
     keeps = any(isinstance(step, Keeping) for step in steps)
     counts = any(isinstance(step, WindowStep) for step in steps)
     late_to = [nth for nth, each in enumerate(outputs) if getattr(each, "late", False)]

@@ -18,10 +18,10 @@ AGGREGATE_NAMES = (
 LISTING = frozenset({"collect_set", "top", "call"})
 
 
-class Computed(NamedTuple):
-    """An aggregate of an expression, or of the events; of `top`, how many values at most.
+class ComputedColumn(NamedTuple):
+    """An aggregate of an expression, or of the events; for `top`, how many values at most.
 
-    Of `call`, it is of the reducer of this name, which says itself what it reads.
+    For `call`, `of` is the name of the reducer, which says itself what it reads.
     """
 
     aggregate: str
@@ -37,8 +37,8 @@ class Computed(NamedTuple):
         return "" if self.function else self.of
 
 
-def computed(text: str) -> Computed:
-    """What such a text says; ConfigError if it is no aggregate."""
+def computed(text: str) -> ComputedColumn:
+    """Read such a text; ConfigError if it is no aggregate."""
     found = _CALL.fullmatch(text)
     name = found[1].lower() if found else ""
     if found is None or name not in AGGREGATE_NAMES:
@@ -46,19 +46,19 @@ def computed(text: str) -> Computed:
         raise ConfigError("", f"it is one aggregate, such as sum(price); there are: {there}")
     of = found[2].strip()
     if name == "count" and of == "*":
-        return Computed(name, "")
+        return ComputedColumn(name, "")
     if name == "top":
         of, _, count = of.rpartition(",")
         if not count.strip().isdigit() or not 1 <= int(count) <= _TOP_MAX or not of.strip():
             raise ConfigError("", f"it is top(what, how many), of 1 to {_TOP_MAX}: top(url, 5)")
-        return Computed(name, of.strip(), int(count))
+        return ComputedColumn(name, of.strip(), int(count))
     if name == "call":
         if not re.fullmatch(FUNCTION_PATTERN, of):
             raise ConfigError("", "call names an installed reducer: call(fraud.worst)")
-        return Computed(name, of)
+        return ComputedColumn(name, of)
     if not of:
         raise ConfigError("", f"{name} is of an expression: {name}(price)")
-    return Computed(name, of)
+    return ComputedColumn(name, of)
 
 
 def reducers_of(compute: Mapping[str, str]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def reducers_of(compute: Mapping[str, str]) -> dict[str, str]:
         try:
             function = computed(text).function
         except ConfigError:
-            # Whoever judges the document says where and why.
+            # The judge of the document says where and why.
             continue
         if function:
             found[member] = function

@@ -10,7 +10,7 @@ from shared.config.values import check
 # An expression that is longer is a program; Spark's parser takes it, and people do not.
 EXPRESSION_BYTES_MAX = 4096
 COLUMNS_MAX = 200
-# What is known of an event besides its members stands in a column of this name.
+# The column of this name holds the facts about an event besides its members.
 FACTS = "hifi"
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -47,6 +47,6 @@ Expression: TypeAlias = Annotated[
 Columns: TypeAlias = Annotated[
     dict[str, Expression],
     Field(min_length=1, max_length=COLUMNS_MAX),
-    # Of the object, not of its keys: what a pointer shows is there.
+    # Checks the object, not its keys, so that an error's pointer shows the object.
     BeforeValidator(_check_columns),
 ]

@@ -1,4 +1,4 @@
-"""What a pipeline can be told to count by windows of time, and what to take once only."""
+"""Settings for counting events by windows of time, and for taking each event once only."""
 
 import hashlib
 import json
@@ -19,23 +19,23 @@ from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
 _PART = ConfigDict(**CONFIG, extra="forbid")
 _UNITS_MS = {"second": 1_000, "minute": MINUTE_MS, "hour": HOUR_MS, "day": DAY_MS}
 _DURATION = re.compile(r"([1-9][0-9]{0,5}) (second|minute|hour|day)s?")
-# What is open is kept, written and read again by whoever goes on: the week of a stream's retention
-# for what is counted, and as much for what comes late.
+# Open windows are kept, written, and read again by the process that goes on: the week of a stream's
+# retention for events that are counted, and as much for late ones.
 WINDOW_MS_MAX = 31 * DAY_MS
 LATE_MS_MAX = WITHIN_MS_MAX = 7 * DAY_MS
 GAP_MS_MAX = DAY_MS
-# Into so many windows an event may fall.
+# An event may fall into this many windows.
 OVERLAPS_MAX = 60
-# What one pipeline may keep: more open windows are none that anybody looks at.
+# The most that one pipeline may keep: nobody looks at more open windows.
 WINDOWS_KEPT_MAX, KEYS_KEPT_MAX = 100_000, 400_000
 BY_MAX = 8
 COMPUTES_MAX = 32
-# What a row of a window says besides.
+# The other members of a window's row.
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 
 def moment_ms(text: str) -> int:
-    """0 if it is none."""
+    """Read a time; 0 if it is none."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -57,24 +57,24 @@ Moment: TypeAlias = Annotated[str, check(moment_ms, "{!r} is no time such as 202
 
 
 def duration_ms(text: str) -> int:
-    """How long such a text says."""
+    """The time that such a text stands for."""
     count, unit = text.rstrip("s").split()
     return int(count) * _UNITS_MS[unit]
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class WindowOf:
-    """Which windows there are, what is computed of each, and when that is written."""
+    """The windows, the columns computed for each, and when its row is written."""
 
     compute: Columns
-    # Tumbling; with a size, hopping: a window of that size begins so often.
+    # Tumbling; with a size, hopping: a window of that size begins this often.
     every: Duration | None = None
     size: Duration | None = None
-    # What has no such gap in it is one window.
+    # Events without such a gap between them are in one window.
     session: Duration | None = None
-    # So long after its event may have happened, an event still counts.
+    # An event still counts this long after it may have happened.
     late: Duration = "1 minute"
-    # The columns that events are told apart by.
+    # The columns that group events.
     by: Annotated[tuple[str, ...], Field(max_length=BY_MAX, strict=False)] = ()
     # When an event happened, if it says so itself.
     time: Expression | None = None
@@ -94,7 +94,7 @@ class WindowOf:
 
     @property
     def every_ms(self) -> int:
-        """0 of sessions."""
+        """0 for sessions."""
         return duration_ms(self.every) if self.every else 0
 
     @property
@@ -103,7 +103,7 @@ class WindowOf:
 
     @property
     def gap_ms(self) -> int:
-        """0 of windows that begin by the clock."""
+        """0 for windows that begin by the clock."""
         return duration_ms(self.session) if self.session else 0
 
     @property
@@ -144,7 +144,7 @@ def _check_no_lists(compute: Mapping[str, str]) -> None:
         try:
             aggregate = computed(text).aggregate
         except ConfigError:
-            # Whoever judges the document says where and why.
+            # The judge of the document says where and why.
             continue
         if aggregate in LISTING:
             raise ValueError(
@@ -160,13 +160,13 @@ def _check_most(setting: str, time_ms: int, most_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class WindowStep:
-    """Counts events by windows of time; what is written are its rows."""
+    """Counts events by windows of time, and writes their rows."""
 
     member: ClassVar[str] = "window"
     window: WindowOf
 
     def named(self) -> dict[str, Any]:
-        """What of it decides what is kept: another one of it cannot go on with that."""
+        """The settings that decide what is kept: a step with others cannot go on with that."""
         of = self.window
         return {
             "every": of.every_ms,
@@ -182,7 +182,7 @@ class WindowStep:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class OnceOf:
-    """By what events are the same, and for how long that is known."""
+    """The key that makes events the same, and for how long it is remembered."""
 
     key: Expression
     within: Duration
@@ -212,7 +212,7 @@ Keeping: TypeAlias = WindowStep | Dedupe
 
 
 def shape_of(step: Keeping | None) -> str:
-    """What tells what is kept for a step from what is kept for another; empty: nothing is."""
+    """A hash that tells what is kept for a step from what is kept for another; empty: nothing."""
     if step is None:
         return ""
     named = json.dumps({step.member: step.named()}, sort_keys=True)

@@ -50,7 +50,7 @@ class ObjectFile:
         self._writer.write_batch(events)
 
     def end(self, said: Mapping[str, str]) -> bytes:
-        """The whole of it, with what is said of it."""
+        """Return the complete object, with its metadata."""
         self._writer.add_key_value_metadata(dict(said))
         self._writer.close()
         return self._buffer.getvalue()
@@ -70,7 +70,7 @@ def raw_bytes(events: pa.RecordBatch) -> list[int]:
 
 
 def read_object(data: bytes, columns: Iterable[str] | None = None) -> pa.Table:
-    """UnreadableError if it is none."""
+    """Read an object; raise UnreadableError if it is none."""
     try:
         return pq.read_table(
             pa.BufferReader(data),
@@ -82,7 +82,7 @@ def read_object(data: bytes, columns: Iterable[str] | None = None) -> pa.Table:
 
 
 def said_of(data: bytes) -> dict[str, str]:
-    """What the object says of itself."""
+    """The metadata in the object itself."""
     try:
         known = pq.read_metadata(pa.BufferReader(data)).metadata or {}
     except (pa.ArrowException, OSError) as error:
@@ -93,7 +93,7 @@ def said_of(data: bytes) -> dict[str, str]:
 
 
 def require_same(one: bytes, other: bytes) -> None:
-    """UnreadableError if two objects hold other events; how they are packed may differ."""
+    """Raise UnreadableError if two objects hold other events; their packing may differ."""
     if not read_object(one).equals(read_object(other)):
         raise UnreadableError("it has other events")
 
@@ -104,7 +104,7 @@ def rows_of(events: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def log_rows(parts: Iterable[tuple[bytes, KafkaPartition, int, int]]) -> pa.Table:
-    """Of each object the offsets [begin, end), with the columns of Spark's Kafka source."""
+    """The offsets [begin, end) of each object, with the columns of Spark's Kafka source."""
     tables = [SCHEMA_IN.empty_table()]
     for data, where, begin, end in parts:
         events = read_object(data)

@@ -1,7 +1,7 @@
-"""Looks into an archive for what it has of one Kafka partition, from an offset or a time on.
+"""Finds the objects of an archive for one Kafka partition, from an offset or a time on.
 
-An archive may be large: it is looked at day by day, and by the names of its objects. What is said
-of an object is read of those alone that are wanted next.
+An archive may be large: the search goes day by day, and by the names of its objects. It reads the
+manifests only of objects that are wanted next.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from typing import Any
 from shared.config.outside.store import Store
 from shared.proof.archived import (
     LONGEST_MS,
-    Archived,
+    ArchivedObject,
     ArchiveId,
     Laid,
     day_in,
@@ -27,7 +27,7 @@ from shared.runtime.archive.files import read_object, rows_of
 from shared.runtime.archive.reading import Damage, fetched, listed, miscounted, said_at
 from shared.runtime.archive.stores import OpenStore
 
-# What is given at once: so many objects, and so many bytes as they lie there.
+# The most objects, and the most bytes as stored, that one look returns.
 OBJECTS_MAX, BYTES_MAX = 256, 64 * 1_048_576
 _AT_ONCE = 16
 
@@ -46,7 +46,7 @@ class Piece:
     """Objects of an archive with events of one Kafka partition, one after the other."""
 
     store: Store
-    # Below which folder stores may be that are folders.
+    # Stores that are folders must be below this one.
     folders: Path | None
     objects: tuple[Laid, ...]
 
@@ -63,23 +63,23 @@ class Piece:
         return self.objects[0].archived.archive
 
     def at_ms(self, at: int) -> int:
-        """When Kafka got what is there, as far as objects say."""
+        """When Kafka got the event at an offset, as far as objects say."""
         return next(it.from_ms for it, _ in self.objects if at < it.end)
 
     def has(self, at: int) -> bool:
         return self.first <= at < self.end
 
 
-def sound_bytes(bucket: OpenStore, said: Archived) -> bytes:
-    """An object; DamagedObjectError if it is not what was written."""
+def sound_bytes(bucket: OpenStore, said: ArchivedObject) -> bytes:
+    """Return an object; raise DamagedObjectError if it is not as it was written."""
     ((_, data),) = fetched(bucket, [said])
     if isinstance(data, Damage):
         raise DamagedObjectError(data)
     return data
 
 
-def sound_rows(bucket: OpenStore, said: Archived) -> Iterator[dict[str, Any]]:
-    """Its events; DamagedObjectError if there are not as many as is said beside it."""
+def sound_rows(bucket: OpenStore, said: ArchivedObject) -> Iterator[dict[str, Any]]:
+    """Return its events; raise DamagedObjectError if their number is not the manifest's."""
     events = read_object(sound_bytes(bucket, said))
     if damage := miscounted(said, events.num_rows):
         raise DamagedObjectError(damage)
@@ -88,8 +88,8 @@ def sound_rows(bucket: OpenStore, said: Archived) -> Iterator[dict[str, Any]]:
 
 def sound_list(
     bucket: OpenStore, archive: ArchiveId, *, from_ms: int | None = None, to_ms: int | None = None
-) -> tuple[Archived, ...]:
-    """What an archive says that it has; DamagedObjectError if some of that is not as it was."""
+) -> tuple[ArchivedObject, ...]:
+    """List an archive's objects; raise DamagedObjectError if an entry is not as it was written."""
     there = listed(bucket, archive, from_ms=from_ms, to_ms=to_ms)
     for damage in there.damage:
         raise DamagedObjectError(damage)
@@ -98,7 +98,7 @@ def sound_list(
 
 @dataclass(slots=True)
 class KeptLog:
-    """Of one life; for one look, as what it has seen it does not look at again."""
+    """The log of one archive; for one look only, as it caches the names it has seen."""
 
     bucket: OpenStore
     archive: ArchiveId
@@ -131,9 +131,9 @@ class KeptLog:
         return None
 
     def objects(self, at: int, border: int) -> list[Laid]:
-        """What there is from an offset on, before the border, and without a gap in between.
+        """The contiguous objects from an offset on, before the border.
 
-        The first may begin later, if there is nothing there. Of what was filtered nothing counts.
+        The first may begin later, if there is nothing at the offset. Filtered objects do not count.
         """
         found, size, reached = list[Laid](), 0, at
         names = self._next_names(at, border)
@@ -152,7 +152,7 @@ class KeptLog:
         return found
 
     def _next_names(self, at: int, border: int) -> list[str]:
-        """Of what begins before the border and ends behind the offset; nothing of it twice."""
+        """The names of objects that begin before the border and end behind the offset."""
         found, reached = list[str](), at
         for day in self.days[self._day_at(at) :]:
             for name in self._of(day):
@@ -165,7 +165,7 @@ class KeptLog:
         return found
 
     def _day_at(self, at: int) -> int:
-        """The place of the last day of which something begins at the offset, or before it."""
+        """The index of the last day with an object that begins at the offset, or before it."""
         low, high = 0, len(self.days)
         while low < high:
             middle = (low + high) // 2
@@ -177,14 +177,14 @@ class KeptLog:
         return max(0, low - 1)
 
     def _of(self, day: str) -> list[str]:
-        """What was kept of a day, by name: in its order, of two that begin together the longer."""
+        """The names of a day's objects, by first offset; the longer first if two begin together."""
         if day not in self._names:
             folder = f"{self.archive.manifests}/date={day}/partition={self.partition}"
             names = filter(is_manifest, self.bucket.names(folder))
             self._names[day] = sorted(names, key=_place)
         return self._names[day]
 
-    def _said(self, name: str) -> Archived:
+    def _said(self, name: str) -> ArchivedObject:
         said = said_at(self.bucket, self.archive, name)
         if isinstance(said, Damage):
             raise DamagedObjectError(said)

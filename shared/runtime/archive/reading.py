@@ -1,4 +1,4 @@
-"""Reads archives: what there is of one, which of its objects are as they were written."""
+"""Reads archives: lists their objects, and says which are as they were written."""
 
 import hashlib
 import time
@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from shared.proof.archived import (
-    Archived,
+    ArchivedObject,
     ArchiveId,
     continues,
     day_in,
@@ -23,13 +23,13 @@ from shared.runtime.archive.stores import OpenStore
 
 # Each waits for the store most of its time.
 _AT_ONCE = 16
-# Between an object and what stands beside it, on a busy machine too.
+# The time between an object and its manifest, on a busy machine too.
 _MOMENT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is wrong with one object."""
+    """The damage of one object."""
 
     path: str
     kind: Literal["missing", "changed", "unreadable"]
@@ -37,10 +37,10 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """What an archive says that it has."""
+class ArchiveListing:
+    """The objects of an archive, by their manifests."""
 
-    objects: tuple[Archived, ...]
+    objects: tuple[ArchivedObject, ...]
     damage: tuple[Damage, ...]
 
 
@@ -53,9 +53,9 @@ def archives_of(bucket: OpenStore, tenant: str, stream: str) -> list[str]:
 
 
 def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
-    """Those of the topics that the stream has had, the newest last.
+    """The archives of each topic that the stream has had, the newest last.
 
-    What was kept before they had names is one by itself, unless another goes on where it ends.
+    Objects from before lives had names are a life of their own, unless another continues it.
     """
     names = filter(None, map(life_in, bucket.folders(archive.above)))
     lives = {each: _paths(bucket, each) for each in (archive._replace(life=it) for it in names)}
@@ -69,10 +69,10 @@ def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
 
 
 def _last_ms(bucket: OpenStore, archive: ArchiveId, paths: Sequence[str]) -> int:
-    """When Kafka got the last event of it."""
+    """When Kafka got its last event."""
     day = max(map(day_in, paths))
     newest = (said_at(bucket, archive, path) for path in paths if day_in(path) == day)
-    return max((each.to_ms for each in newest if isinstance(each, Archived)), default=0)
+    return max((each.to_ms for each in newest if isinstance(each, ArchivedObject)), default=0)
 
 
 def _paths(bucket: OpenStore, archive: ArchiveId) -> list[str]:
@@ -81,10 +81,10 @@ def _paths(bucket: OpenStore, archive: ArchiveId) -> list[str]:
 
 def listed(
     bucket: OpenStore, archive: ArchiveId, *, from_ms: int | None = None, to_ms: int | None = None
-) -> Listed:
-    """By what stands beside the objects; those of other days are not looked at.
+) -> ArchiveListing:
+    """List objects by their manifests, without looking at other days.
 
-    With what was kept before lives had names, if it is of this one.
+    Objects from before lives had names are included if they belong to this one.
     """
     all_paths = {archive: _paths(bucket, archive)}
     if archive.life:
@@ -106,8 +106,8 @@ def listed(
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda each: said_at(bucket, *each), wanted))
-    return Listed(
-        tuple(each for each in found if isinstance(each, Archived)),
+    return ArchiveListing(
+        tuple(each for each in found if isinstance(each, ArchivedObject)),
         (
             *(each for each in found if isinstance(each, Damage)),
             *(Damage(path, "missing", "its object is there") for path in sorted(unsaid)),
@@ -120,18 +120,18 @@ def _unsaid(bucket: OpenStore, archive: ArchiveId, known: Container[str]) -> lis
     beside = (manifest_beside(archive, path) for path in bucket.names(archive.objects))
     unsaid = [it for it in beside if it and it not in known and bucket.get(it) is None]
     if unsaid:
-        # An object is there a moment before what stands beside it.
+        # An object is there a moment before its manifest.
         time.sleep(_MOMENT_S)
     return [it for it in unsaid if bucket.get(it) is None]
 
 
-def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Damage:
-    """What stands beside an object of that archive."""
+def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> ArchivedObject | Damage:
+    """Read the manifest of an object of that archive."""
     raw = bucket.get(path)
     if raw is None:
         return Damage(path, "missing")
     try:
-        said = Archived.from_json(raw)
+        said = ArchivedObject.from_json(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Damage(path, "unreadable", str(error))
     if said.id != archive or said.manifest_path != path:
@@ -139,17 +139,17 @@ def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> Archived | Dama
     return said
 
 
-def miscounted(said: Archived, count: int) -> Damage | None:
-    """Says what is wrong if an object has not as many events as its manifest says."""
+def miscounted(said: ArchivedObject, count: int) -> Damage | None:
+    """Return the damage if an object's number of events is not its manifest's."""
     if said.count == count:
         return None
     return Damage(said.manifest_path, "changed", f"it says {said.count} events, and not {count}")
 
 
 def fetched(
-    bucket: OpenStore, objects: Iterable[Archived]
-) -> Iterator[tuple[Archived, bytes | Damage]]:
-    """Each with its bytes, if they are those that were written; one at a time in memory."""
+    bucket: OpenStore, objects: Iterable[ArchivedObject]
+) -> Iterator[tuple[ArchivedObject, bytes | Damage]]:
+    """Yield each with its bytes, or with its damage; one at a time in memory."""
     for each in objects:
         data = bucket.get(each.path)
         if data is None:

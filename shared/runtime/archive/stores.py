@@ -1,7 +1,7 @@
 """Opens stores: buckets of S3, Google and Azure, and folders, all by one API.
 
-An object is there whole or not at all, and a name is given once: who writes it again is told that
-it is there. What goes wrong is said in words for people, without secrets.
+An object is there whole or not at all, and a name is used once: a second write of it reports that
+it is there. Errors are in words for people, without secrets.
 """
 
 import os
@@ -20,14 +20,14 @@ from shared.config.outside.store import Store, store_of
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 from shared.runtime.setup_error import SetupError
 
-# Where the file of stores is, and below which folder those may be that are folders.
+# Where the file of stores is, and the folder that must contain stores which are folders.
 STORES_VARIABLE = "HIFI_STORES"
 FOLDERS_VARIABLE = "HIFI_STORE_FOLDERS"
-# A bucket that takes longer for 64 MiB is too slow for what we are; a handshake takes no more.
+# A bucket that takes longer for 64 MiB is too slow for us; a handshake takes no more.
 _REQUEST_S, _CONNECT_S = 60, 5
 _TRIES = 2
 _WORDS_MAX = 200
-# Where it asked: no tenant is to see that. And what a server says of it, as XML.
+# The address of the request, which no tenant may see; and the server's error, as XML.
 _ASKED = re.compile(r"(?:Error performing [a-z ]+: )?Error performing [A-Z]+ \S+ in .*? - ")
 _SAID = re.compile(r"<(?:Code|Message)>([^<]*)")
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class StoreAwayError(Exception):
-    """A store does not do what it is asked: why, in words for people."""
+    """A store fails a request; the text says why, in words for people."""
 
 
 class OpenStore:
@@ -54,7 +54,7 @@ class OpenStore:
             ) from None
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """False if there is something of that name already; it stays as it is."""
+        """Write an object; return False if the name is taken, and leave that object as it is."""
 
         def put() -> bool:
             try:
@@ -69,7 +69,7 @@ class OpenStore:
         return is_new
 
     def get(self, path: str) -> bytes | None:
-        """None if there is no such object."""
+        """Read an object; None if there is none of that name."""
 
         def get() -> bytes | None:
             try:
@@ -80,7 +80,7 @@ class OpenStore:
         return self._asked(get)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """The names of all that is below, in no order."""
+        """The names of all objects below a prefix, in no order."""
         try:
             for some in self._held.list(prefix):
                 yield from (str(each["path"]) for each in some)
@@ -90,7 +90,7 @@ class OpenStore:
             raise StoreAwayError(f"the store {self._store.name}: {_words(error)}") from None
 
     def folders(self, prefix: str) -> list[str]:
-        """What is right below, and has something below itself."""
+        """The folders right below a prefix, those that are not empty."""
         found = self._asked(lambda: self._held.list_with_delimiter(prefix))
         return [str(each) for each in found["common_prefixes"]]
 
@@ -143,7 +143,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked_folder(store: Store, folders: Path | None) -> Path:
-    """A folder is used below the one that whoever runs Hifi has named for it, and nowhere else."""
+    """Check that a folder is below the one that the operator has named for such stores."""
     folder = Path(store.path)
     if folders is None:
         raise StoreAwayError(
@@ -159,7 +159,7 @@ def _checked_folder(store: Store, folders: Path | None) -> Path:
 
 
 def _keep(path: Path) -> None:
-    """On the disk before anybody goes on: the client leaves that to the system."""
+    """Bring it to the disk before anybody goes on: the client leaves that to the system."""
     for each in (path, path.parent):
         handle = os.open(each, os.O_RDONLY)
         try:
@@ -169,7 +169,7 @@ def _keep(path: Path) -> None:
 
 
 def _words(error: Exception) -> str:
-    """Why, and no more: the client says first where it asked, and last how it is built inside."""
+    """Keep only the reason: the client puts its address before it, and its internals after it."""
     told = _ASKED.sub("", str(error).partition("\n\nDebug source:")[0].strip())
     told, _, page = told.partition("<")
     told += ": ".join(_SAID.findall(page))
@@ -177,7 +177,7 @@ def _words(error: Exception) -> str:
 
 
 def read_stores(path: Path | None) -> dict[str, Store]:
-    """The stores of a file, by name; SetupError says what is wrong with it."""
+    """Read the stores of a file, by name; SetupError says what is wrong with it."""
     if path is None:
         return {}
     try:

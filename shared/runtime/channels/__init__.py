@@ -1,1 +1,1 @@
-"""Tells people by webhook, in Slack and by mail: what observe has to say, and what tries it."""
+"""Sends messages to people by webhook, in Slack and by mail: notices of observe, and trials."""

@@ -1,6 +1,6 @@
 """Sends mail through the operator's server, in bounded time and with threads of its own.
 
-What goes wrong is told without the server's own words, which are its operator's.
+Errors leave out the server's own words, which are for its operator.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from shared.runtime.channels.message import Message
 
 # The whole exchange, from connect to the last answer.
 WITHIN_S = 20.0
-# So many mails are under way at once, and one of them of a tenant: whoever names addresses that the
-# server is slow with waits alone.
+# The most mails under way at once. Each tenant has at most one of them: if its addresses make the
+# server slow, it delays no other tenant.
 _THREADS = 8
 
 
@@ -34,7 +34,7 @@ class MailError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """The server that all mail goes through, and as whom."""
+    """The server that all mail goes through, and our account there."""
 
     host: str
     port: int
@@ -44,18 +44,18 @@ class MailServer:
     password: str = field(default="", repr=False)
 
     def connection(self) -> smtplib.SMTP:
-        """One that is not open yet; each answer is waited for so long."""
+        """A connection that is not open yet; it waits up to `WITHIN_S` for each answer."""
         smtp = (
             smtplib.SMTP_SSL(timeout=WITHIN_S, context=ssl.create_default_context())
             if self.tls == "tls"
             else smtplib.SMTP(timeout=WITHIN_S)
         )
-        # Whose certificate it must be: told in public only to one that connects at once.
+        # The name in the certificate: the public API takes it only if it connects at once.
         smtp._host = self.host  # type: ignore[attr-defined]  # noqa: SLF001
         return smtp
 
     def send(self, smtp: smtplib.SMTP, mail: EmailMessage, to: Sequence[str]) -> int:
-        """How many recipients the server has refused; it blocks."""
+        """Send a mail; return how many recipients the server has refused. It blocks."""
         try:
             smtp.connect(self.host, self.port)
             if self.tls == "starttls":
@@ -79,7 +79,7 @@ class MailAllowance:
     _used: dict[str, int] = field(default_factory=dict)
 
     def use(self, tenant: str, count: int, *, now_ms: int) -> bool:
-        """Whether so many may be sent; they are taken to be."""
+        """Say whether this many may be sent, and count them as sent if so."""
         if (day := now_ms // DAY_MS) != self._day:
             self._day, self._used = day, {}
         used = self._used.get(tenant, 0) + count
@@ -89,7 +89,7 @@ class MailAllowance:
         return True
 
     def give_back(self, tenant: str, count: int) -> None:
-        """They were not sent."""
+        """Take back mails that were not sent."""
         self._used[tenant] = max(0, self._used.get(tenant, 0) - count)
 
 
@@ -100,11 +100,11 @@ class Mailer:
         self.server, self._allowance = server, allowance
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mail")
         self._turns = asyncio.Semaphore(_THREADS)
-        # Of those who wait for one now.
+        # The turns of tenants that have one or wait for one now.
         self._turns_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def send(self, message: Message, to: Sequence[str], *, tenant: str, now_ms: int) -> str:
-        """What the server has said to it; MailError if it goes to nobody."""
+        """Send a mail; return the server's answer, or raise MailError if it goes to nobody."""
         if self.server is None:
             raise MailError("this Hifi sends no mail: whoever runs it sets HIFI_MAIL_HOST")
         if not self._allowance.use(tenant, len(to), now_ms=now_ms):
@@ -155,7 +155,7 @@ def _mail(server: MailServer, message: Message, to: Sequence[str], now_ms: int) 
     mail["Subject"] = message.title
     mail["Date"] = format_datetime(datetime.fromtimestamp(now_ms / 1000, UTC))
     mail["Message-ID"] = f"<{message.id}@{server.sender.partition('@')[2]}>"
-    # Nobody's absence answers it (RFC 3834).
+    # No absence notice may answer it (RFC 3834).
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(message.body.decode())
     return mail

@@ -1,4 +1,4 @@
-"""What goes to a channel: a title, and a body in the form that its way takes."""
+"""Messages to channels: a title, and a body in the form that the channel takes."""
 
 import json
 import os

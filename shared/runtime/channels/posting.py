@@ -18,7 +18,7 @@ from shared.runtime.channels.message import Message
 from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError, ascii_host
 
 _WITHIN_S = 10.0
-# So many addresses of a name are tried, and each but the last for so long: one of them may be away.
+# Try this many addresses of a name, and each but the last for this long: one may be away.
 _ADDRESSES_MAX = 3
 _CONNECT_WITHIN_S = 2.0
 _PORTS = {"http": 80, "https": 443}
@@ -40,7 +40,7 @@ class ChannelPoster:
     async def post(
         self, url: str, message: Message, keys: Sequence[bytes], *, tenant: str, now_ms: int
     ) -> str:
-        """What was answered, if it was taken; PostError otherwise."""
+        """Post a message; return the answer if it was taken, and raise PostError otherwise."""
         headers = [("content-type", "application/json"), ("user-agent", "hifi-notices")]
         if keys:
             timestamp_s = str(now_ms // 1000)
@@ -100,14 +100,14 @@ class ChannelPoster:
                 raise ValueError("no HTTP")
             return int(status)
         finally:
-            # Whatever else it would say: a peer that does not close is not waited for.
+            # Drop the rest of the answer: do not wait for a peer that does not close.
             writer.transport.abort()
 
 
 async def _connect(
     addresses: Sequence[Address], port: int, tls_name: str | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the first that answers."""
+    """Connect to the first address that answers."""
     *others, last = addresses
     for address in others:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Sends a message to a channel, whichever way it goes, and says what came back."""
+"""Sends a message to a channel of any kind, and returns its answer."""
 
 from dataclasses import dataclass
 

@@ -43,21 +43,21 @@ class ChannelSettings(SecretSettings):
     mail_from: Annotated[str, AfterValidator(_sender)] = Field(
         default="", validation_alias="HIFI_MAIL_FROM"
     )
-    # So many mails may a process send for one tenant in a day, counted for each recipient: whom
-    # they name has not been asked.
+    # The most mails that a process sends for one tenant in a day, counted for each recipient:
+    # recipients have not consented.
     mail_tenant_day_max: Annotated[int, Field(ge=1)] = Field(
         default=200, validation_alias="HIFI_MAIL_TENANT_DAY_MAX"
     )
 
     @property
     def channel_sender(self) -> ChannelSender:
-        """What sends to channels for this process: one, or none knows what a tenant has sent."""
+        """The sender to channels of this process: only one, as it counts each tenant's mails."""
         mailer = Mailer(self.mail_server, MailAllowance(self.mail_tenant_day_max))
         return ChannelSender(ChannelPoster(Resolver(), self.allow_private), mailer, self.secret_box)
 
     @property
     def mail_server(self) -> MailServer | None:
-        """SetupError, if what is set makes no server."""
+        """The mail server; raise SetupError if the settings do not describe one."""
         if not self.mail_host:
             return None
         if not self.mail_from:

@@ -1,7 +1,7 @@
-"""Reads documents, YAML or JSON, and knows which line of them says what.
+"""Reads documents, YAML or JSON, and knows the line of each part.
 
-Of YAML what JSON has, and nothing more: `no` is a text and not false, 12:30 is no number of
-seconds, a date is a text, and nothing is defined in one place and meant in another.
+It takes only the part of YAML that JSON has: `no` is a text and not false, 12:30 is no number of
+seconds, a date is a text, and no alias repeats another part.
 """
 
 import re
@@ -41,16 +41,16 @@ for _tag, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a text says, and in which line (from 1) it says each part, by the part's pointer."""
+    """The content of a text, and the line (from 1) of each part, by the part's pointer."""
 
     name: str
     fields: dict[str, Any]
     lines: dict[str, int]
 
     def pipeline(self) -> Pipeline:
-        """UsageError with the line, if the text cannot be a pipeline."""
+        """Parse a pipeline; raise UsageError with the line if the text cannot be one."""
         try:
-            # Whatever a password is: nobody needs it to judge the rest.
+            # Passwords are replaced: the check of the rest does not need them.
             pipeline = Pipeline.of(change_passwords(self.fields, lambda *_: SEALED_PREFIX))
         except ConfigError as error:
             pointer = "/" + error.setting.replace(".", "/") if error.setting else ""
@@ -60,7 +60,7 @@ class Document:
         return pipeline
 
     def line(self, pointer: str) -> int | None:
-        """The line that a part is in, or what it is a part of."""
+        """The line of a part, or of the part around it."""
         at = pointer
         while at and at not in self.lines:
             at = at.rpartition("/")[0]
@@ -74,7 +74,7 @@ class Document:
 
 
 def document_of(raw: bytes, name: str, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> Document:
-    """The document that a text of some name is; UsageError with the line where it is none."""
+    """Parse one document; raise UsageError with the line where the text is none."""
     first, *more = documents_of(raw, name, bytes_max=bytes_max)
     if more:
         raise UsageError(
@@ -117,7 +117,7 @@ def documents_of(raw: bytes, name: str, *, bytes_max: int) -> list[Document]:
 
 
 def _roots(text: str) -> Iterator[yaml.Node]:
-    """Each document, and each of a list; what is empty is none."""
+    """Yield each document, and each item of a list; skip empty documents."""
     for root in yaml.compose_all(text, Loader=_Loader):
         if isinstance(root, yaml.SequenceNode):
             yield from root.value
@@ -130,7 +130,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _lines(node: yaml.Node, file: str, pointer: str, depth: int) -> Iterator[tuple[str, int]]:
-    """Where each part is; UsageError for what JSON has not."""
+    """Yield the line of each part; raise UsageError for parts that JSON lacks."""
     line = node.start_mark.line + 1
     if depth > _DEPTH_MAX:
         raise UsageError(f"{file}:{line}: it is nested deeper than {_DEPTH_MAX} levels.")
@@ -145,7 +145,7 @@ def _lines(node: yaml.Node, file: str, pointer: str, depth: int) -> Iterator[tup
             if name in names:
                 raise UsageError(f"{file}:{at}: {name!r} is here twice.")
             names.add(name)
-            # Whatever it looks like: the country NO, the number 1.
+            # A name is a text even if it looks otherwise: the country NO, the number 1.
             key.tag = "tag:yaml.org,2002:str"
             yield f"{pointer}/{name}", at
             yield from _lines(value, file, f"{pointer}/{name}", depth + 1)

@@ -7,17 +7,17 @@ import msgspec
 
 from shared.runtime.files.whole_file import write_whole
 
-# Who has lived for so long after it died counts as well again.
+# A service that has lived this long after a death counts as well again.
 MEMORY_MS = 600_000
 
 
 class ServiceDeath(msgspec.Struct, frozen=True):
-    """What has died, how often of late, and when it is started again."""
+    """A service that has died, how often of late, and when it is started again."""
 
     name: str
     # How it ended, as in "was ended by SIGKILL".
     how: str
-    # The last that it said, and where the rest is.
+    # Its last output, and where the rest is.
     last_words: str
     count: int
     again_at_ms: int
@@ -40,7 +40,7 @@ def write_deaths(path: Path, deaths: Iterable[ServiceDeath]) -> None:
 
 
 def read_deaths(path: Path | None) -> Sequence[ServiceDeath]:
-    """What the file says; nothing if there is none."""
+    """Read the deaths in a file; none if there is no file."""
     try:
         return _DECODER.decode(path.read_bytes()) if path else ()
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""Says where what is fetched once is kept: jars, for every Hifi on the machine."""
+"""Finds the cache of downloads: jars, for every Hifi on the machine."""
 
 import os
 from pathlib import Path

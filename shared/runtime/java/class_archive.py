@@ -5,8 +5,8 @@ memory, and Spark has its first micro-batches done in 12 s instead of 33 s on tw
 (measured with Java 17). A JVM to which an archive does not fit ignores it. An archive is written
 when a JVM ends in order, so the first run of all pays for it: 3 s for a broker, 8 s for Spark.
 
-It stands on one of Java's own classes, which most have. Where there is none, as in the wheel, it is
-made here, once, in 1 s.
+It builds on an archive of Java's own classes, which most Javas have. Where there is none, as in the
+wheel, it is made here, once, in 1 s.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""Makes the folder that Spark's launcher is told as JAVA_HOME.
+"""Makes the folder that Spark's launcher gets as JAVA_HOME.
 
-To each command the launcher adds a module of vector instructions, of which Spark's machine learning
-alone makes use. A Java without that module, as the wheel's is, does not start with it.
+The launcher adds a module of vector instructions to each command, which only Spark's machine
+learning uses. A Java without that module, as the wheel's is, does not start with it.
 """
 
 import shlex
@@ -24,7 +24,7 @@ def home_for_spark(java: Java, *, folder: Path) -> Path:
     program = folder.absolute() / "java" / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     text = _WITHOUT_THE_MODULE.format(java=shlex.quote(str(java.path.absolute())))
-    # A disk that is full by now must not keep a service from starting again.
+    # A full disk must not keep a service from starting again.
     if not program.is_file() or program.read_text() != text:
         write_whole(program, text.encode(), mode=0o755)
     return program.parent.parent

@@ -47,7 +47,7 @@ def fetched_jars(
     transitive: bool = False,
     on_line: Callable[[str], object],
 ) -> Iterator[list[Path]]:
-    """Fetch what is wanted to a folder that goes with the block; SetupError when it fails.
+    """Fetch jars to a folder that goes with the block; raise SetupError when it fails.
 
     Ivy's own cache stands inside, so a bad download is never taken for a good one later.
     """
@@ -121,7 +121,7 @@ def last_error(lines: Sequence[str]) -> str:
 
 def _ivy_jar() -> Path:
     try:
-        # Only its place is asked for: importing pyspark costs 0.5 s.
+        # This only finds its place: importing pyspark costs 0.5 s.
         jars = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
         return next(jars.glob("ivy-*.jar"))
     except (PackageNotFoundError, StopIteration):

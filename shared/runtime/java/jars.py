@@ -33,7 +33,7 @@ class LockedJar:
 
 @dataclass(frozen=True, slots=True)
 class JarProgress:
-    """Jar `done` of `total` has come; `size_bytes` are of all that has come so far."""
+    """Jar `done` of `total` has come; `size_bytes` is the size of all jars so far."""
 
     jar_set: JarSet
     file_name: str
@@ -74,7 +74,7 @@ def read_lock() -> dict[str, list[LockedJar]]:
 
 
 def missing_jars(locked: Sequence[LockedJar], *, folder: Path) -> list[LockedJar]:
-    """Those not in the folder yet; SetupError for one that is there with other bytes."""
+    """The jars not in the folder yet; SetupError if one is there with other bytes."""
     with ThreadPoolExecutor(_HASH_THREADS) as pool:
         present = pool.map(lambda jar: _is_present(jar, folder), locked)
         return [jar for jar, here in zip(locked, present, strict=True) if not here]
@@ -151,6 +151,6 @@ def _only_one(cache: Path) -> Iterator[None]:
     with (folder / "fetch.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for left_over in folder.glob("fetch-*"):
-            # Of a process that was killed while it fetched: nobody else is inside now.
+            # It belongs to a process that was killed while it fetched: nobody else is inside now.
             shutil.rmtree(left_over, ignore_errors=True)
         yield

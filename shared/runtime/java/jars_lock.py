@@ -7,13 +7,13 @@ from pathlib import Path
 from shared.runtime.java.ivy import fetched_jars
 from shared.runtime.java.jars import LOCK_PATH, LockedJar, sha256_of
 
-# What we choose; everything else in the lock follows from it.
+# The jars that we choose; everything else in the lock follows from them.
 _BROKER = (
     "org.apache.kafka:kafka_2.13:4.3.1",
     # The broker's own jars have no binding of slf4j to log4j2: without one it logs nothing.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
-# These alone and not what they ask for: all the rest is already inside pyspark 4.2.0.
+# Without their dependencies: pyspark 4.2.0 already has all of those.
 _SPARK = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     # The newest that the registry can give; measured to work with 4.2.0.

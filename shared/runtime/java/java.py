@@ -28,7 +28,7 @@ _INSTALL = (
 class Java:
     path: Path
     version: str
-    # What stands before it where one looks, and why that does not do.
+    # The candidates before it, and why they do not do.
     passed_over: Sequence[str] = ()
 
 
@@ -54,12 +54,12 @@ def java_version(text: str) -> tuple[str, int] | None:
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:
-    """Programs that may do, with what is to be said of how we came there."""
+    """Programs that may do, each with words for how we found it."""
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java", f"JAVA_HOME is {home}, but "
     if on_path := shutil.which("java"):
         yield Path(on_path), ""
-    # Only its place is asked for: nothing of it is imported.
+    # This only finds its place, and imports nothing.
     spec = find_spec(_WHEEL)
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / _IN_WHEEL
@@ -68,7 +68,7 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 
 def _version_or_why_not(path: Path) -> tuple[str, int] | str:
-    """The version of one that will do; else what is wrong with it."""
+    """The version of a suitable Java; otherwise the reason why it is not."""
     if not path.is_file():
         return "is not there"
     try:

@@ -1,8 +1,8 @@
-"""Lets a JVM begin with a heap about as large as what it keeps, on machines that several share.
+"""Lets a JVM begin with a heap about as large as the data it keeps, on machines that several share.
 
-By itself it begins with a 64th of the machine's memory. What outlives a few collections of the
-young part goes to the old one, which is not collected before it is full: for an hour a JVM grows,
-by nothing but garbage. What it begins with it takes at once, so that who weighs it sees what it is.
+By itself it begins with a 64th of the machine's memory. Objects that outlive a few collections of
+the young part go to the old one, which is not collected before it is full: for an hour a JVM grows,
+by nothing but garbage. It takes its first heap at once, so that its size shows from the start.
 """
 
 from collections.abc import Sequence

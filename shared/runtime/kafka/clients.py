@@ -28,29 +28,29 @@ from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 log = structlog.get_logger()
 
 KafkaProducer: TypeAlias = AIOKafkaProducer
-# Another producer of the same transactional id has begun: the client says the second when it has
-# seen the first in the background.
+# Another producer of the same transactional id has begun. The client raises the second error when
+# it has seen the first in the background.
 FENCED = (ProducerFenced, IllegalOperation)
-# Nothing but trying again helps whoever meets this, and that may.
+# Only trying again may help against these.
 AWAY = (KafkaError, OSError, KafkaUnavailableError)
 # A leader is elected within seconds.
 _ASK_AGAIN_S = 0.1
 # Linger: on, for 0 s.
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
-# Said of one record alone: it says nothing of the producer.
+# Errors about a single record, not about the producer.
 RECORD_REFUSED = (MessageSizeTooLargeError,)
 
 
 # aiokafka has no annotations.
-class _Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
+class _KafkaConnection(conn.AIOKafkaConnection):  # type: ignore[misc]
     """A connection of any client, whose ends leave nothing undone."""
 
     def send(self, request: Any, expect_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - as given
         """As aiokafka does, but an error of uvloop is one of Kafka's.
 
         uvloop raises RuntimeError for a socket that was reset a moment ago, before the reader of
-        the connection has heard of it. aiokafka expects no such error: the task that learns who
-        leads what ended, and then its client waited for ever.
+        the connection has heard of it. aiokafka expects no such error: its task that
+        learns the leaders ended, and then its client waited without end.
         """
         try:
             return super().send(request, expect_response)
@@ -61,8 +61,8 @@ class _Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
     def close(self, reason: Any = None, exc: Exception | None = None) -> Any:
         """As aiokafka does, but a request that times out leaves nothing behind to be written.
 
-        What a broker has not taken yet would still be sent when it wakes, long after everybody was
-        told that the request had failed.
+        Otherwise the kernel would still send those bytes when the broker wakes, long after the
+        request was reported as failed.
         """
         if reason is conn.CloseReason.CONNECTION_TIMEOUT and (writer := self._writer) is not None:
             raw = writer.get_extra_info("socket")
@@ -74,14 +74,14 @@ class _Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
 
 
 # Clients make their connections themselves, and take the class from here.
-conn.AIOKafkaConnection = _Connection
+conn.AIOKafkaConnection = _KafkaConnection
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     """Sends single requests of Kafka's protocol to single brokers."""
 
     start, stop = AIOKafkaClient.bootstrap, AIOKafkaClient.close
-    # Waits until it is known who leads what of a topic.
+    # Waits until the leaders of a topic are known.
     wait_for_topic = AIOKafkaClient._wait_on_metadata  # noqa: SLF001 - others have no way to
 
 
@@ -93,7 +93,7 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
         It cancels each fetch and waits for it. One that pauses after an error, as while Kafka is
         away, ends in that cancellation, which then left `stop` and looked as if we were cancelled:
-        a process ended of it, and what is stopped after the fetches never was.
+        a process ended of it, and never stopped the parts that come after the fetches.
         """
         if (fetcher := self._fetcher) is not None:
             fetches = [fetcher._fetch_task, *fetcher._pending_tasks]  # noqa: SLF001 - see above
@@ -105,7 +105,7 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
 
 class KafkaAdmin(AIOKafkaAdminClient):  # type: ignore[misc]
-    """Asks and changes what topics there are."""
+    """Lists and changes topics."""
 
     stop = AIOKafkaAdminClient.close
 
@@ -120,11 +120,11 @@ C = TypeVar("C", bound=_Client)
 
 
 def new_consumer(bootstrap_servers: str, **options: Any) -> KafkaConsumer:
-    """A consumer that belongs to no group: whoever reads keeps the position."""
+    """A consumer that belongs to no group: its reader keeps the position."""
     defaults = {
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
-        # A re-drive writes in transactions: one that broke off has written nothing.
+        # A re-drive writes in transactions: an aborted one has written nothing.
         "isolation_level": "read_committed",
     }
     consumer = KafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
@@ -145,13 +145,13 @@ def new_admin(bootstrap_servers: str, **options: Any) -> KafkaAdmin:
 
 
 def new_client(bootstrap_servers: str, **options: Any) -> KafkaClient:
-    """A client for what the others do not offer."""
+    """A client for requests that the others do not offer."""
     client = KafkaClient(**client_connection(bootstrap_servers), **options)
     return _with_pauses(client, client)
 
 
 def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
-    """Have a client pause before it asks again who leads what of the same topics.
+    """Have a client pause before it asks again for the leaders of the same topics.
 
     aiokafka does not: while nobody leads one Kafka partition that it has a record for, it asks
     hundreds of times a second, for most of a core of ours and a fifth of one of each broker's.
@@ -161,7 +161,7 @@ def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
 
     async def ask_later(cluster: Any, topics: Collection[str] | None) -> bool:
         nonlocal asked_s, known
-        # What somebody waits for by himself is told at once.
+        # A caller that waits for its own answer gets it at once.
         if cluster is client.cluster:
             if known == frozenset(topics or ()):
                 await asyncio.sleep(asked_s + _ASK_AGAIN_S - time.monotonic())
@@ -169,7 +169,7 @@ def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
         try:
             is_told: bool = await ask(cluster, topics)
         except Exception:
-            # The task that asks would end, and everybody who waits for it would wait for ever.
+            # Otherwise the asking task would end, and its waiters would hang.
             log.exception("kafka.not_asked")
             return False
         return is_told
@@ -194,7 +194,7 @@ async def start_client(client: C, bootstrap_servers: str) -> C:
 
 
 async def check_access(bootstrap_servers: str) -> None:
-    """KafkaRefusedError if Kafka does not let us in; a Kafka that is away has not refused."""
+    """Raise KafkaRefusedError if Kafka does not let us in; one that is away has not refused."""
     if says := await refusal(bootstrap_servers):
         raise KafkaRefusedError(says)
 
@@ -207,14 +207,14 @@ async def running(client: C, bootstrap_servers: str) -> AsyncIterator[C]:
         with kafka_errors(bootstrap_servers):
             yield client
     finally:
-        # Whatever was reported is stored; how the connections end changes nothing of it.
+        # Reported records are stored, however the connections end.
         with suppress(KafkaError):
             await client.stop()
 
 
 @contextmanager
 def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Turn what Kafka or its client complains of into a sentence."""
+    """Turn errors of Kafka or its client into one sentence."""
     try:
         yield
     except KafkaConnectionError as error:

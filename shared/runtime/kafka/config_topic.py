@@ -6,7 +6,7 @@ from shared.runtime.kafka.topic_feed import TopicFeed
 
 
 class ConfigFeed(TopicFeed[Configuration]):
-    """The newest configuration, kept up to date in the background, whatever happens to Kafka."""
+    """The newest configuration, kept up to date in the background, whatever Kafka does."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers, CONFIG, empty=Configuration(), fold=Configuration.apply)

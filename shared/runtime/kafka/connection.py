@@ -10,7 +10,7 @@ _own: dict[str, KafkaAccess] = {}
 
 
 def client_connection(bootstrap_servers: str) -> dict[str, Any]:
-    """What each aiokafka client is given."""
+    """The arguments of each aiokafka client."""
     return {"bootstrap_servers": bootstrap_servers, **access_to(bootstrap_servers).for_client()}
 
 

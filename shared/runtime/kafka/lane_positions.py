@@ -1,8 +1,8 @@
-"""Shows ordinary Kafka lag tools how far each lane is: positions, told to consumer groups.
+"""Shows ordinary Kafka lag tools how far each lane is, by committing to consumer groups.
 
-Delivery keeps them in marks and the retrier in the group of its leases, where no lag tool looks. So
-they are committed to groups that nobody joins; the audit reads them, to tell what a lane has not
-come to yet from what it has lost, and so does a lane that finds none of its own.
+Delivery keeps positions in marks and the retrier in the group of its leases, where no lag tool
+looks. So they are committed to groups that nobody joins. The audit reads them, to distinguish
+events that a lane has not reached yet from lost ones. A lane without its own reads them too.
 """
 
 import asyncio
@@ -34,49 +34,49 @@ from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# What Kafka takes for "as a tool would, without being a member".
+# Kafka's values for a commit as a tool makes it, without being a member.
 _NO_GENERATION, _NO_MEMBER = -1, ""
 _DEFAULT_RETENTION = -1
-# Kafka forgets what a group without members has not committed for a week (its default).
+# Kafka forgets positions that a group without members has not committed for a week (its default).
 _TELL_AGAIN_S = 3_600.0
 _TELL_S, _ASK_AGAIN_S = 0.5, 0.1
-# Told at once, twice a second: a thousand lanes are told within 1 to 2 s, at a part of a core.
+# Lanes per commit, twice a second: a thousand lanes take 1 to 2 s, and a part of a core.
 _LANES_MAX = 500
-# Kafka answers what comes on a connection one by one, and each group's commit waits for its copies.
+# Kafka answers requests on a connection one by one, and each group's commit waits for its copies.
 _SIDE_BY_SIDE = 16
 # Kafka answers in milliseconds; one that is away must not hold up the end of the process.
 _LAST_WORD_S = 3.0
-# As long as a lane that cannot start waits at most.
+# The longest that a lane which cannot start waits.
 _REFUSED_PAUSE_S = 30.0
-# Whoever asks where new lanes are plans nothing meanwhile. Answers come within milliseconds, but
+# A process plans nothing while it asks where new lanes are. Answers come within milliseconds, but
 # brokers may be far away, or one of them frozen: others are asked later, not never.
 _ANSWERS_S, _ASK_TIMEOUT_S, _ASK_PAUSE_S = 0.5, 10.0, 3.0
 
 
 class LanePositions:
-    """Takes positions from any thread, and commits the newest of each lane when told to."""
+    """Takes positions from any thread, and commits the newest of each lane on request."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._lock = Lock()
         self._newest: dict[str, Position] = {}
-        # What Kafka has been told of each lane, and when.
+        # The last position that Kafka took of each lane, and when.
         self._told: dict[str, tuple[Position, float]] = {}
-        # What Kafka is being told just now.
+        # The positions of the commit under way.
         self._under_way: dict[str, Position] = {}
         self._telling = asyncio.Lock()
         self._groups: LaneGroups | None = None
         self._asking: asyncio.Task[None] | None = None
         self._answers: dict[str, Position] = {}
         self._ask_again_s, self._why_unknown = 0.0, ""
-        # When Kafka is told again that lets nobody in, or of a lane of which it may not be told.
+        # When to try again a Kafka that refuses us, and a lane that it does not let us commit.
         self._again_s = 0.0
         self._lane_again_s: dict[str, float] = {}
 
     def enter(self, lane: str, position: Position) -> None:
-        """Enter how far a lane is; nothing is entered of one that has passed nothing.
+        """Enter how far a lane is, unless it has passed nothing.
 
-        One that stands still tells it again before Kafka forgets it.
+        A lane that stands still commits its position again before Kafka forgets it.
         """
         before, told_s = self._told.get(lane, (None, 0.0))
         is_known = position == before and time.monotonic() - told_s < _TELL_AGAIN_S
@@ -85,9 +85,9 @@ class LanePositions:
                 self._newest[lane] = position
 
     async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
-        """How far lanes are that are new here, as they last said; absent while Kafka does not say.
+        """The last positions of lanes that are new here; absent while Kafka does not answer.
 
-        Who asks waits for a moment, and asks again.
+        A caller waits for a moment, and asks again.
         """
         unknown = set(lanes) - self._answers.keys()
         is_asking = self._asking is not None and not self._asking.done()
@@ -123,8 +123,8 @@ class LanePositions:
             await asyncio.sleep(_TELL_S)
 
     async def commit(self) -> None:
-        """Tell Kafka; what it does not take now is told the next time."""
-        # Who has waited longest is first.
+        """Commit due positions; retry the ones that Kafka does not take the next time."""
+        # The longest wait is first.
         due = (lane for lane in list(self._newest) if not self._is_paused(lane))
         await self._commit(islice(due, _LANES_MAX))
 
@@ -132,7 +132,7 @@ class LanePositions:
         return time.monotonic() < max(self._again_s, self._lane_again_s.get(lane, 0.0))
 
     async def tell(self, lanes: Collection[str] | None = None) -> None:
-        """Tell it now, of these lanes or of all, for as long as Kafka may be expected to answer."""
+        """Commit these lanes now, or all, for as long as Kafka may be expected to answer."""
         wanted = None if lanes is None else set(lanes)
         try:
             async with asyncio.timeout(_LAST_WORD_S):
@@ -145,15 +145,15 @@ class LanePositions:
             log.info("lane.position_not_told", error="no answer from Kafka")
 
     def forget(self, lanes: Iterable[str]) -> None:
-        """Others may tell where these are by now, and our word would set them back."""
+        """Forget lanes that others may commit already: our older positions would set them back."""
         with self._lock:
             for lane in lanes:
                 for known in (self._newest, self._under_way, self._told, self._lane_again_s):
                     known.pop(lane, None)
 
     async def _commit(self, lanes: Iterable[str]) -> bool:
-        """False if Kafka has not taken all of it."""
-        # One after the other: an older word must not come after a newer one.
+        """Return False if Kafka has not taken all of it."""
+        # One after the other: an older position must not come after a newer one.
         async with self._telling:
             with self._lock:
                 newest = self._newest
@@ -175,7 +175,7 @@ class LanePositions:
                 return False
             finally:
                 with self._lock:
-                    # Told the next time, after the others, unless there is a newer one by then.
+                    # Committed the next time, after the others, unless there is a newer one then.
                     for lane, position in self._under_way.items():
                         self._newest.setdefault(lane, position)
                     self._under_way = {}
@@ -183,9 +183,9 @@ class LanePositions:
             return not refused
 
     def _pause(self, refused: Mapping[str, BrokerResponseError]) -> None:
-        """Of a lane for which a right is missing nothing is told until a person may have seen it.
+        """Pause lanes for which a right is missing until a person may have seen it.
 
-        What else Kafka does not take of one is told the next time.
+        Lanes that fail for another reason are tried again the next time.
         """
         rights = {it: missing_right(self._bootstrap_servers, why) for it, why in refused.items()}
         again_s = time.monotonic() + _REFUSED_PAUSE_S
@@ -196,7 +196,7 @@ class LanePositions:
             log.info("lane.position_not_told", error=why)
 
     async def _tell_side_by_side(self, groups: "LaneGroups") -> dict[str, BrokerResponseError]:
-        """What is not taken, and why: it holds up none of the others."""
+        """Return the lanes that Kafka refuses, and why: they hold up none of the others."""
         lanes = iter(list(self._under_way))
         refused: dict[str, BrokerResponseError] = {}
 
@@ -223,7 +223,7 @@ class LanePositions:
         return refused
 
     async def tell_last(self) -> None:
-        """Where the lanes ended: without it their last outcomes would stay unconfirmed."""
+        """Commit where the lanes ended: without it their last outcomes would stay unconfirmed."""
         try:
             await self.tell()
         finally:
@@ -236,7 +236,7 @@ class LanePositions:
 
 
 def _refused_names(code: int, group: str, position: Position) -> list[str]:
-    """What a right is missing for, as Kafka says only that one is."""
+    """The names for which a right is missing, as Kafka says only that one is."""
     if code == GroupAuthorizationFailedError.errno:
         return [group]
     if code == TopicAuthorizationFailedError.errno:

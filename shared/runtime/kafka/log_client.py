@@ -1,8 +1,8 @@
 """Asks the leaders of many Kafka partitions where their logs end, and for ranges of them.
 
-A consumer follows a few topics: it asks for their metadata, and keeps places. Whoever looks at
-hundreds several times a second, and reads other ranges each time, wants one plain request to each
-broker. What is wrong with one Kafka partition is said of that one; the others come nevertheless.
+A consumer follows a few topics: it asks for their metadata, and keeps places. A process that looks
+at hundreds several times a second, and reads other ranges each time, wants one plain request to
+each broker. An error in one Kafka partition is reported for that one; the others still come.
 """
 
 import asyncio
@@ -34,34 +34,34 @@ from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.clients import new_client, start_client
 
 _LATEST, _EARLIEST = -1, -2
-# Their leader is another one by now, or not known yet: ask again for the metadata.
+# Their leader has changed, or is not known yet: ask again for the metadata.
 _MOVED = (NotLeaderForPartitionError, LeaderNotAvailableError, UnknownTopicOrPartitionError)
 _ASK_AGAIN_S = 1.0
 # A topic that was grown in Kafka is read within a minute (docs/kafka.md).
 _METADATA_AGE_MS = 60_000
 # A fetch of megabytes may take its time.
 _ANSWER_S = 40.0
-# What one Kafka partition may add to an answer; a single record that is larger comes whole.
+# The most one Kafka partition may add to an answer; a single larger record comes whole.
 _PARTITION_BYTES_MAX = 2 * 1_048_576
 # An answer is held at once, and the events that are made of it.
 ANSWER_BYTES_MAX = 8 * 1_048_576
-# What it may be once it is unpacked, by equal parts of all that was asked for: of events that are
-# all alike a hundred times as much. The rest is asked for again.
+# The most an answer may be once unpacked, split evenly among the requested partitions: events that
+# are all alike unpack to a hundred times their size. We ask again for the rest.
 _UNPACKED_BYTES_MAX = 32 * 1_048_576
-# What a record is besides its value.
+# The size of a record besides its value.
 _RECORD_BYTES = 500
 
-# A request and its answer, as they are on the wire: packed and unpacked by a general codec, which
-# looks at each number by itself, they cost four times as much.
+# A request and its answer, as they are on the wire. A general codec, which looks at each number by
+# itself, costs four times as much.
 _COUNT, _NAME, _HEAD = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ibi")
 _ASKED, _FOUND = struct.Struct(">iq"), struct.Struct(">ihqq")
 _NO_REPLICA = -1
-# Of which it is known what was said of them last, and brokers that have said it.
+# Topics whose last answer is cached, and brokers whose last answer is.
 _TOPICS_MAX, _ANSWERS_MAX = 4_096, 16
 
 
 class FetchAnswer(NamedTuple):
-    """What a fetch says of one Kafka partition: records, and the offset behind them; or why not."""
+    """A fetch's answer for one Kafka partition: records and the offset behind them, or an error."""
 
     records: Sequence[Any] = ()
     reached: int = 0
@@ -69,17 +69,17 @@ class FetchAnswer(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """What was asked for is not there any more, or not yet."""
+        """Say whether the requested offset is not there any more, or not yet."""
         return isinstance(self.error, OffsetOutOfRangeError)
 
     @property
     def is_moved(self) -> bool:
-        """Another broker leads it by now, or soon will."""
+        """Say whether another broker leads it now, or soon will."""
         return isinstance(self.error, NotLeaderForPartitionError | LeaderNotAvailableError)
 
 
 class LogClient:
-    """One process's connections to whoever leads the Kafka partitions it asks for."""
+    """One process's connections to the leaders of the Kafka partitions it asks for."""
 
     def __init__(self, bootstrap_servers: str, *, answer_within_s: float = _ANSWER_S) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -91,10 +91,10 @@ class LogClient:
         )
         self._topics: set[str] = set()
         self._partitions: dict[str, list[KafkaPartition]] = {}
-        # When it was last asked who leads what.
+        # When it last asked for the leaders.
         self._asked_s = -math.inf
         self._told_count = 0
-        # What was asked for last.
+        # The last request for ends.
         self._last_look: _Look | None = None
         self._client.cluster.add_listener(self._leaders_told)
 
@@ -110,7 +110,7 @@ class LogClient:
 
     @property
     def told_count(self) -> int:
-        """How often it was told who leads what; until it is again, all is as it was."""
+        """How many updates of the leaders have come; while it stays the same, so do the leaders."""
         return self._told_count
 
     async def follow(self, topics: Collection[str]) -> None:
@@ -121,12 +121,12 @@ class LogClient:
             await self._client.set_topics(self._topics)
 
     async def ask_leaders(self, topics: Collection[str]) -> bool:
-        """Ask who leads what of these by now; whether a broker has answered."""
+        """Ask for the current leaders of these topics; return whether a broker has answered."""
         await self.follow(topics)
         return bool(await self._client.force_metadata_update())
 
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """Who leads each of them, as far as that is known."""
+        """The leader of each of them, as far as it is known."""
         # It looks at no more than the two fields that ours have, too.
         found = {where: self._client.cluster.leader_for_partition(where) for where in places}
         return {where: node for where, node in found.items() if node is not None and node >= 0}
@@ -139,9 +139,9 @@ class LogClient:
         return known
 
     async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The offset after the last record that counts; absent where nobody can tell now.
+        """The offset after the last record that counts; absent where no broker can tell now.
 
-        For whoever asks with the same tuple again, the requests are there already.
+        Asking with the same tuple again reuses the requests.
         """
         if not isinstance(places, tuple):
             return await self._offsets(dict.fromkeys(places, _LATEST))
@@ -151,7 +151,7 @@ class LogClient:
         return await self._found(look)
 
     async def starts(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The first offset that there still is."""
+        """The first offset that still exists."""
         return await self._offsets(dict.fromkeys(places, _EARLIEST))
 
     async def offsets_at(
@@ -159,7 +159,7 @@ class LogClient:
     ) -> dict[KafkaPartition, int]:
         """The first offset not older than a time; the end where all are older.
 
-        Absent where nobody can tell now, whatever the end: what lies before it would be passed by.
+        Absent where no broker can tell now, even if the end is known: the end would skip records.
         """
         found = await self._offsets(dict.fromkeys(places, at_ms))
         if late := [where for where, offset in found.items() if offset < 0]:
@@ -207,7 +207,7 @@ class LogClient:
         return offsets
 
     async def ask(self, request: Any) -> Any:
-        """What any broker answers."""
+        """Return the answer of any broker."""
         return await self._client.send(self._client.get_random_node(), request)
 
     async def fetch(
@@ -219,7 +219,7 @@ class LogClient:
         bytes_max: int = ANSWER_BYTES_MAX,
         connection: int = 0,
     ) -> dict[KafkaPartition, FetchAnswer]:
-        """Ask a broker for what comes next; it waits for so long while there is nothing.
+        """Ask a broker for the next records; it waits up to `wait_ms` while there are none.
 
         Meanwhile it answers nothing else on the same connection.
         """
@@ -259,21 +259,21 @@ def rows_by_topic(raw: bytes, at: int, *, row_bytes: int) -> Iterator[tuple[str,
 
 
 class OffsetAnswer(NamedTuple):
-    """What a broker says of the logs that it was asked for."""
+    """A broker's answer about the logs that it was asked for."""
 
     offsets: Mapping[KafkaPartition, int]
-    # Kafka's error codes, of those of which it does not say where they end.
+    # Kafka's error codes, for those whose end it does not tell.
     errors: Mapping[KafkaPartition, int]
 
     @classmethod
     def decode(cls, answer: BytesIO) -> "OffsetAnswer":
-        # Before the topics stands for how long the broker has throttled us.
+        # The time for which the broker has throttled us comes before the topics.
         return _opened_answer(answer.read()[_COUNT.size :])
 
 
 @lru_cache(_ANSWERS_MAX)
 def _opened_answer(raw: bytes) -> OffsetAnswer:
-    """What a broker says; while nothing comes it is what it said before."""
+    """Decode a broker's answer; while no records come it equals the one before."""
     offsets: dict[KafkaPartition, int] = {}
     errors: dict[KafkaPartition, int] = {}
     for topic, rows in rows_by_topic(raw, 0, row_bytes=_FOUND.size):
@@ -285,7 +285,7 @@ def _opened_answer(raw: bytes) -> OffsetAnswer:
 
 @lru_cache(_TOPICS_MAX)
 def _opened_offsets(topic: str, raw: bytes) -> OffsetAnswer:
-    """What is said of a topic; of most it is what was said before."""
+    """Decode a topic's part of an answer; for most topics it equals the one before."""
     unpacked = _FOUND.iter_unpack(raw)
     rows = [(KafkaPartition(topic, it), code, offset) for it, code, _, offset in unpacked]
     return OffsetAnswer(
@@ -295,7 +295,7 @@ def _opened_offsets(topic: str, raw: bytes) -> OffsetAnswer:
 
 
 class ManyOffsetsRequest(OffsetRequest_v3):  # type: ignore[misc]
-    """Asks for offsets by times in milliseconds, or by what Kafka has instead of times."""
+    """Asks for offsets by times in milliseconds, or by Kafka's codes for earliest and latest."""
 
     RESPONSE_TYPE = OffsetAnswer
 
@@ -308,7 +308,7 @@ class ManyOffsetsRequest(OffsetRequest_v3):  # type: ignore[misc]
         self._packed = b"".join(packed)
 
     def prepare(self, _: Any) -> Self:
-        """All brokers that there are know this version."""
+        """Every broker knows this version."""
         return self
 
     def encode(self) -> bytes:
@@ -316,7 +316,7 @@ class ManyOffsetsRequest(OffsetRequest_v3):  # type: ignore[misc]
 
 
 class _Look(NamedTuple):
-    """What each broker is asked, for as long as who leads what is what it was."""
+    """The requests to each broker, for as long as the leaders stay the same."""
 
     places: Collection[KafkaPartition]
     told_count: int
@@ -368,7 +368,7 @@ def _read(
 
 
 class _Records(PartitionRecords):  # type: ignore[misc]
-    """Leaves out what transactions have taken back, and hands the others on as they are."""
+    """Leaves out records of aborted transactions, and hands the others on as they are."""
 
     def _consumer_record(self, _: TopicPartition, record: Any) -> Any:
         return record

@@ -1,4 +1,4 @@
-"""Writes records all or none, as the only one of a name: whoever begins later ends the earlier."""
+"""Writes records all or none, as the only writer of a name: a later one ends the earlier."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
@@ -11,35 +11,35 @@ from shared.event.record import Headers, KafkaPartition, RecordOut
 from shared.runtime.kafka.clients import FENCED, KafkaProducer, new_producer, running
 from shared.runtime.setup_error import OperatorError
 
-# While a transaction is open, who reads its topics waits. One that was left open by a crash must
+# While a transaction is open, readers of its topics wait. One that was left open by a crash must
 # not hold them for long; Kafka's default is a minute.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
-# Topic, key, value and headers, as of a RecordOut; without a value it takes away. And the Kafka
-# partition, if it is not by the key.
+# Topic, key, value and headers, as in a RecordOut; without a value it deletes. The Kafka partition
+# comes last, if the key does not decide it.
 Row: TypeAlias = (
     tuple[str, bytes | None, bytes | None, Headers]
     | tuple[str, bytes | None, bytes | None, Headers, int]
 )
-# How far somebody is, by consumer group and Kafka partition: an offset, and a word beside it.
+# Positions by consumer group and Kafka partition: an offset, and its metadata.
 Told: TypeAlias = Mapping[str, Mapping[KafkaPartition, tuple[int, str]]]
 NOTHING_TOLD: Told = {}
-# A transaction that follows another at once is told to come again: Kafka is not done with the one
+# Kafka makes a transaction that follows another at once try again, as it is not done with the one
 # before for some milliseconds. aiokafka's own pause is 100 ms.
 _PAUSE_MS = 20
 
 
 class Write(Protocol):
-    """Stores rows and positions, all or none; gives Kafka's report on each row.
+    """Stores rows and positions, all or none; returns Kafka's report on each row.
 
-    On rows that name their Kafka partition it is one for many.
+    Rows that name their Kafka partition share reports.
     """
 
     async def __call__(self, rows: Iterable[Row], told: Told = ...) -> list[Any]: ...
 
 
 def rows_of(records: Iterable[RecordOut]) -> Iterator[Row]:
-    """Those that go to the Kafka partition of their key."""
+    """Rows that go to the Kafka partition of their key."""
     return ((it.topic, it.key, it.value, it.headers) for it in records)
 
 
@@ -49,9 +49,9 @@ class OvertakenError(OperatorError):
 
 @asynccontextmanager
 async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> AsyncIterator[Write]:
-    """Stores rows in their order and then positions, in one transaction.
+    """Stores rows in order and then positions, in one transaction.
 
-    Once this has begun, nothing more can be written by whoever began under the name before.
+    Once this has begun, a writer that began earlier under the name can write nothing more.
     """
     producer = new_producer(
         bootstrap_servers,
@@ -68,7 +68,7 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
                 try:
                     await _send(producer, rows, sent)
                 finally:
-                    # Whatever goes wrong, each report is looked at.
+                    # Await each report, even after an error.
                     reports = await asyncio.gather(*sent, return_exceptions=True)
                 for report in reports:
                     if isinstance(report, BaseException):
@@ -88,10 +88,10 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
 
 
 async def _send(producer: KafkaProducer, rows: Iterable[Row], sent: list[Awaitable[Any]]) -> None:
-    """One after the other, so that they stand in this order.
+    """Send rows one after the other, so that they stand in this order.
 
-    Those that name their Kafka partition are put together here: one by one they take the client
-    three times as long.
+    Rows that name their Kafka partition are batched here: one by one they take the client three
+    times as long.
     """
     batches: dict[tuple[str, int], Any] = {}
     for topic, key, value, headers, *place in rows:

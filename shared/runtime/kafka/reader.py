@@ -1,4 +1,4 @@
-"""Reads Kafka's log: a range of it, all since some time, or whatever comes.
+"""Reads Kafka's log: a range of it, all since some time, or new records.
 
 A reader belongs to no group and leaves no trace. It reads one thing at a time: a new range, or a
 new follow, ends the one before it.
@@ -19,11 +19,11 @@ from shared.runtime.kafka.clients import KafkaClient, new_consumer, running, sta
 
 # A fetch without records returns after this, so that readers can look at the clock.
 _POLL_S = 0.3
-# Read in one go: 10 ms of work, so that whoever shares the process hardly notices.
+# Read in one go: 10 ms of work, so that others in the process hardly notice.
 _RECORDS_MAX = 500
 # A search reads fewer in one go: 2 ms of work, as requests of others wait meanwhile.
 _SEARCHED_MAX = 100
-# A broker that sends nothing of a range for so long is down.
+# A broker that sends nothing of a range for this long is down.
 _SILENCE_S_MAX = 30.0
 
 
@@ -47,7 +47,7 @@ class KafkaReader:
         return _ours(await self._consumer.end_offsets(await self._partitions(topics)))
 
     async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
-        """The first offset and the end of each Kafka partition of those topics that exist."""
+        """The first offset and the end of each Kafka partition of these topics, if they exist."""
         partitions = await self._partitions(topics)
         starts = await self._consumer.beginning_offsets(partitions)
         ends = _ours(await self._consumer.end_offsets(partitions))
@@ -77,7 +77,7 @@ class KafkaReader:
         )
 
     def follow(self, position: Position) -> "Follow":
-        """Read what comes from there on, for ever."""
+        """Read new records from there on, without end."""
         return Follow(self._consumer, position)
 
     async def _first_at(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
@@ -86,7 +86,7 @@ class KafkaReader:
         return {partition: first for partition, first in found.items() if first is not None}
 
     async def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Every Kafka partition of those topics that exist, in the order of the topics."""
+        """Every Kafka partition of these topics, if they exist, in the order of the topics."""
         client = self._consumer._client  # noqa: SLF001 - the public call knows only topics that
         # somebody subscribed to, and assigning is not subscribing.
         metadata = await client.fetch_all_metadata()
@@ -133,10 +133,10 @@ class RangeRead:
         for partition in list(self._unread):
             if await self._consumer.position(partition) >= self._ends[partition]:
                 self._unread.discard(partition)
-                # Before anything else runs: else the next fetch is on its way, and at the end of
-                # the log it holds up what is read next for half a second.
+                # Pause before anything else runs. Otherwise the next fetch starts, and at the end
+                # of the log it holds up the next read for half a second.
                 self._consumer.pause(partition)
-        # What was fetched before comes without a pause, in which others have their turn.
+        # Records that were fetched before come without a pause: let others have their turn.
         await asyncio.sleep(0)
         if batches:
             self._heard_s = time.monotonic()
@@ -162,7 +162,7 @@ class RangeRead:
         until_s: float,
         is_over: Callable[[], bool] = lambda: False,
     ) -> set[KafkaPartition]:
-        """Show `take` the records until it `is_over`; returns what time did not allow."""
+        """Show `take` the records until it `is_over`; return partitions left when time is up."""
         self._records_max = min(self._records_max, _SEARCHED_MAX)
         while self._unread and not is_over():
             if time.monotonic() > until_s:
@@ -173,7 +173,7 @@ class RangeRead:
 
 
 class Follow:
-    """Kafka partitions being followed, which new records join for ever."""
+    """Kafka partitions being followed, without end."""
 
     def __init__(self, consumer: AIOKafkaConsumer, position: Position) -> None:
         self._consumer = consumer
@@ -187,7 +187,7 @@ class Follow:
         return [record_in(record) for records in batches.values() for record in records]
 
     async def values(self, *, wait_s: float) -> dict[str, list[bytes]]:
-        """The same as values by topic, which is all that millions of receipts are read for."""
+        """The same as values by topic: readers of millions of receipts need no more."""
         values: dict[str, list[bytes]] = {}
         batches = await self._consumer.getmany(*self._partitions, timeout_ms=round(wait_s * 1000))
         for partition, records in batches.items():
@@ -195,7 +195,7 @@ class Follow:
         return values
 
     async def ends(self) -> dict[KafkaPartition, int]:
-        """Where everything that is followed ends now."""
+        """Where the followed Kafka partitions end now."""
         return _ours(await self._consumer.end_offsets(self._partitions))
 
     async def has_reached(self, ends: Position) -> bool:
@@ -206,9 +206,9 @@ class Follow:
         return True
 
     async def at_end_ms(self, where: KafkaPartition) -> int | None:
-        """When Kafka last said that there is nothing beyond what was read; None if there is.
+        """When Kafka last said that nothing follows the records read; None if something does.
 
-        Beyond the last stable offset there is nothing for us yet.
+        Records beyond the last stable offset are not for us yet.
         """
         partition = TopicPartition(*where)
         end = self._consumer.last_stable_offset(partition)
@@ -225,7 +225,7 @@ class Follow:
 
 
 def record_in(record: ConsumerRecord) -> RecordIn:
-    """A record as our core reads it: what is null in Kafka is empty here."""
+    """A record as our core reads it: Kafka's nulls are empty here."""
     return RecordIn(
         origin=Origin(record.topic, record.partition, record.offset),
         timestamp_ms=record.timestamp,
@@ -249,11 +249,11 @@ async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
 
 
 async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
-    """TopicAuthorizationFailedError for topics that are only hidden from us.
+    """Raise TopicAuthorizationFailedError for topics that are only hidden from us.
 
     A list of all topics leaves them out as if they were not there, and so would the books.
     """
-    # By a client's own request a broker may make a topic.
+    # A broker may create a topic on a client's own request.
     asked = MetadataRequest(topics, allow_auto_topic_creation=False)
     for broker in client.cluster.brokers():
         try:
@@ -268,10 +268,10 @@ async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
 
 
 def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartition]:
-    """Have a consumer read from a position, and forget what it was to read before."""
+    """Have a consumer read from a position, and forget its former assignment."""
     partitions = [TopicPartition(*partition) for partition in position]
     if consumer.assignment() == set(partitions):
-        # A new assignment takes the client some milliseconds, which many small ranges would feel.
+        # A new assignment takes the client some milliseconds, which adds up with many small ranges.
         consumer.resume(*partitions)
     else:
         consumer.assign(partitions)

@@ -20,13 +20,13 @@ from aiokafka.errors import (
 from shared.runtime.kafka.connection import access_to
 from shared.runtime.kafka.settings import KafkaAccess
 
-# What Kafka says of a right that is missing, and what it is missing for.
+# Kafka's errors for a missing right, and the kind of thing it is missing for.
 _RIGHTS: dict[type[KafkaError], str] = {
     TopicAuthorizationFailedError: "topic",
     GroupAuthorizationFailedError: "consumer group",
     TransactionalIdAuthorizationFailed: "transactional id",
 }
-# Java's words for the same, in the text of what a Spark query died of.
+# Java's words for the same, in the error text of a Spark query.
 _JAVA_RIGHTS = re.compile(
     r"Not authorized to access (topics|group|cluster|transactional)[^:\n]*:? ?\[?([^\]\n]*)"
 )
@@ -49,14 +49,14 @@ async def refusal(bootstrap_servers: str) -> str | None:
     for _ in range(_HANG_UPS):
         if not isinstance(error, _HANGING_UP):
             break
-        # So does a broker that ends in this moment; a listener of another protocol does it again.
+        # A broker that is just stopping hangs up too; a listener of another protocol does it again.
         await asyncio.sleep(_GREET_AGAIN_S)
         where, error = await _greeted(bootstrap_servers, access)
     return None if error is None else _why(error, access, where)
 
 
 async def _greeted(servers: str, access: KafkaAccess) -> tuple[str, Exception | None]:
-    """Which broker refused us and how; no error when one of them lets us in, or none is there."""
+    """The broker that refused us, and its error; no error if one lets us in, or none is there."""
     where, refused = "", None
     for host, port, _ in collect_hosts(servers):
         try:
@@ -74,14 +74,14 @@ async def _greeted(servers: str, access: KafkaAccess) -> tuple[str, Exception | 
 
 
 def missing_right(bootstrap_servers: str, error: BaseException | None) -> str | None:
-    """What we may not do, by an error of the client; None for any other error.
+    """The right that we lack, by an error of the client; None for any other error.
 
     A transaction says first that it cannot be ended.
     """
     if error is None:
         return None
     if isinstance(error, ClusterAuthorizationFailedError):
-        # Said of a producer that may write to no topic at all: we ask for nothing else of clusters.
+        # It means a producer that may write to no topic at all: we ask clusters for nothing else.
         return _no_right(bootstrap_servers, "write to any topic")
     kind = next((words for refused, words in _RIGHTS.items() if isinstance(error, refused)), None)
     if kind is None:
@@ -91,7 +91,7 @@ def missing_right(bootstrap_servers: str, error: BaseException | None) -> str | 
 
 
 def java_refusal(bootstrap_servers: str, text: str) -> str | None:
-    """The same by what a Spark query died of; None if it was something else."""
+    """The same by the error of a Spark query; None if it was something else."""
     access = access_to(bootstrap_servers)
     if found := _JAVA_RIGHTS.search(text):
         kind, named = found.groups()
@@ -127,7 +127,7 @@ def _why(error: Exception, access: KafkaAccess, address: str) -> str | None:
                 " set HIFI_KAFKA_PROTOCOL to what that listener speaks, or name another address."
             )
         case _:
-            # Nobody listens there, or nobody answers: which is no refusal.
+            # Nobody listens or answers there, which is no refusal.
             pass
     return says
 

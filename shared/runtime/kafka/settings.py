@@ -1,7 +1,7 @@
-"""Lists how Kafka is entered: HIFI_KAFKA_*, the same for all clients of a process, and Spark's.
+"""Lists the access to Kafka: HIFI_KAFKA_*, the same for all clients of a process, and Spark's.
 
-A process enters one Kafka, as one user: so its clients ask here, and none is handed a secret
-(ADR 0054). The embedded Kafka's own lock is not in the environment of whoever has made it.
+A process uses one Kafka, as one user: so its clients ask here, and no caller passes a secret
+(ADR 0054). The embedded Kafka's own lock is not in the environment of the process that made it.
 """
 
 import ssl
@@ -25,7 +25,7 @@ _HELP = "docs/kafka.md has an example"
 class _ShortGoodbye(ssl.SSLObject):
     """Closes a connection without waiting until the broker says goodbye too.
 
-    asyncio waits half a minute for one that hangs, and whoever ends leaves the connection open.
+    asyncio waits half a minute for one that hangs, and a process that ends leaves it open.
     """
 
     def unwrap(self) -> None:
@@ -34,14 +34,14 @@ class _ShortGoodbye(ssl.SSLObject):
 
 
 class KafkaAccess(BaseSettings):
-    """How to enter a Kafka."""
+    """The access to a Kafka."""
 
     model_config = SettingsConfigDict(
         env_prefix="HIFI_KAFKA_", frozen=True, hide_input_in_errors=True
     )
 
     protocol: Protocol = "PLAINTEXT"
-    # Who signs the brokers' certificates; None: one of the authorities that the machine trusts.
+    # The signer of the brokers' certificates; if None, an authority that the machine trusts.
     ca_file: Path | None = None
     # Our own certificate with its chain and its key, for brokers that ask for one: a single PEM
     # file with the key as PKCS#8, which is what Java reads.
@@ -67,7 +67,7 @@ class KafkaAccess(BaseSettings):
 
     @property
     def caller(self) -> str:
-        """Who we are to Kafka, for people to read."""
+        """Our identity in Kafka, for people to read."""
         if self.is_named:
             return f"the user {self.user}"
         return "the holder of HIFI_KAFKA_CERT_FILE" if self.cert_file else "callers without a name"
@@ -140,14 +140,14 @@ class KafkaAccess(BaseSettings):
 
     @property
     def jaas(self) -> str:
-        """User and secret as Java wants them: for its environment, and for nobody's eyes."""
+        """User and secret as Java wants them: for its environment only, as nobody may see them."""
         return (
             "org.apache.kafka.common.security.scram.ScramLoginModule required"
             f" username={_quoted(self.user)} password={_quoted(self.password.get_secret_value())};"
         )
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with them together; looked at when they are read."""
+        """The problems of the settings together, found when they are read."""
         has_secret = bool(self.user or self.password.get_secret_value())
         if self.is_named and not (self.user and self.password.get_secret_value()):
             yield (
@@ -155,7 +155,7 @@ class KafkaAccess(BaseSettings):
                 f" set HIFI_KAFKA_USER and HIFI_KAFKA_PASSWORD ({_HELP})."
             )
         if has_secret and not self.is_named:
-            # Whoever sets a user believes that he is asked for.
+            # People who set a user believe that Kafka asks for it.
             yield (
                 f"HIFI_KAFKA_USER or HIFI_KAFKA_PASSWORD is set, and HIFI_KAFKA_PROTOCOL is"
                 f" {self.protocol}, which knows no user: set it to SASL_SSL ({_HELP})."
@@ -165,13 +165,13 @@ class KafkaAccess(BaseSettings):
                 f"HIFI_KAFKA_CA_FILE or HIFI_KAFKA_CERT_FILE is set, and HIFI_KAFKA_PROTOCOL is"
                 f" {self.protocol}, which is not encrypted: set it to SASL_SSL or SSL ({_HELP})."
             )
-        # A file that cannot be read is said at the start, and not by the first connection.
+        # Report an unreadable file at the start, and not by the first connection.
         _ = self.tls
 
 
 @cache
 def kafka_access() -> KafkaAccess:
-    """How the environment of this process says that Kafka is entered."""
+    """The access to Kafka that the environment of this process describes."""
     try:
         return KafkaAccess()
     except ValidationError as error:

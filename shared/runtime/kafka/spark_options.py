@@ -7,8 +7,8 @@ from shared.event.topics import OUTCOME_BYTES_MAX
 from shared.runtime.kafka.connection import spark_connection
 
 # How long Kafka may take to store an outcome before its task fails, and all of it is sent again. A
-# broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
-# pass for eight before anybody hears why (ADR 0027).
+# broker that restarts is away for up to 30 s; with the default of two minutes four tries pass in
+# eight minutes before anybody hears why (ADR 0027).
 _OUTCOME_TIMEOUT_MS = 45_000
 # As many events as a broker gives at once, which is a megabyte. Between two polls Spark's source
 # looks where the log begins and ends, and what its consumer has fetched beyond a poll is lost.

@@ -1,4 +1,4 @@
-"""Follows the state topic: what is known of each destination, on every machine."""
+"""Follows the state topic: the known state of each destination, on every machine."""
 
 from collections.abc import Mapping
 
@@ -7,12 +7,12 @@ from shared.flow.flow_record import FlowRecord, folded, open_flow_record
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_feed import TopicFeed
 
-# All machines know within 2 s what one has learned.
+# A change that one machine has learned reaches all others within 2 s.
 _GATHER_S = 0.25
 
 
 class StateFeed(TopicFeed[dict[str, FlowRecord]]):
-    """The newest record of each destination, with what other machines know better of it."""
+    """The newest record of each destination, merged with better knowledge of other machines."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class StateFeed(TopicFeed[dict[str, FlowRecord]]):
 def _with(known: dict[str, FlowRecord], key: bytes, value: bytes | None) -> dict[str, FlowRecord]:
     destination_id, record = key.decode(), open_flow_record(value)
     if record is None:
-        # Removed, or written by a version that we cannot read: then we know nothing of it.
+        # It was removed, or written by a version that we cannot read: its state is unknown.
         known.pop(destination_id, None)
     else:
         known[destination_id] = folded(known.get(destination_id), record, now_ms=now_ms())

@@ -1,7 +1,7 @@
-"""Follows the end of a topic: the newest records there are, then whatever comes, for ever.
+"""Follows the end of a topic: the newest records first, then all that come.
 
-For what many processes tell each other: who starts late needs the last of it and no more, and who
-was cut off goes on where it was.
+It is for messages between many processes: one that starts late needs only the last of them, and one
+that was cut off goes on where it was.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
-# So long Kafka may hold a fetch for which there is nothing; what comes meanwhile it tells at once.
+# Kafka may hold a fetch this long while there are no records; it returns new ones at once.
 _HELD_S = 2.0
 # Between attempts to follow again; a Kafka that restarts is away for seconds.
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
@@ -26,7 +26,7 @@ Take = Callable[[Sequence[RecordIn]], None]
 
 
 def readable_trials(records: Iterable[RecordIn]) -> Iterator[tuple[RecordIn, Asked | Answered]]:
-    """What is asked and answered in these; one that makes no sense stops no other."""
+    """Read questions and answers in these; skip records that make no sense."""
     for record in records:
         try:
             said = read_trial(record.value)
@@ -50,7 +50,7 @@ class Tail:
         self._position: dict[KafkaPartition, int] = {}
 
     async def run(self, take: Take) -> None:
-        """Show `take` every record, those of a Kafka partition in their order."""
+        """Show `take` every record, in order within a Kafka partition."""
         pause_s = _PAUSE_S
         while True:
             try:
@@ -78,7 +78,7 @@ class Tail:
         recent = await reader.offsets_at(dict.fromkeys(spans, now_ms() - self._back_ms))
         each_max = self._records_max // len(spans)
         return {
-            # What has no recent record begins with the next.
+            # A Kafka partition without a recent record begins with the next one.
             where: max(recent.get(where, end), end - each_max)
             for where, (_, end) in spans.items()
         }

@@ -1,4 +1,4 @@
-"""Makes topics as the core wants them, and reads how they are set up in truth."""
+"""Makes topics as the core wants them, and reads how they are actually set up."""
 
 import asyncio
 from collections import Counter
@@ -44,12 +44,12 @@ _TOO_FEW_BROKERS = 38
 _AS_KAFKA_SAYS = -1
 # A broker on the same continent answers metadata within this even while it elects leaders.
 _REQUEST_TIMEOUT_MS = 10_000
-# What aiokafka does not speak: ApiVersions 3, whose answer names the cluster's features (KIP-584).
+# aiokafka lacks ApiVersions 3, whose answer names the cluster's features (KIP-584).
 _API_VERSIONS = 18
-# Nor DescribeLogDirs, whose version 4 tells of a disk's room (KIP-827).
+# It also lacks DescribeLogDirs, whose version 4 reports a disk's room (KIP-827).
 _DESCRIBE_LOG_DIRS = 35
 _FINALIZED_FEATURES_TAG = 2
-# Kafka's numbers for what rights are about.
+# Kafka's numbers for the subjects of rights.
 _RESOURCES: dict[Resource, int] = {"topic": 2, "group": 3, "cluster": 4, "transactional id": 5}
 _OPERATIONS: dict[Operation, int] = {
     "Read": 3,
@@ -76,7 +76,7 @@ async def topic_admin(bootstrap_servers: str) -> AsyncIterator["TopicAdmin"]:
 
 
 class TooFewBrokersError(KafkaUnavailableError):
-    """A topic would have fewer copies than it is to have, and was not made."""
+    """A topic would have too few copies, and was not made."""
 
 
 class TopicAdmin:
@@ -103,9 +103,9 @@ class TopicAdmin:
     async def create_missing(
         self, specs: Iterable[TopicSpec], copies: Copies | None = None
     ) -> list[str]:
-        """Create the topics that are not there, with so many copies or none at all.
+        """Create the missing topics, with the wanted number of copies or not at all.
 
-        None: as many as the brokers' own default says.
+        If `copies` is None, the brokers' own default decides.
         """
         existing = await self.names()
         missing = [spec for spec in specs if spec.name not in existing]
@@ -142,7 +142,7 @@ class TopicAdmin:
         return [spec.name for spec in missing]
 
     async def delete(self, names: Iterable[str]) -> None:
-        """Delete those of these topics that there are, with all that is in them."""
+        """Delete these topics, if they exist, with everything in them."""
         there = sorted(set(names) & await self.names())
         if not there:
             return
@@ -164,7 +164,7 @@ class TopicAdmin:
         await self._wait_for_leaders({name})
 
     async def grant(self, user: str, rights: Iterable[Right]) -> None:
-        """Let a user do this; what it may do already stays."""
+        """Grant rights to a user, beside the ones it has already."""
         client = self._client._client  # noqa: SLF001 - it has no requests for rights
         rows = [
             (
@@ -209,12 +209,12 @@ class TopicAdmin:
                 settings=settings[topic["topic"]],
             )
             for topic in await self._client.describe_topics(wanted)
-            # A broker that has only just heard of a topic says that it has none.
+            # A broker that has only just heard of a topic reports no partitions.
             if topic["partitions"]
         }
 
     async def disks(self, names: Iterable[str]) -> list[BrokerDisk]:
-        """What each broker has on its disks of these topics, and how much room is left."""
+        """The bytes of these topics on each broker's disks, and the room left there."""
         wanted = frozenset(names)
         client = self._client._client  # noqa: SLF001 - it does not speak of disks
         disks = []
@@ -252,7 +252,7 @@ class TopicAdmin:
 
 
 class DescribeDisksResponse(Response):  # type: ignore[misc]
-    """Each folder of a broker, with the sizes of what is in it; -1 where it does not say."""
+    """The folders of a broker, with their sizes; -1 where it does not say."""
 
     API_KEY, API_VERSION = _DESCRIBE_LOG_DIRS, 4
     SCHEMA = Schema(
@@ -299,7 +299,7 @@ class _DescribeDisks4(RequestStruct):  # type: ignore[misc]
 
 
 class DescribeDisksRequest(Request[_DescribeDisks4]):  # type: ignore[misc]
-    """Asks a broker for all that is on its disks (KIP-827)."""
+    """Asks a broker for everything on its disks (KIP-827)."""
 
     API_KEY = _DESCRIBE_LOG_DIRS
 
@@ -308,7 +308,7 @@ class DescribeDisksRequest(Request[_DescribeDisks4]):  # type: ignore[misc]
 
 
 def disk_of(broker: int, answer: DescribeDisksResponse, wanted: frozenset[str]) -> BrokerDisk:
-    """What a broker has of these topics, in all its folders, and how much room."""
+    """The bytes of these topics in all folders of a broker, and its room."""
     topic_bytes: Counter[str] = Counter()
     totals, free = [], []
     for _, _, topics, total_bytes, free_bytes, _ in answer.folders:
@@ -337,7 +337,7 @@ class CreateGrantsRequest(CreateAclsRequest):  # type: ignore[misc]
 
 
 class ApiVersionsResponse(Response):  # type: ignore[misc]
-    """What a broker can do; the cluster's features are in a tag of it."""
+    """A broker's abilities; the cluster's features are in a tag."""
 
     API_KEY, API_VERSION = _API_VERSIONS, 3
     SCHEMA = Schema(
@@ -354,7 +354,7 @@ class _ApiVersions3(RequestStruct):  # type: ignore[misc]
     SCHEMA = Schema(("software", _TEXT), ("version", _TEXT), _TAGS)
 
     def parse_response_header(self, answer: BytesIO) -> Any:
-        # The one answer with an old header: who asks does not know yet what the broker can do.
+        # The one answer with an old header: a client does not know the broker's abilities yet.
         return ResponseHeader_v0.decode(answer)
 
 

@@ -1,4 +1,4 @@
-"""Follows a compacted topic: reads it whole, then keeps what it amounts to up to date for ever."""
+"""Follows a compacted topic: reads it whole, then keeps the resulting value up to date."""
 
 import asyncio
 import contextlib
@@ -17,17 +17,17 @@ from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
-# So long Kafka may hold a fetch for which there is nothing; what comes meanwhile it tells at once.
-# A process has some of these, all day, and each fetch is work for two.
+# Kafka may hold a fetch this long while there are no records; it returns new ones at once.
+# A process follows several topics, all day, and each fetch is work for both sides.
 _HELD_S = 2.0
 # How often it looks whether there was an answer, if only an empty one.
 _POLL_S = 0.5
-# Who waits for the newest looks so often.
+# The pause between two looks while a caller waits for the newest value.
 _LOOK_S = 0.005
-# Without an answer for so long the value may be old: some polls, and longer than the election of a
-# new leader takes.
+# Without an answer for this long the value may be old: some polls, and longer than the election of
+# a new leader takes.
 _AGE_S_MAX = 15.0
-# It looks twice a second; with no Kafka an attempt to begin anew ends within its clients' 40 s.
+# It looks twice a second; without Kafka an attempt to start again ends within its clients' 40 s.
 _TURN_WITHIN_S = 120.0
 # Between attempts to follow again; a Kafka that restarts is away for seconds.
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class TopicFeed(Generic[T]):
-    """What a topic amounts to by now, kept up to date in the background, whatever Kafka does."""
+    """The current value of a topic, kept up to date in the background, whatever Kafka does."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class TopicFeed(Generic[T]):
         self._fold = fold
         # A copy of the value, if folding changes it in place.
         self._draft = draft
-        # What comes within so long comes together: of many records each by itself is dear.
+        # Records that come within this time are folded together: one by one they cost more.
         self._gather_s = gather_s
         self._bootstrap_servers = bootstrap_servers
         self._reader: KafkaReader | None = None
         self._follow: Follow | None = None
-        # Only whoever writes asks for the newest value.
+        # Only writers ask for the newest value.
         self._peeker: KafkaReader | None = None
         self._peeking = asyncio.Lock()
-        # When it last asked Kafka, and what it was told.
+        # When it last asked Kafka, and Kafka's answer.
         self._peeked: tuple[float, Position] = (float("-inf"), {})
         self._task: asyncio.Task[None] | None = None
         self._heard_at_s = float("-inf")
@@ -71,7 +71,7 @@ class TopicFeed(Generic[T]):
         self._pulse = Pulse()
 
     async def start(self) -> None:
-        """Read what there is, then follow. Returns once everything written so far is known."""
+        """Read all records, then follow. Return once everything written so far is known."""
         try:
             with kafka_errors(self._bootstrap_servers):
                 self.value = await self._open()
@@ -93,23 +93,23 @@ class TopicFeed(Generic[T]):
         await self._close_peeker()
 
     async def newest(self) -> T:
-        """The value after all that was written up to now."""
+        """The value after all records written up to now."""
         with kafka_errors(self._bootstrap_servers):
             return await self.at(await self._ends())
 
     async def at(self, position: Position) -> T:
         """The value once everything before a position is in it."""
-        # What the client has passed is in the value: between the two nothing else runs. It tells
-        # nobody that it has passed the marker of a transaction, so look.
+        # The value has every record that the client has passed: nothing runs between the two.
+        # The client does not report that it has passed a transaction marker, so look.
         while self._follow is None or not await self._follow.has_reached(position):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(_LOOK_S)
         return self.value
 
     async def _ends(self) -> Position:
-        """Asked on a connection of its own: on the follower's, Kafka answers after its fetch."""
+        """Ask on a connection of its own: on the follower's, Kafka answers after its fetch."""
         came_s = monotonic()
         async with self._peeking:
-            # Once Kafka was asked after they came, all who wait share its answer.
+            # All waiting callers share one answer, if Kafka was asked after they came.
             if self._peeked[0] <= came_s:
                 asked_s = monotonic()
                 if self._peeker is None:
@@ -139,7 +139,7 @@ class TopicFeed(Generic[T]):
         return None
 
     async def _open(self) -> T:
-        """Follow from the beginning; returns what all records there are amount to."""
+        """Follow from the beginning; return the value after all existing records."""
         self._reader = await start_reader(
             self._bootstrap_servers, fetch_max_wait_ms=round(_HELD_S * 1000)
         )
@@ -157,7 +157,7 @@ class TopicFeed(Generic[T]):
         return value
 
     async def _keep_following(self) -> None:
-        """Take what comes. If that fails, read all anew: an old value must not pass for a new."""
+        """Take new records. After an error read all again: an old value must not pass for a new."""
         pause_s = _PAUSE_S
         while True:
             self._pulse.beat()
@@ -189,7 +189,7 @@ class TopicFeed(Generic[T]):
         records = await follow.read(wait_s=_POLL_S)
         self._pulse.beat()
         if records or follow.answered_at_ms != self._answered_at_ms:
-            # Also an answer without records is news: there is nothing newer.
+            # An answer without records is news too: there is nothing newer.
             self._answered_at_ms = follow.answered_at_ms
             self._heard_at_s = monotonic()
         if records:
@@ -198,7 +198,7 @@ class TopicFeed(Generic[T]):
             try:
                 value = self._fold(value, record.key or b"", record.value)
             except (ValueError, TypeError) as error:
-                # One bad record must not stop the others; what it is about stays as it was.
+                # One bad record must not stop the others; it changes nothing.
                 log.warning(
                     "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
                 )

@@ -1,8 +1,8 @@
 """Bounds how many connections a process holds, so that nobody's idle ones keep others out.
 
-When there is no room, whoever has most loses those that would be closed soonest: heads that do not
-come, then connections on which nothing is asked. Behind a balancer all are the balancer's, so there
-is no fixed share of a peer.
+When there is no room, the peer with the most connections loses those that would be closed soonest:
+first those whose request heads do not come, then idle ones. Behind a balancer all are the
+balancer's, so there is no fixed share of a peer.
 """
 
 import heapq
@@ -14,26 +14,26 @@ import structlog
 
 log = structlog.get_logger()
 
-# What a process needs besides: connections to each broker, its files, its probes, a schema process.
+# Other descriptors of a process: connections to each broker, files, probes, a schema process.
 _DESCRIPTORS_KEPT = 256
-# So many at a time, as finding them costs a look at each: a sixty-fourth of all.
+# Close a sixty-fourth of all at a time, as finding them costs a look at each.
 _MADE_ROOM_PART = 64
-# What one household or one machine is commonly given of IPv6.
+# The part of an IPv6 address that one household or one machine commonly has.
 _NETWORK_BYTES = 8
 
 
 class Closable(Protocol):
-    """What a crowd asks of a connection."""
+    """A connection as a crowd sees it."""
 
     @property
     def closes_at_s(self) -> float | None:
-        """When it would be closed if nothing came; None while it is asked something."""
+        """When it would be closed if nothing came; None while it has a request."""
 
     def close(self) -> None: ...
 
 
 class Crowd:
-    """The open connections of one process, by who is at the other end."""
+    """The open connections of one process, by peer."""
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max
@@ -41,7 +41,7 @@ class Crowd:
         self._of_peer: dict[str | bytes, set[Closable]] = {}
 
     def enter(self, connection: Closable, address: str) -> bool:
-        """Whether there is room for one more."""
+        """Enter a connection; return False if there is no room for it."""
         if self.count >= self.count_max and not self._make_room():
             return False
         self.count += 1
@@ -60,7 +60,7 @@ class Crowd:
                 del self._of_peer[peer]
 
     def _make_room(self) -> bool:
-        """Close idle connections of whoever has most; False if everybody's are at work."""
+        """Close idle connections of the peer with the most; return False if none are idle."""
         by_size = sorted(self._of_peer.items(), key=lambda item: len(item[1]), reverse=True)
         for peer, of_peer in by_size:
             idle = [(at_s, each) for each in of_peer if (at_s := each.closes_at_s) is not None]

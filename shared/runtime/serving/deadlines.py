@@ -1,7 +1,7 @@
 """Bounds a request's head: how long a client may take to send it, and how large it may be.
 
 uvicorn has no deadline before the application is called: a client that sends a byte now and then
-would hold its connection for ever. Whoever reads a body has deadlines of their own for that.
+would hold its connection without end. Readers of a body have their own deadlines for that.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from shared.runtime.serving.server import PlainProtocol
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-# Said in the state of a request: its answer is for somebody who stays; and its client has said all.
+# Keys in the state of a request: its answer is for a client that stays; its client has sent all.
 _WATCHES, _SAID_ALL = "watches", "said all"
 # How much of a body may wait before its reader has come: what uvloop reads at a time.
 _HIGH_WATER_BYTES = 262_144
@@ -33,9 +33,9 @@ class BadHead(NamedTuple):
 
 
 def stays(state: MutableMapping[str, Any]) -> bool:
-    """Say of a request that its answer has no end, or is waited for: whoever says no more has left.
+    """Mark a request whose answer has no end, or takes long: a client that sends no more has left.
 
-    False: they have left already, as they had said all by now.
+    Return False if the client has left already, as it had sent all.
     """
     state[_WATCHES] = True
     return not state.get(_SAID_ALL)
@@ -52,7 +52,7 @@ class DeadlineProtocol(PlainProtocol):
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it as well
         self._is_in_head = False
         self._is_in_body = False
-        # We have said our last: what still comes is dropped, and nothing can be answered.
+        # We have sent our last bytes: we drop all input, and can answer nothing.
         self._is_dropping = False
         self._head_bytes = 0
         self._segment_bytes = 0
@@ -69,7 +69,7 @@ class DeadlineProtocol(PlainProtocol):
 
     @property
     def closes_at_s(self) -> float | None:
-        """When it is closed if nothing comes; None while it is asked something."""
+        """When it is closed if nothing comes; None while it has a request."""
         timer = self.timeout_keep_alive_task or self._head_timer
         return None if timer is None else timer.when()
 
@@ -135,7 +135,7 @@ class DeadlineProtocol(PlainProtocol):
         self._head_bytes = 0
         state = self.scope["state"]
         if self.scheme == "https":
-            # The application may ask who is at the other end.
+            # The application may ask for the peer.
             tls = self.transport.get_extra_info("ssl_object")
             state["peer_certificate"] = tls.getpeercert() if tls else None
         super().on_headers_complete()
@@ -157,7 +157,7 @@ class DeadlineProtocol(PlainProtocol):
         super().on_response_complete()
 
     def on_body(self, body: bytes) -> None:
-        """As uvicorn does it, but the pieces are kept as they are and joined by who reads them."""
+        """As uvicorn does it, but it keeps the pieces as they are, and their reader joins them."""
         cycle = self.cycle
         if cycle.response_complete:
             return
@@ -170,11 +170,11 @@ class DeadlineProtocol(PlainProtocol):
         cycle.message_event.set()
 
     def send_400_response(self, msg: str) -> None:
-        """What uvicorn answers to what is no HTTP, told as every other problem."""
+        """Answer requests that are not HTTP, in the form of every other problem."""
         self._refuse(BadHead(400, "invalid_http", msg))
 
     def _close_kindly(self) -> None:
-        """Close, but let a client that still sends finish or tire: what comes is dropped.
+        """Close, but let a client that still sends finish or tire: its bytes are dropped.
 
         It would otherwise see a reset in place of the answer.
         """
@@ -245,13 +245,13 @@ P = TypeVar("P", bound=DeadlineProtocol)
 def bounded(
     protocol: type[P], *, head_deadline_s: float, head_bytes_max: int, crowd: Crowd, **more: Any
 ) -> type[P]:
-    """The protocol with limits, and what else it is to have, of its own."""
+    """The protocol with its own limits and other attributes."""
     limits = {"head_deadline_s": head_deadline_s, "head_bytes_max": head_bytes_max, "crowd": crowd}
     return type("BoundedProtocol", (protocol,), {**limits, **more})
 
 
 class _Pieces:
-    """What has come of a body and was not read yet."""
+    """The pieces of a body that were not read yet."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

@@ -57,7 +57,7 @@ class HttpServer(uvicorn.Server):
         self.config.encoded_headers.append(_CLOSE)
         self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
         for connection in self.server_state.connections:
-            # What is under way has its headers already.
+            # Answers under way have their headers already.
             if isinstance(connection, PlainProtocol) and connection.cycle is not None:
                 connection.cycle.keep_alive = False
         with contextlib.suppress(TimeoutError):
@@ -73,8 +73,8 @@ class HttpServer(uvicorn.Server):
 class PlainProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 that declines every offer to upgrade, and reads the body all the same.
 
-    To the parser, what follows the head of such a request is another protocol. So the body, and
-    what comes after it, goes to a second parser that is shown how the head framed it.
+    The parser takes the bytes after the head of such a request for another protocol. So the body,
+    and all that follows it, goes to a second parser that gets the framing headers of the head.
     """
 
     def data_received(self, data: bytes) -> None:
@@ -90,7 +90,7 @@ class PlainProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _parse(self, data: bytes) -> bytes:
-        """Let the parser take the data; what an offer to upgrade left of it comes back."""
+        """Let the parser take the data; return the rest that follows an offer to upgrade."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -105,14 +105,14 @@ class PlainProtocol(HttpToolsProtocol):
 
 
 class PlainHead:
-    """The head of a request as the parser tells it."""
+    """The head of a request as the parser reports it."""
 
     def __init__(self) -> None:
         self.url = b""
         self.headers: list[tuple[bytes, bytes]] = []
 
     def takes(self, head: bytes) -> bool:
-        """Whether a head is one of HTTP/1.1, behind which more of the same may come."""
+        """Say whether a head is one of HTTP/1.1, and more requests may follow it."""
         parser = httptools.HttpRequestParser(self)
         try:
             parser.feed_data(head)
@@ -173,7 +173,7 @@ def server_config(
         log_config=None,
         access_log=False,
         server_header=False,
-        # What a proxy says of its clients decides nothing here, and the wrapper costs.
+        # A proxy's words about its clients decide nothing here, and the wrapper costs time.
         proxy_headers=False,
         date_header=False,
         backlog=backlog,

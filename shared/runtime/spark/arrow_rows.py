@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shared.event.record import Headers, Origin, RecordIn
 
-# What Spark's Kafka source gives, less `timestampType`.
+# The columns of Spark's Kafka source, without `timestampType`.
 _TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),

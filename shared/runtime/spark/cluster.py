@@ -1,7 +1,7 @@
 """Says how a session's tasks run on a Spark cluster, and gives its executors what they need.
 
-They have Hifi's packages installed, as every machine of a fleet. What differs by process they are
-given: the interpreter, the secrets, how Kafka is entered, and the files that this takes.
+They have Hifi's packages installed, as every machine of a fleet. A driver gives them the settings
+that differ by process: the interpreter, the secrets, the access to Kafka, and the files for it.
 """
 
 import re
@@ -41,7 +41,7 @@ class SparkCluster:
     master: str
     # Where its executors find the driver.
     driver_host: str
-    # What has Hifi's packages on their machines.
+    # The interpreter with Hifi's packages on their machines.
     python: str
     # Variables for the environment of their Python, with secrets; and those that name files.
     told: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -52,7 +52,7 @@ class SparkCluster:
     executors: int = 1
 
     def options(self, *, slots: int) -> Mapping[str, str]:
-        """Each executor has so many slots."""
+        """Spark's options for executors with this many slots each."""
         return {
             "spark.master": self.master,
             "spark.driver.host": self.driver_host,
@@ -60,23 +60,23 @@ class SparkCluster:
             "spark.executor.instances": str(self.executors),
             "spark.executor.cores": str(slots),
             "spark.cores.max": str(slots * self.executors),
-            # One whose machine is gone without a word is given up after so long: within the minute
-            # that is promised, and after a lease, so that what it may still send is labelled.
+            # An executor whose machine vanishes is given up after this long: within the promised
+            # minute, and after a lease, so that events it may still send are labelled.
             "spark.network.timeout": "40s",
             "spark.network.timeoutInterval": "5s",
             # Else a YARN that has lost three in a year would give up.
             "spark.executor.failuresValidityInterval": "10m",
-            # What Spark shows of its options, it shows without these.
+            # Spark hides these where it shows its options.
             "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
         }
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """Options that stand in no command line."""
+        """Options that must not stand in a command line."""
         return {f"spark.executorEnv.{name}": value for name, value in self.told_java.items()}
 
     def check_lock(self, conf: SparkConf) -> None:
-        """SetupError if secrets would go to whoever says that it is an executor."""
+        """Raise SetupError if secrets would go to any process that claims to be an executor."""
         has_secrets = self.files or self.told_java or any(map(self.told.get, _SECRETS))
         missing = [
             name
@@ -92,11 +92,11 @@ class SparkCluster:
             )
 
     def equip(self, context: SparkContext, folder: Path) -> None:
-        """Give executors settings and files; SetupError if none comes that can work with them."""
-        # It travels with each task, and stands in no configuration that Spark shows.
+        """Give executors settings and files; raise SetupError if none comes that can use them."""
+        # The environment travels with each task, and is in no configuration that Spark shows.
         context.environment.update(self.told)
         for name, path in self.files.items():
-            # In the folder where an executor runs it has the name that it has here.
+            # The file has the same name in the folder where an executor runs.
             copy = folder / f"{name.lower()}.pem"
             shutil.copy(path, copy)
             context.addFile(str(copy))
@@ -143,7 +143,7 @@ def address_towards(master: str) -> str:
 
 
 def _checked_master(master: str) -> str:
-    """How Spark calls a cluster, or `local`; ValueError if it is neither."""
+    """Return Spark's name of a cluster, or `local`; raise ValueError if it is neither."""
     if not _MASTER.fullmatch(master):
         raise ValueError("it must be local, spark://HOST:PORT, k8s://https://HOST:PORT or yarn")
     return master
@@ -154,11 +154,11 @@ class SparkClusterSettings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True)
 
-    # Which Spark runs the tasks: `local`, or a cluster.
+    # The Spark that runs the tasks: `local`, or a cluster.
     spark_master: Annotated[str, AfterValidator(_checked_master)] = Field(
         default="local", validation_alias="HIFI_SPARK_MASTER"
     )
-    # By which address its executors reach this process: if empty, the one that leads to the master.
+    # The address by which its executors reach this process; if empty, the one towards the master.
     spark_driver_host: str = Field(default="", validation_alias="HIFI_SPARK_DRIVER_HOST")
     # The interpreter that has Hifi's packages on their machines.
     spark_python: str = Field(default=sys.executable, validation_alias="HIFI_SPARK_PYTHON")
@@ -174,7 +174,7 @@ class SparkClusterSettings(BaseSettings):
 
     @property
     def cluster(self) -> SparkCluster | None:
-        """Who runs the tasks; None: this machine. A subclass says what they are told."""
+        """The cluster that runs the tasks, or None for this machine; a subclass adds secrets."""
         if self.spark_master == "local":
             return None
         host = self.spark_driver_host or address_towards(self.spark_master)

@@ -50,7 +50,7 @@ def offer_copies(*, niceness: int) -> Held | None:
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with _address() as address:
-            # Nobody has answered there, so whoever made it has ended.
+            # Nobody answers there, so its maker has ended.
             Path(address).unlink(missing_ok=True)
             listener.bind(address)
         listener.listen()
@@ -102,7 +102,7 @@ def _is_ours(asker: socket.socket) -> bool:
 
 @contextmanager
 def _address() -> Iterator[str]:
-    """By the folder's descriptor: the path of a socket may have 108 bytes."""
+    """Use the folder's descriptor: the path of a socket may have at most 108 bytes."""
     folder = os.open(os.environ[_FOLDER].split(",")[0], os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{_NAME}"

@@ -1,7 +1,7 @@
 """Ends an executor that does hardly anything but look for memory, and counts those that end.
 
-A JVM whose heap is nearly full collects garbage again and again before it says that there is none
-left: half a minute, or several on a busy machine, in which all who share it wait.
+A JVM whose heap is nearly full collects garbage again and again before it reports that no memory is
+left: for half a minute, or for minutes on a busy machine, everything that shares it waits.
 """
 
 import os
@@ -27,7 +27,7 @@ _SHARE_MAX, _LOOKS = 0.7, 3
 # An executor that ran for less than this between them is not judged.
 _BUSY_S_MIN = 1.0
 _LOOK_S = 1.0
-# This many looks are known: as long as the longest jobs take.
+# Keep this many looks: as long as the longest jobs take.
 _KNOWN_LOOKS = 600
 # A job is late through the collectors where they had more than this part of the processor time of
 # its executor; one that had less than the second part of a processor was not busy at all.
@@ -61,7 +61,7 @@ class _Executor:
 
 class _Times(NamedTuple):
     at_ms: int
-    # How many had ended by then; and how long all threads of the others, and their collectors, ran.
+    # Executors that had ended; and how long all threads of the others, and their collectors, ran.
     ended: int
     ran_s: float
     collected_s: float
@@ -77,7 +77,7 @@ class ExecutorWatch:
 
     @contextmanager
     def watching(self, driver_pid: int) -> Iterator[None]:
-        """The executors that this driver has started, for as long as the block lasts."""
+        """Watch the executors of this driver for as long as the block lasts."""
         is_over = Event()
 
         def watch() -> None:
@@ -94,7 +94,7 @@ class ExecutorWatch:
             thread.join()
 
     def look(self, there: Sequence[int], *, at_ms: int) -> None:
-        """These processes are there now."""
+        """Take one look at the processes that are there now."""
         gone = self._known.keys() - there
         self.ended += sum(bool(self._known[it].collectors) for it in gone)
         self._known = {it: self._known.get(it) or _Executor(it) for it in there}
@@ -110,7 +110,7 @@ class ExecutorWatch:
         self._looks.append(_Times(at_ms, self.ended, ran_s, collected_s))
 
     def trouble_since(self, at_ms: int) -> str:
-        """Say what has held up all jobs since then; empty: nothing."""
+        """Say what has held up all jobs since then; return an empty text if nothing has."""
         looks = [*self._looks]
         before = max((it for it in looks if it.at_ms <= at_ms), default=looks[0] if looks else None)
         if before is None:

@@ -17,9 +17,9 @@ _MORE_MB = 1_024
 
 
 def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict[str, str]:
-    """Start a cluster for one executor, which ends with this JVM; gives the options of its session.
+    """Start a cluster for one executor, which ends with this JVM; return its session's options.
 
-    Whoever calls itself an executor has to prove it.
+    A process that claims to be an executor has to prove it.
     """
     work = folder / "executors"
     # The logs of earlier executors; nobody else uses this folder.
@@ -51,7 +51,7 @@ def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict
 
 
 def executors_of(context: Any) -> frozenset[str]:
-    """Which executors a session has now; none of one whose tasks run in the driver."""
+    """The executors that a session has now; none if its tasks run in the driver."""
     there = context._jsc.sc().getExecutorIds()  # noqa: SLF001 - Python's context has no words for it
     return frozenset(map(there.apply, range(there.size())))
 
@@ -62,7 +62,7 @@ _CLUSTER: Mapping[str, str] = {
     "spark.ui.killEnabled": "false",
     # Both are one process, which may stand still as a whole.
     "spark.worker.timeout": "86400",
-    # However often one ends, there is another.
+    # However often one ends, another replaces it.
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.executor.logs.rolling.strategy": "size",
     "spark.executor.logs.rolling.maxSize": str(1024 * 1024),
@@ -72,6 +72,6 @@ _SESSION: Mapping[str, str] = {
     # A task that is still running this long after it was cut off ends its executor, whatever else
     # runs there: by then it has been replaced in order, unless others did not come to their end.
     "spark.task.reaper.killTimeout": "300s",
-    # Whoever plans the jobs finds out which of them has ended an executor.
+    # The planner of the jobs finds out which of them has ended an executor.
     "spark.task.maxFailures": "1",
 }

@@ -36,19 +36,19 @@ _ASK_S = 1.0
 
 
 class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
-    """What may be set for any of them; a subclass gives the prefix and the defaults."""
+    """The settings that they all share; a subclass gives the prefix and the defaults."""
 
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
     # Tasks at the same time. They wait for HTTP, and a slot that nobody needs costs nothing.
     slots: int = Field(default=32, ge=1)
-    # How long a stop of the process waits for what is under way.
+    # Seconds that a stop of the process waits for running work.
     drain_s: float = Field(default=20.0, ge=0)
     # How long jobs that were cut off at the end of the process may take to notice.
     change_drain_s: float = Field(default=3.0, ge=0)
-    # A process that Kafka does not hear of for so long is dead to the others, who take its work.
+    # A process that is silent to Kafka for this long is dead to the others, which take its work.
     lease_s: float = Field(default=SESSION_S, ge=1)
-    # A lane that has something to do and reports nothing for so long is called stalled.
+    # A lane that has work and reports nothing for this long is called stalled.
     stalled_after_s: float = Field(default=60.0, gt=0)
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
@@ -57,7 +57,7 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
 
     @property
     def home(self) -> Path:
-        """What this process owns alone: its lock and its scratch space."""
+        """The folder that this process owns alone, with its lock and its scratch space."""
         return self.folder.absolute()
 
     def session(
@@ -89,24 +89,24 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
 
 
 class SparkProcessSettings(LaneProcessSettings, SecretSettings):
-    """The same for those that send to destinations."""
+    """The same for processes that send to destinations."""
 
-    # After so long in a micro-batch nothing is started any more, and what waits is parked.
+    # After this long a micro-batch starts no more requests, and parks the events that wait.
     time_box_s: float = Field(default=5.0, gt=0)
-    # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
-    # processes that are given the same one share it too.
+    # Where the workers of this machine share their state of destinations; if None, in `folder`. Two
+    # processes with the same one share it too.
     flow_folder: Path | None = None
     # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
     time_scale: float = Field(default=1.0, gt=0)
     # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
-    # setting may reach into the network that Hifi runs in, unless whoever runs it says so.
+    # setting may reach into the network that Hifi runs in, unless its operator allows it.
     allow_private: bool = False
 
     @property
     def flows(self) -> Path:
         if self.spark_master != "local" and self.flow_folder is None:
-            # An executor's own folder: this machine's paths say nothing there, and if the executor
-            # is gone, what is known goes on from the state topic.
+            # An executor's own folder: this machine's paths mean nothing there. If the executor is
+            # gone, the state topic restores its state.
             return Path("flows")
         return (self.flow_folder or self.folder / "flows").absolute()
 
@@ -128,7 +128,7 @@ class SparkProcessSettings(LaneProcessSettings, SecretSettings):
 def lane_process(
     service: str, settings: LaneProcessSettings, metrics: LaneMetrics
 ) -> Iterator[Health]:
-    """All that is there before Spark. A mistake in the set-up ends with one sentence."""
+    """Everything before Spark. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
         health = Health()
@@ -147,16 +147,16 @@ def lane_process(
 def spark_process(
     service: str, settings: LaneProcessSettings, metrics: LaneMetrics, *, worker_daemon: str
 ) -> Iterator[tuple[SparkSession, Health]]:
-    """The same with Spark: all that is there before the first lane."""
+    """The same with Spark: everything before the first lane."""
     session = settings.session(service, worker_daemon=worker_daemon)
     with lane_process(service, settings, metrics) as health, running_spark(session) as spark:
         yield spark, health
 
 
 async def keep_asking(spark: SparkSession, answers: Pulse) -> None:
-    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else.
+    """Ask Spark whether it is there, by itself: if that hangs, it holds up nothing else.
 
-    In a thread of its own: names that nobody resolves hold those of all.
+    It has a thread of its own: unresolvable names block the threads that all share.
     """
     thread = ThreadPoolExecutor(1, "spark")
     while True:
@@ -166,12 +166,12 @@ async def keep_asking(spark: SparkSession, answers: Pulse) -> None:
 
 
 async def _look_at_kafka(bootstrap_servers: str) -> None:
-    """Whether we are let in, and may read what to do: Spark takes its time, and many words."""
+    """Check that we are let in, and may read the config: Spark would fail later and at length."""
     await check_access(bootstrap_servers)
     try:
         await read_config(bootstrap_servers)
     except KafkaRefusedError:
         raise
     except KafkaUnavailableError as error:
-        # One that is started anew will be back by the time that Spark is up.
+        # A Kafka that restarts will be back when Spark is up.
         log.info("service.kafka_away", error=str(error))

@@ -1,4 +1,4 @@
-"""Tells what this thread has had of a processor, and for how long it had to wait for one."""
+"""Measures how long this thread had a processor, and how long it had to wait for one."""
 
 import os
 import threading
@@ -13,15 +13,15 @@ _BYTES_MAX = 64
 
 
 class ProcessorTime(NamedTuple):
-    """Since the thread began."""
+    """Times since the thread began."""
 
     ran_s: float
-    # It could have run, and others did. Always 0 where nobody says so.
+    # It could have run, and others did. Always 0 where the system does not say.
     delayed_s: float
 
     @property
     def busy_s(self) -> float:
-        """It had something to do for so long."""
+        """How long it had something to do."""
         return self.ran_s + self.delayed_s
 
     def since(self, before: "ProcessorTime") -> "ProcessorTime":
@@ -29,9 +29,9 @@ class ProcessorTime(NamedTuple):
 
 
 def processor_time() -> ProcessorTime:
-    """What the calling thread has had so far."""
+    """The times of the calling thread so far."""
     delayed_s = 0.0
-    # By the thread: a forked process would read its parent's times.
+    # Ask for the thread's own file: a forked process would read its parent's times.
     if (file := _file_of(threading.get_native_id())) is not None:
         delayed_s = int(os.pread(file, _BYTES_MAX, 0).split()[1]) / 1e9
     return ProcessorTime(time.thread_time(), delayed_s)
@@ -39,7 +39,7 @@ def processor_time() -> ProcessorTime:
 
 @cache
 def _file_of(_: int) -> int | None:
-    """What the calling thread reads its times from, for as long as the process lives."""
+    """The file with the calling thread's times, open for as long as the process lives."""
     try:
         return os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

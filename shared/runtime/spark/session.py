@@ -41,20 +41,20 @@ class SparkEndedError(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What differs between our sessions; everything else is the same for all."""
+    """The differences between our sessions; everything else is the same for all."""
 
     name: str
-    # What the Python workers are copies of; Spark's own daemon has loaded nothing of ours.
+    # The daemon that the Python workers fork from; Spark's own has loaded nothing of ours.
     worker_daemon: str
     # Scratch space; safe to delete while no session runs.
     folder: Path
-    # Where jars and class archives are kept; None: the cache that every Hifi command shares.
+    # The folder of jars and class archives; if None, the cache that every Hifi command shares.
     cache: Path | None = None
-    # One for each Kafka partition that is worked on at the same time. They wait for HTTP, not for
-    # the processor, so there may be more of them than cores.
+    # One for each Kafka partition that is worked on at the same time. Tasks wait for HTTP, not
+    # for the processor, so there may be more slots than cores.
     slots: int = 32
     heap_mb: int = 1024
-    # The heap of a JVM that runs the tasks beside the driver; 0: the driver's runs them.
+    # The heap of a JVM that runs the tasks beside the driver; if 0, the driver's JVM runs them.
     executor_mb: int = 0
     # Sees how that fares.
     watch: ExecutorWatch = field(default_factory=ExecutorWatch, compare=False)
@@ -63,22 +63,22 @@ class SparkSettings:
     # The JVM with the tasks works on each event itself, not Python: then its optimizing compiler
     # pays.
     has_rows_in_jvm: bool = False
-    # Who runs the tasks; None: this machine.
+    # The cluster that runs the tasks; if None, this machine does.
     cluster: SparkCluster | None = None
-    # Options of one kind of session; they win over those of all.
+    # Options of one kind of session; they override the common ones.
     more: Mapping[str, str] = field(default_factory=dict)
 
 
-# A JVM that writes its class archive takes 8 s on two cores, and 20 s if they have other work: one
-# that is cut short would be tried again at each start. Any other one takes 1 s.
+# A JVM that writes its class archive takes 8 s on two cores, and 20 s if they have other work. If
+# it is cut short, each start would try again. Any other JVM takes 1 s.
 _JVM_END_TIMEOUT_S = 45.0
-# On so few cores the optimizing compiler takes them from the work that it should speed up
-# (docs/tuning.md).
+# With this many cores or fewer, the optimizing compiler takes them from the work that it should
+# speed up (docs/tuning.md).
 _SMALL_MACHINE_CORES = 4
 _ARROW_PART = 4
-# What a driver keeps for good is about as much.
+# About the size of the data that a driver keeps for good.
 _KEPT_MB = 80
-# Reading an event's JSON takes 8 KB that nobody needs a moment later, and everything waits 5 ms for
+# Reading an event's JSON takes 8 KB that are garbage a moment later, and everything waits 5 ms for
 # a collection, whatever the size of the young part.
 _YOUNG_OF_ROWS_MB = 256
 # The quick compiler alone, and the collector without threads of its own.
@@ -106,7 +106,7 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     # An executor has the same classes: its first job is done a second sooner.
     options = _options(settings, jars, jvm_options, archive.options(may_make=False))
     with _java_home(home_for_spark(java, folder=settings.folder)):
-        # All that the JVM is started with anybody on this machine may read.
+        # Anybody on this machine may read the options that the JVM is started with.
         starting = pyspark.SparkConf().setAll([*options.items()])
         pyspark.SparkContext._ensure_initialized(conf=starting)  # noqa: SLF001 - as said
         options |= _told_later(settings)
@@ -141,7 +141,7 @@ def _told_later(settings: SparkSettings) -> Mapping[str, str]:
 
 @contextmanager
 def _java_home(home: Path) -> Iterator[None]:
-    """Spark's launcher looks for Java by itself, and must find the one that we have found."""
+    """Set JAVA_HOME, so that Spark's launcher finds the Java that we have found."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(home)
     try:
@@ -160,16 +160,16 @@ def class_archive(java: Java, jars: Sequence[Path], *, cache: Path, folder: Path
 
 
 def _keep_no_history(session: SparkSession) -> None:
-    """Forget each job once it is done: what Spark keeps of it is for pages that we do not have.
+    """Forget each job once it is done: Spark keeps its data for pages that we do not have.
 
-    Of a small job it takes the JVM a tenth of what it costs (ADR 0093).
+    Keeping it takes a tenth of the JVM's cost of a small job (ADR 0093).
     """
     spark = session.sparkContext._jsc.sc()  # noqa: SLF001 - Spark has no setting for it
     spark.listenerBus().removeListener(spark.statusStore().listener().get())
 
 
 def require_running(session: SparkSession) -> None:
-    """SparkEndedError when the session has ended; waits for ever while its JVM stands still."""
+    """Raise SparkEndedError if the session has ended; hang while its JVM stands still."""
     if session.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - nothing else tells
         raise SparkEndedError("Spark's session has ended: its own words stand above.")
 
@@ -186,9 +186,9 @@ def _stop(session: SparkSession) -> bool:
     assert gateway is not None, "a session that runs has its gateway"
     session.stop()
     gateway.shutdown()
-    # Or the next session of this process would ask a JVM that is gone.
+    # Otherwise the next session of this process would ask a JVM that is gone.
     pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None  # noqa: SLF001 - as above
-    # The end of its standard input is what the JVM of pyspark ends at.
+    # The JVM of pyspark ends when its standard input does.
     gateway.proc.stdin.close()
     try:
         return bool(gateway.proc.wait(_JVM_END_TIMEOUT_S) == 0)
@@ -214,7 +214,7 @@ def _options(
         "spark.driver.extraJavaOptions": " ".join(
             [
                 logged,
-                # Half a driver is worse than none: whoever watches it starts another.
+                # Half a driver is worse than none: its supervisor starts another.
                 _ENDS,
                 *_small(settings.heap_mb, has_rows=has_rows),
                 *jvm_options,
@@ -240,8 +240,8 @@ def _options(
         # 20 requests of 500 events to send side by side.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(_batch_bytes_max(settings)),
-        # Each task of each micro-batch would write the same few projections as Java text, to find
-        # them compiled already: half of what a small task does in the JVM (docs/tuning.md).
+        # Otherwise each task of each micro-batch writes the same few projections as Java text, to
+        # find them compiled already: half of a small task's work in the JVM (docs/tuning.md).
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Our plans are one stage without a shuffle: there is nothing to adapt.
         "spark.sql.adaptive.enabled": "false",
@@ -253,7 +253,7 @@ def _options(
 
 
 def _class_path(settings: SparkSettings, jars: Sequence[Path]) -> Mapping[str, str]:
-    """Before Spark's own jars: what is fetched from the driver is in no class archive.
+    """Put our jars before Spark's own: jars fetched from the driver are in no class archive.
 
     The first job of an executor takes 4 s with this instead of 6.
     """
@@ -294,22 +294,22 @@ def _here(settings: SparkSettings) -> Mapping[str, str]:
 
 
 def _batch_bytes_max(settings: SparkSettings) -> int:
-    """What one task may have in Arrow at once: with all slots in use, a quarter of the heap's size.
+    """The most that a task may have in Arrow: with all slots in use, a quarter of the heap's size.
 
-    Arrow lies beside the heap, in direct memory, of which a JVM has as much. Spark's default of 64
-    MiB times 32 slots would be twice that: large events on many lanes could end it.
+    Arrow uses direct memory beside the heap, and a JVM may have as much of that as heap. Spark's
+    default of 64 MiB times 32 slots is twice that: large events on many lanes could end it.
     """
     heap_mb = settings.executor_mb or settings.heap_mb
     return heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
 
 
 def arrow_column(function: ArrowColumn, kind: str) -> Callable[..., Column]:
-    """A column of this type, made of others by Python, a batch of them at a time.
+    """A column of this type, computed from others by Python, a batch at a time.
 
-    Made once for each row: nothing that uses it has it made again.
+    It is computed once for each row, however many expressions use it.
     """
 
-    # By these types Spark knows what it is to be called with.
+    # Spark reads from these type hints how to call it.
     def made(first: pa.Array, second: pa.Array) -> pa.Array:  # type: ignore[type-arg]
         found: pa.Array = function(first, second)  # type: ignore[type-arg]
         return found

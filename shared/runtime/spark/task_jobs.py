@@ -1,7 +1,7 @@
-"""Runs a Python function on Spark, many small jobs a second, for half of what Spark takes for each.
+"""Runs a Python function on Spark, many small jobs a second, at half of Spark's own cost for each.
 
-Spark's Python makes RDDs anew for every job, and looks up each class that it names. Here those of a
-worker are made once, and what tasks are to do travels as a property of their job.
+Spark's Python makes new RDDs for every job, and looks up each class that it names. Here those of a
+worker are made once, and the input of tasks travels as a property of their job.
 """
 
 import pickle
@@ -18,17 +18,17 @@ from pyspark.util import _load_from_socket
 
 Found = TypeVar("Found")
 
-# By this name Spark leaves it out where it shows properties of jobs.
+# With this name Spark hides it where it shows properties of jobs.
 _TASKS = "hifi.secret.tasks"
 _BETWEEN = " "
 _POOL = "spark.scheduler.pool"
 
 
 class _Template(NamedTuple):
-    """What jobs of so many tasks are made of."""
+    """The template of jobs with a certain number of tasks."""
 
     rdd: RDD[Any]
-    # In the JVM: which of its tasks a job has.
+    # The numbers of a job's tasks, in the JVM.
     numbers: Any
 
 
@@ -37,7 +37,7 @@ class TaskJobs(Generic[Found]):
     """The jobs of one function; from any number of threads."""
 
     context: SparkContext
-    # Takes what one task is to do. It travels to the workers, so it names what it needs.
+    # Takes the inputs of one task. It travels to the workers, so it names everything it needs.
     function: Callable[[Iterable[Any]], Iterable[Found]]
     _templates: dict[tuple[str, str | None, int], _Template] = field(default_factory=dict)
     # The executors that were there when one was last asked for.
@@ -49,7 +49,7 @@ class TaskJobs(Generic[Found]):
         jvm = self.context._jvm  # noqa: SLF001 - as of Spark's own runJob
         assert jvm is not None, "a context that runs has its JVM"
         self._jvm, self._spark = jvm, self.context._jsc.sc()  # noqa: SLF001 - the same
-        # Each look by this name asks the JVM for classes that there are not.
+        # Each look-up of this name asks the JVM for classes that do not exist.
         self._runs = jvm.PythonRDD
 
     def run(
@@ -60,10 +60,10 @@ class TaskJobs(Generic[Found]):
         environment: Mapping[str, str] | None = None,
         place: int | None = None,
     ) -> list[Found]:
-        """Returns what all tasks have found when the last of them has ended.
+        """Return the results of all tasks when the last of them has ended.
 
         Spark has worker processes of their own for each environment. Jobs of one place go to the
-        same executor for as long as the same ones are there and have slots that are free.
+        same executor while the same executors are there and have free slots.
         """
         near = None if place is None else self._executor(place)
         template = self._template(environment or {}, near, len(tasks))
@@ -84,7 +84,7 @@ class TaskJobs(Generic[Found]):
         return sorted(present, key=int)[place % len(present)] if present else None
 
     def keep_for(self, executors: Sequence[str]) -> None:
-        """Forget what was made for executors that are gone: none is called that again."""
+        """Forget templates of executors that are gone: no other gets such a name."""
         with self._making:
             if executors != self._present:
                 self._present = list(executors)
@@ -108,7 +108,7 @@ class TaskJobs(Generic[Found]):
             return self._templates[key]
 
     def _numbers(self, near: str | None, task_count: int) -> RDD[int]:
-        """An RDD of so many tasks, each of which finds its number."""
+        """An RDD of this many tasks, each of which finds its number."""
         if near is None:
             return self.context.parallelize(list(range(task_count)), task_count)
         as_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
@@ -126,7 +126,7 @@ class TaskJobs(Generic[Found]):
 def _run(
     function: Callable[[Iterable[Any]], Iterable[Found]], numbers: Iterable[int]
 ) -> Iterator[Found]:
-    """In the worker."""
+    """Run tasks in the worker."""
     context = TaskContext.get()
     assert context is not None, "Spark runs it"
     packed = (context.getLocalProperty(_TASKS) or "").split(_BETWEEN)

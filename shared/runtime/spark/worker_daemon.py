@@ -1,7 +1,7 @@
 """Starts Spark's Python workers as copies of one process that has loaded what their tasks need.
 
-A worker that has to import everything by itself takes a second of processor time, for which the
-first event after a start, a pause or a crash would wait. Spark lets go of a worker that rests for a
+A worker that imports everything itself takes a second of processor time, for which the first event
+after a start, a pause or a crash would wait. Spark lets go of a worker that rests for a
 minute, so that would happen often. A copy takes 20 ms and shares its memory.
 """
 
@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 from shared.runtime.spark.daemon_copies import is_copied, offer_copies, worker_name
 
-# Connections to hundreds of destinations; systems give 1,024 unasked, and more to who asks.
+# Connections to hundreds of destinations; systems give 1,024 by default, and more on request.
 _DESCRIPTORS = 4_096
 # The most memory that a worker of lanes may take: many times the sum of all bounds in it.
 LANES_BYTES_MAX = 2 * 1024**3
-# Serves one task; other than 0 when its worker may have no more of them.
+# Serves one task; returns other than 0 when its worker may have no more of them.
 _Worker: TypeAlias = Callable[[socket.socket, bool], int]
 
 
@@ -51,25 +51,25 @@ def run_daemons(
 
 
 def _load(*preloaded: str, service: str, data_bytes_max: int | None) -> Any:
-    """Spark's daemon, with all that its workers need."""
+    """Load Spark's daemon, with everything its workers need."""
     if data_bytes_max is not None:
         _limit(resource.RLIMIT_DATA, data_bytes_max)
-    # Spark puts itself on the path as archives, beside the package that is installed. A new worker
-    # has Python forget what it knows of its paths, and reading the archives' lists anew takes it
-    # 95 ms of processor time.
+    # Spark puts itself on the path as archives, beside the installed package. A new worker clears
+    # Python's caches of its paths, and reading the archives' lists again takes it 95 ms of
+    # processor time.
     sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
     for path in [path for path in sys.path_importer_cache if path.endswith(".zip")]:
         del sys.path_importer_cache[path]
     _limit(resource.RLIMIT_NOFILE, _DESCRIPTORS)
     daemon: Any = import_module("pyspark.daemon")
-    # Spark's side of a task, what forgetting paths needs, and ours.
+    # Spark's side of a task, the module that clearing path caches needs, and ours.
     for module in ("pyspark.worker", "importlib.metadata", *preloaded):
         import_module(module)
     daemon.worker = _that_ends_quietly(daemon.worker)
     logs: Any = import_module("shared.runtime.logs")
     logs.configure_logs(service=service)
-    # Arrow's own allocator keeps what a batch took: 30 MB in each worker that has had one of 5,000
-    # events, where the C library keeps next to nothing, at the same pace (docs/tuning.md).
+    # Arrow's own allocator keeps the memory of a batch: 30 MB in each worker that has had one of
+    # 5,000 events. The C library keeps next to nothing, at the same speed (docs/tuning.md).
     arrow: Any = import_module("pyarrow")
     arrow.set_memory_pool(arrow.system_memory_pool())
     # Nothing of this is garbage; a collection in each copy would only copy the pages.
@@ -87,8 +87,8 @@ def _that_ends_quietly(worker: _Worker) -> _Worker:
     """The same, but between two tasks it ends without a word when Spark hangs up.
 
     A session that stops ends its workers by a signal and by closing their connections, and they see
-    the one or the other first. Spark's own takes the second for an error, has nobody left to tell
-    of it, and writes that in a traceback to the standard error, which may be somebody's terminal.
+    the one or the other first. Spark's own worker takes the second for an error, cannot report it
+    to anybody, and writes a traceback to the standard error, which may be somebody's terminal.
     """
 
     def ending(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - Spark's way

@@ -1,11 +1,11 @@
 """A copy of a table on this machine: an LMDB file that one process writes and any number read.
 
-The rows, and how far they go, change in one transaction, so that whoever starts again goes on where
-the copy is. Readers map the file into memory: no process has rows of its own. Every row stands in
-the order of its last change as well, so that whoever watches asks what is newer than an offset.
+The rows, and how far they go, change in one transaction, so that a restarted process goes on where
+the copy is. Readers map the file into memory: no process has rows of its own. Every row is also
+indexed by its last change, so that watchers can ask for rows newer than an offset.
 
 It is not written through to the disk: a process that dies leaves all of it to the kernel. After the
-machine died it may be damaged, and is made anew (`follower.py`). This is the only module that
+machine has died it may be damaged, and is rebuilt (`follower.py`). This is the only module that
 imports lmdb.
 """
 
@@ -19,46 +19,46 @@ from typing import Any, NamedTuple, TypeAlias
 
 import lmdb
 
-# Without buffers asked for, all that it gives are bytes; its types do not say so.
+# It returns bytes, as we ask for no buffers; its types do not say so.
 _Transaction: TypeAlias = Any
-# Each process of a machine that looks something up, with each of its threads.
+# Each process of a machine that looks up rows, times its threads.
 _READERS_MAX = 2_048
-# A reader's map has room for a table that is given more, until it hears of that itself. It is
-# addresses, and no memory.
+# A reader's map has room for a table whose limit is raised, until the reader hears of that. The map
+# takes addresses, and no memory.
 _GROWTH_MAX = 8
 _DATABASES = ("rows", "changes", "gone", "facts")
-# What may be in a file, as a part of what its table may take. A page that changes is written to
-# another place before its own is free; and what is written at once, before anybody hears that the
-# table is full, still fits, so that deletions come after it.
+# The size of a file, as a multiple of its table's limit. LMDB writes a page that changes to another
+# place before it frees the old one. A batch that is written before the table is known to be full
+# still fits, so that deletions can follow it.
 _ROOM = 2
-# Before a row's JSON: its offset, and when Kafka had it.
+# A row's offset, and when Kafka had it; stored before its JSON.
 _STAMP = struct.Struct(">QQ")
 _NUMBER = struct.Struct(">Q")
 # Stamps, offsets, and heads of two entries of 8 bytes.
 _BESIDE = _STAMP.size + _NUMBER.size + 2 * 8
 _POSITION, _TIME, _WHOLE, _GONE_FROM, _FORM = b"position", b"time", b"whole", b"gone-from", b"form"
 _TOPIC = b"topic"
-# Whatever is written otherwise has another number, and is made anew.
+# A file in another format has another number, and is rebuilt.
 _FORM_NOW = 1
-# As many deletions are told to who watches; who has missed more begins anew.
+# Deletions kept for watchers; one that has missed more of them begins from scratch.
 _GONE_MAX = 10_000
-# A page of rows is as long as this, or has so many bytes.
+# A page of rows ends at this many rows, or at this many bytes.
 PAGE_ROWS_MAX, _PAGE_BYTES_MAX = 1_000, 1_048_576
-# And so many are looked at for it.
+# A page ends after looking at this many rows.
 _SEEN_MAX = 10_000
 _TIME_MS_MAX = 2**63
 
 
 class DamagedError(Exception):
-    """The copy cannot be read (any more): it is to be made anew."""
+    """The copy cannot be read (any more): rebuild it."""
 
 
 class ClosedError(Exception):
-    """The copy was closed meanwhile, as another has taken its place: ask that one."""
+    """The copy was closed meanwhile, as another one replaces it: ask that one."""
 
 
 class FullError(Exception):
-    """What the table may take is taken."""
+    """The table has no room left."""
 
 
 class Row(NamedTuple):
@@ -85,13 +85,13 @@ class Extent:
 
     offset: int
     time_ms: int
-    # Whether it had all that there was when it was made: until then it says nothing of any row.
+    # Whether it has caught up since it was made: until then it is no proof about any row.
     is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """Some rows, and after which there may be more; None: after none."""
+    """Some rows, and the key after which there may be more, or None at the end."""
 
     rows: Sequence[Row]
     more_after: str | None
@@ -100,12 +100,12 @@ class RowPage:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What has changed since an offset, each row once, in the order of the last changes."""
+    """The changes since an offset, each row once, in the order of the last changes."""
 
     rows: Sequence[Row]
-    # Up to where this tells, and whether there is more before the copy's end.
+    # The offset up to which this goes; less than the copy's end if there is more.
     until: int
-    # There were more deletions since then than are known: rows that are not told may be gone.
+    # There were more deletions since then than are kept: rows not listed here may be gone.
     misses_some: bool
 
 
@@ -120,7 +120,7 @@ def _damage() -> Iterator[None]:
 
 
 class TableCopy:
-    """Reads a copy. Each question sees it as of one moment."""
+    """Reads a copy. Each query sees it as of one moment."""
 
     def __init__(self, folder: Path, *, bytes_max: int, is_writer: bool = False) -> None:
         with _damage():
@@ -131,7 +131,7 @@ class TableCopy:
                 map_size=(_ROOM if is_writer else _GROWTH_MAX) * bytes_max,
                 readonly=not is_writer,
                 create=is_writer,
-                # The kernel has what a killed process wrote.
+                # The kernel keeps the writes of a killed process.
                 sync=False,
                 # Readers come and go in one thread.
                 max_spare_txns=4,
@@ -144,7 +144,7 @@ class TableCopy:
                 self._file.close()
                 raise
 
-        # Whoever closes it waits for those who read, in other threads.
+        # Closing waits for readers in other threads.
         self._door = threading.Condition()
         self._reader_count = 0
         self._is_closed = False
@@ -209,7 +209,7 @@ class TableCopy:
         return RowPage(rows, more_after, extent)
 
     def news(self, since: int, *, limit: int = PAGE_ROWS_MAX) -> News:
-        """What changed at an offset or after it."""
+        """The changes at an offset or after it."""
         with self._reading() as reading:
             until = self._extent(reading).offset
             misses_some = since < _number(reading.get(_GONE_FROM, db=self._facts))
@@ -236,7 +236,7 @@ class TableCopy:
         return News(rows, until, misses_some)
 
     def used_bytes(self) -> int:
-        """What rows and their order take, without what is free between them."""
+        """The bytes that rows and their order take, without the free space between them."""
         with self._reading() as reading:
             each = [reading.stat(db) for db in (self._rows, self._changes, self._gone)]
             return sum(
@@ -285,10 +285,10 @@ class WrittenCopy(TableCopy):
             raise DamagedError("its topic was deleted and made again")
 
     def take(self, changes: Sequence[Change], position: int) -> None:
-        """Enter records, and that all before a position are; all or nothing of it."""
+        """Enter records and the position before which all are entered, in one transaction."""
         last: dict[bytes, Change] = {}
         for change in changes:
-            # In the order of their offsets, and without what is taken away again.
+            # Ordered by offset, and without changes that a later one replaces.
             last.pop(change.key, None)
             last[change.key] = change
         with self._writing() as writing:
@@ -300,12 +300,12 @@ class WrittenCopy(TableCopy):
             self._forget_gone(writing)
 
     def be_whole(self) -> None:
-        """It has all that there is."""
+        """Mark the copy as complete."""
         with self._writing() as writing:
             writing.put(_WHOLE, b"", db=self._facts)
 
     def expire(self, before_ms: int, *, limit: int) -> int:
-        """Let go of rows that were written before a time, some at once; how many these were."""
+        """Drop up to `limit` rows that were written before a time; return how many."""
         count = 0
         with self._writing() as writing, writing.cursor(db=self._changes) as oldest:
             while count < limit and oldest.first():
@@ -319,7 +319,7 @@ class WrittenCopy(TableCopy):
         return count
 
     def free_dead_readers(self) -> None:
-        """Whoever was killed while it read holds what it read."""
+        """Free the pages that readers held when they were killed."""
         with _damage():
             self._file.reader_check()
 
@@ -359,7 +359,7 @@ class WrittenCopy(TableCopy):
 
 
 def room_of(key: bytes, value: bytes | None) -> int:
-    """What a row takes, with its place in the order of changes and what LMDB writes beside both."""
+    """The bytes of a row, with its place in the order of changes and what LMDB adds to both."""
     return len(value) + 2 * len(key) + _BESIDE if value else 0
 
 

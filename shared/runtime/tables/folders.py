@@ -1,7 +1,7 @@
 """Finds the copies of a machine's tables in their folder, and says how fresh each is.
 
-Beside a copy stands when its log was last known to end where the copy does: one number in a file
-that all map into memory, as it changes twice a second for each table.
+Beside a copy is the time at which its log was last known to end where the copy does: one number in
+a file that all map into memory, as it changes twice a second for each table.
 """
 
 import mmap
@@ -19,10 +19,10 @@ from shared.runtime.tables.copy import DamagedError, TableCopy
 LOCK = "follower"
 _HEARD = "heard"
 DAMAGED = "damaged"
-# Beside a copy that stands still, as its table would take more than it may.
+# Marks a copy that stands still, as its table would exceed its limit.
 FULL = "full"
 _NUMBER = struct.Struct(">Q")
-# Of which table.
+# A table's name and generation.
 _Name: TypeAlias = tuple[str, int]
 # How often a reader looks whether it still has the copy that is there.
 _LOOK_S = 0.5
@@ -33,7 +33,7 @@ def copy_folder(folder: Path, table: Table) -> Path:
 
 
 class HeardFile:
-    """When a copy was last known to have all that there is, in epoch milliseconds; 0: never."""
+    """When a copy was last known to be complete, in epoch milliseconds; 0 means never."""
 
     def __init__(self, folder: Path, *, is_writer: bool = False) -> None:
         flags = os.O_RDWR | os.O_CREAT if is_writer else os.O_RDONLY
@@ -65,7 +65,7 @@ class OpenCopy:
 
     copy: TableCopy
     heard: HeardFile
-    # Which file it is: one that is made anew is another.
+    # The number of its file: a rebuilt copy has another.
     number: int
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class TableCopies:
     _looked_s: dict[_Name, float] = field(default_factory=dict)
 
     def of(self, table: Table) -> OpenCopy | None:
-        """The copy of a table; None as long as there is none, or none that has been whole."""
+        """The copy of a table; None while there is none that has been complete."""
         name = _name(table)
         known, now_s = self._open.get(name), time.monotonic()
         if now_s - self._looked_s.get(name, float("-inf")) < _LOOK_S:
@@ -91,8 +91,8 @@ class TableCopies:
         self._forget_former(name)
         folder = copy_folder(self.folder, table)
         number = _number_of(folder)
-        # Who writes it may have heard before us that another takes its place: until we hear it,
-        # what is open is answered with, and is as old as it says.
+        # The writer may know before us that another generation replaces this one. Until we know it
+        # too, we answer from the open copy, which is as old as it says.
         if known is not None and number is not None and known.number != number:
             self._forget(name)
             known = None
@@ -103,11 +103,11 @@ class TableCopies:
         return known
 
     def is_full(self, table: Table) -> bool:
-        """Whether its copy stands still because there is no room for what comes next."""
+        """Say whether its copy stands still because there is no room for the next records."""
         return (copy_folder(self.folder, table) / FULL).exists()
 
     def damaged(self, table: Table) -> None:
-        """It could not be read: whoever writes it makes it anew."""
+        """Report a copy that could not be read: its writer rebuilds it."""
         self._forget(_name(table))
         report_damage(copy_folder(self.folder, table))
 
@@ -116,7 +116,7 @@ class TableCopies:
             self._forget(name)
 
     def _forget_former(self, name: _Name) -> None:
-        """Those whose place it has taken: while they are open, the disk is not given back."""
+        """Close copies that it has replaced: while they are open, the disk space is not free."""
         former = [each for each in self._open if each[0] == name[0] and each[1] < name[1]]
         for each in former:
             if _number_of(_folder_of(self.folder, each)) is None:
@@ -131,7 +131,7 @@ class TableCopies:
         try:
             copy = TableCopy(folder, bytes_max=table.bytes_max)
         except DamagedError:
-            # Just being made, or not what it is to be.
+            # It is just being made, or is not a copy.
             return None
         try:
             if copy.extent().is_whole:
@@ -156,7 +156,7 @@ def report_damage(folder: Path) -> None:
 
 
 def _number_of(folder: Path) -> int | None:
-    """Which file a copy is in, if it is all there."""
+    """The number of a copy's file, or None if there is none."""
     try:
         return (folder / "data.mdb").stat().st_ino
     except OSError:

@@ -1,9 +1,9 @@
-"""Follows all tables, and writes this machine's copies of them: one process for all that read.
+"""Follows all tables, and writes this machine's copies of them: one process for all readers.
 
-It goes on where each copy is. What cannot be gone on with is made anew from the log: a damaged
-copy, one of a topic that was deleted and made anew, one that is ahead of its log, one that was away
-for so long that deletions may be missing, and all of them after the machine died. Whoever starts
-this process ends it (`keeper.py`).
+It goes on where each copy is. It rebuilds a copy from the log if the copy is damaged, its topic was
+deleted and created again, it is ahead of its log, or it was away long enough to miss deletions.
+After the machine has died it rebuilds all of them. The process that starts this one ends it
+(`keeper.py`).
 """
 
 import asyncio
@@ -37,16 +37,16 @@ from shared.runtime.tables.folders import DAMAGED, FULL, LOCK, HeardFile, copy_f
 
 log = structlog.get_logger()
 
-# A record is in the copies this long after it was written at most, and what they are is known.
+# A record is in the copies, and their freshness is noted, at most this long after its write.
 _POLL_S = 0.1
 # Read at once: some milliseconds of work for each table that has as many.
 _RECORDS_MAX = 5_000
 _HOUSEKEEPING_S = 1.0
-# Rows that are let go of in one go, of each table.
+# Rows of each table that expire in one go.
 _EXPIRED_MAX = 2_000
-# A table without room is tried again so soon: it may have been given some.
+# Try a table without room again after this time: its limit may have been raised.
 _FULL_S = 10.0
-# A table of which Kafka does not say which topic it has is asked for again so soon.
+# Ask again after this time for a table whose topic Kafka does not name.
 _UNTOLD_S = 1.0
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 _read_any = msgspec.json.Decoder(msgspec.Raw).decode
@@ -55,7 +55,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(slots=True)
-class _Followed:
+class _FollowedTable:
     """A table whose copy we write."""
 
     table: Table
@@ -64,7 +64,7 @@ class _Followed:
     heard: HeardFile
     position: int
     is_whole: bool
-    # Whether readers are told that it stands still for want of room.
+    # Whether readers see the mark that it stands still for want of room.
     is_told_full: bool
     full_until_s: float = 0.0
 
@@ -73,13 +73,13 @@ class _Followed:
         return KafkaPartition(self.table.topic, 0)
 
     def stand_still(self) -> None:
-        """For want of room; whoever asks is told why."""
+        """Stop for want of room; a mark shows readers why."""
         self.full_until_s = time.monotonic() + _FULL_S
         self.is_told_full = True
         (self.folder / FULL).touch()
 
     def has_all(self, at_ms: int) -> None:
-        """It had all there is at a time."""
+        """Note that it was complete at a time."""
         if not self.is_whole:
             self.copy.be_whole()
             self.is_whole = True
@@ -99,13 +99,13 @@ class TableFollower:
     def __init__(self, folder: Path, bootstrap_servers: str) -> None:
         self._folder = folder
         self._bootstrap_servers = bootstrap_servers
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _FollowedTable] = {}
         self._seen: list[Table] | None = None
-        # When to look again for tables of which Kafka has not said which topic they have.
+        # When to look again for tables whose topic Kafka has not named.
         self._assigned_until_s = inf
 
     async def run(self, config: ConfigFeed, stop: asyncio.Event) -> None:
-        """Until told to stop, whatever Kafka does."""
+        """Follow until told to stop, whatever Kafka does."""
         self._check_boot()
         pause_s = _PAUSE_S
         try:
@@ -141,13 +141,13 @@ class TableFollower:
                 self._keep_house()
 
     def _stale(self) -> bool:
-        """Whether some copy is to be opened, or cannot go on as it is and is to be opened anew."""
+        """Say whether some copy is to be opened, for the first time or again."""
         now_s = time.monotonic()
         is_full = any(0 < each.full_until_s < now_s for each in self._followed.values())
         return is_full or now_s > self._assigned_until_s
 
     async def _assigned(self, reader: KafkaReader, tables: Collection[Table]) -> Follow | None:
-        """Open what is new, let go of what is gone; follow from where the copies are."""
+        """Open copies of new tables, close those of gone ones; follow from where the copies are."""
         for topic, each in list(self._followed.items()):
             if each.table not in tables or each.full_until_s:
                 self._close(topic)
@@ -172,7 +172,7 @@ class TableFollower:
         async with LogClient(self._bootstrap_servers) as client:
             return await topic_ids(client, topics)
 
-    def _opened(self, table: Table, topic_id: str, first: int, end: int) -> _Followed:
+    def _opened(self, table: Table, topic_id: str, first: int, end: int) -> _FollowedTable:
         folder = copy_folder(self._folder, table)
         if (folder / DAMAGED).exists():
             shutil.rmtree(folder)
@@ -184,7 +184,7 @@ class TableFollower:
             return self._open(table, topic_id, folder, first, end)
 
     @staticmethod
-    def _open(table: Table, topic_id: str, folder: Path, first: int, end: int) -> _Followed:
+    def _open(table: Table, topic_id: str, folder: Path, first: int, end: int) -> _FollowedTable:
         copy = WrittenCopy(folder, bytes_max=table.bytes_max, topic_id=topic_id)
         try:
             extent, heard = copy.extent(), HeardFile(folder, is_writer=True)
@@ -194,7 +194,7 @@ class TableFollower:
             raise
         position = max(extent.offset, first)
         is_full = (folder / FULL).exists()
-        return _Followed(table, folder, copy, heard, position, extent.is_whole, is_full)
+        return _FollowedTable(table, folder, copy, heard, position, extent.is_whole, is_full)
 
     def _take(self, records: Sequence[RecordIn]) -> None:
         by_topic: dict[str, list[RecordIn]] = {}
@@ -204,9 +204,9 @@ class TableFollower:
             if (each := self._followed.get(topic)) is not None and not each.full_until_s:
                 self._enter(each, theirs)
 
-    def _enter(self, each: _Followed, records: Sequence[RecordIn]) -> None:
+    def _enter(self, each: _FollowedTable, records: Sequence[RecordIn]) -> None:
         if records[0].origin.offset < each.position:
-            # The log is another than the one that we know.
+            # This is not the log that we know.
             self._make_anew(each, "its log has started again")
             return
         changes = [
@@ -226,7 +226,7 @@ class TableFollower:
             each.position = position
 
     async def _hear(self, follow: Follow) -> None:
-        """Say of which copies it is known that they have all there is, and since when."""
+        """Note which copies are known to be complete, and since when."""
         for each in list(self._followed.values()):
             if each.full_until_s:
                 continue
@@ -249,14 +249,14 @@ class TableFollower:
             if (each.folder / DAMAGED).exists():
                 self._make_anew(each, "who reads it cannot")
 
-    def _make_anew(self, each: _Followed, why: str) -> None:
+    def _make_anew(self, each: _FollowedTable, why: str) -> None:
         log.warning("tables.made_anew", table=each.table.name, why=why)
         self._close(each.table.topic)
         shutil.rmtree(each.folder, ignore_errors=True)
         self._seen = None
 
     def _remove_others(self, tables: Collection[Table]) -> None:
-        """The copies of tables that there are no more."""
+        """Remove the copies of tables that no longer exist."""
         ours = {copy_folder(self._folder, table).name for table in tables} | {LOCK}
         for folder in self._folder.iterdir():
             if folder.is_dir() and folder.name not in ours:
@@ -267,14 +267,14 @@ class TableFollower:
         self._followed.pop(topic).close()
 
     def _check_boot(self) -> None:
-        """After the machine died, nothing says what of a copy had come to the disk."""
+        """Remove all copies if the machine died: parts of them may never have reached the disk."""
         mark, boot = self._folder / _BOOT, _boot_id()
         if (mark.read_text() if mark.exists() else "") not in {boot, "left in order"}:
             self._remove_others([])
         mark.write_text(boot)
 
     def _leave(self) -> None:
-        """In order: all of it is on the disk."""
+        """Leave in order, with everything on the disk."""
         with suppress(DamagedError, FullError):
             for each in self._followed.values():
                 each.copy.bring_to_disk()
@@ -284,7 +284,7 @@ class TableFollower:
 
 
 def _is_row(key: bytes, value: bytes) -> bool:
-    """Whether a record can be answered with; whoever writes past us may write anything."""
+    """Say whether a record is a valid row; other writers may write anything."""
     try:
         is_object = not value or (value.lstrip()[:1] == b"{" and _read_any(value) is not None)
     except (msgspec.DecodeError, RecursionError):
@@ -293,7 +293,7 @@ def _is_row(key: bytes, value: bytes) -> bool:
 
 
 def _check_fresh(extent: Extent, end: int, *, was_away_ms: int) -> None:
-    """DamagedError if a copy cannot be gone on with."""
+    """Raise DamagedError if a copy cannot be continued."""
     if extent.offset > end:
         raise DamagedError(f"it goes up to {extent.offset}, and the log ends at {end}")
     if extent.is_whole and was_away_ms > TOMBSTONES_KEPT_MS // 2:
@@ -301,7 +301,7 @@ def _check_fresh(extent: Extent, end: int, *, was_away_ms: int) -> None:
 
 
 def _boot_id() -> str:
-    """What another start of this machine has otherwise."""
+    """An id of this start of the machine."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -321,7 +321,7 @@ async def _run(folder: Path, bootstrap_servers: str, whose: int) -> None:
 
 
 async def _stop_after(whose: int, stop: asyncio.Event) -> None:
-    """A follower that nobody looks after must not outlive who needs it."""
+    """Stop once its parent has ended: nobody else would end the follower."""
     while _is_there(whose):  # noqa: ASYNC110 - a process tells nobody that it ends
         await asyncio.sleep(_HOUSEKEEPING_S / 2)
     stop.set()

@@ -1,8 +1,8 @@
-"""Sees to it that somebody on this machine follows the tables, as long as there are any.
+"""Keeps a follower of the tables running on this machine, as long as there are any tables.
 
-Whoever reads copies keeps one of these. The follower is a process of its own, so that however much
-changes in tables, nobody who answers or works on events waits; a lock lets there be one. If who
-has started it ends, another starts the next within a second, which goes on where it was.
+Each process that reads copies has a keeper. The follower is a process of its own, so that changes
+in tables never delay answers or work on events; a lock allows only one. If the process that
+started it ends, another starts the next follower within a second, which goes on where it was.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from shared.runtime.tables.folders import LOCK
 log = structlog.get_logger()
 
 _LOOK_S = 1.0
-# One that ends at once has a reason that does not pass so soon.
+# A follower that ends at once has a reason that lasts for a while.
 _AGAIN_S_MAX = 10.0
 _END_WITHIN_S = 5.0
 

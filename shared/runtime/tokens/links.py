@@ -1,7 +1,7 @@
-"""Writes and reads links: what they say, and an ed25519 signature that a key's text makes.
+"""Writes and reads links: their content, and an ed25519 signature that a key's text makes.
 
-The pair of keys follows from the text. The public half is kept beside the text's hash, so whoever
-reads the configuration can check links, and make none.
+The pair of keys follows from the text. The public half is kept beside the text's hash, so readers
+of the configuration can check links, and make none.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from shared.config.access import LINK_LASTS_MS_MAX, LINK_PREFIX, ApiKey, Secret, ViewLink
 
-# It stands in each link of each page.
+# Each link of each page contains it.
 LINK_CHARS_MAX = 2_000
 # Nothing else is in it: a link is written into pages as it came.
 _LINK = re.compile(
@@ -40,7 +40,7 @@ class LinkError(Exception):
 
 
 def link_key_of(key_text: str) -> str:
-    """What is kept of a key's text, to check the links that it makes."""
+    """The public half of a key's text, kept to check the links that it makes."""
     return _private_key(key_text).public_key().public_bytes_raw().hex()
 
 
@@ -50,7 +50,7 @@ def write_link(link: ViewLink, key_text: str) -> str:
 
 
 def read_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> ViewLink:
-    """What a link says, if one of the keys has made it, and may have; LinkError otherwise."""
+    """Read a link that one of the keys has made and may have made; raise LinkError otherwise."""
     found = _LINK.fullmatch(text)
     if found is None or len(text) > LINK_CHARS_MAX:
         raise LinkError(_NONE)
@@ -65,14 +65,14 @@ def read_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> ViewLink
     left_ms = link.expires_at_ms - now_ms
     if left_ms <= 0 or not key.is_live(now_ms):
         raise LinkError(_ENDED, origins=link.origins)
-    # Whoever has the key could have signed anything.
+    # A holder of the key could have signed anything.
     if left_ms > LINK_LASTS_MS_MAX or not link.is_granted_by(key):
         raise LinkError(_NONE)
     return link
 
 
 def _private_key(key_text: str) -> Ed25519PrivateKey:
-    # A key's text has 160 bits of chance: nothing else is needed to make it hard to guess.
+    # A key's text has 160 random bits: it needs nothing else to be hard to guess.
     seed = hashlib.sha256(b"hifi link v1:" + key_text.encode()).digest()
     return Ed25519PrivateKey.from_private_bytes(seed)
 

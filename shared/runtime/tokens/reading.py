@@ -10,18 +10,18 @@ import jwt
 from shared.config.access import SCOPES
 from shared.event.topics import is_name
 
-# Signed with a private key by somebody else; a shared secret or none at all is no proof here.
+# Algorithms with a private key of the issuer; a shared secret, or none at all, is no proof here.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "ES256", "ES384", "ES512", "EdDSA"]
-# What clocks differ by, at most, where they are looked after.
+# The largest difference between clocks that are looked after.
 LEEWAY_S = 30
-# Of whom it is, as far as anybody reads.
+# Longer subjects are cut: nobody reads further.
 _SUBJECT_CHARS_MAX = 100
-# By the ids of the keys; None: of one without an id.
+# Keys by their ids; None stands for a key without an id.
 KeySet: TypeAlias = Mapping[str | None, jwt.PyJWK]
 
 
 class TokenError(Exception):
-    """A token is not to be believed; the text says why, as a sentence."""
+    """A token is not valid; the text says why, as a sentence."""
 
 
 class UnknownKeyError(TokenError):
@@ -30,18 +30,18 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True)
 class ClaimNames:
-    """Which claims say what, and by which words."""
+    """The names of the claims for tenant and scopes, and the words for scopes."""
 
     tenant: str = "tenant"
     scope: str = "scope"
-    # What stands there for the scopes read and admin.
+    # The words for the scopes read and admin.
     read: str = "read"
     admin: str = "admin"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """Who shows a token, and what it grants."""
+    """The holder of a token, with the permissions that it grants."""
 
     tenant: str
     scopes: frozenset[str]
@@ -90,7 +90,7 @@ def bearer_of(claims: Mapping[str, Any], names: ClaimNames) -> TokenHolder:
     if not isinstance(tenant, str) or not is_name(tenant):
         raise TokenError(f"The token's claim {names.tenant} is not the name of a tenant.")
     said = claims.get(names.scope, "")
-    # Words in one text, as OAuth has scopes, or a list, as groups and roles are told.
+    # Words in one text, as OAuth writes scopes, or a list, as issuers write groups and roles.
     words = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
     called = {"write": "write", "read": names.read, "admin": names.admin}
     subject = claims.get("sub")

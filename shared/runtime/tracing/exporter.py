@@ -1,7 +1,7 @@
-"""Sends spans to a collector, from a thread of its own: whoever has one never waits for that.
+"""Sends spans to a collector, from a thread of its own: callers never wait for it.
 
-What waits is bounded, for all and for each tenant or destination. What finds no room, or no
-collector, is dropped and counted.
+The number of waiting spans is bounded, for all and for each tenant or destination. Spans that find
+no room, or no collector, are dropped and counted.
 """
 
 import threading
@@ -18,7 +18,7 @@ from shared.runtime.tracing.spans import TraceSpan, as_otlp
 
 log = structlog.get_logger()
 
-# What may wait: 2 MB or so. One tenant, or destination, fills a quarter of it in a round.
+# The spans that may wait: 2 MB or so. One tenant or destination may fill a quarter in a round.
 WAITING_MAX = 4_096
 SHARE_MAX = WAITING_MAX // 4
 _REQUEST_SPANS_MAX = 512
@@ -29,7 +29,7 @@ _OK = range(200, 300)
 
 
 class SpanExporter:
-    """The spans of one process on their way to `endpoint`; `count` hears what became of them."""
+    """The spans of one process on their way to `endpoint`; `count` gets their outcomes."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SpanExporter:
         self._thread.start()
 
     def offer(self, span: TraceSpan, *, whose: str) -> None:
-        """Take a span along if there is room for another one of theirs."""
+        """Take a span if there is room for another one of its owner."""
         with self._lock:
             has_room = len(self._waiting) < WAITING_MAX and self._shares[whose] < SHARE_MAX
             if has_room:
@@ -65,7 +65,7 @@ class SpanExporter:
             self._count("dropped", 1)
 
     def close(self) -> None:
-        """Send what waits, for as long as a request may take."""
+        """Send the waiting spans, for as long as a request may take."""
         self._is_over.set()
         self._thread.join(_TIMEOUT_S)
 
@@ -91,7 +91,7 @@ class SpanExporter:
         self._say(problem)
 
     def _send(self, spans: list[TraceSpan]) -> str:
-        """Make a request of them; says what went wrong."""
+        """Send them in one request; return the problem, if any."""
         kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
         body = msgspec.json.encode(as_otlp(self._service, spans))
         connection = kind(self._url.hostname or "", self._url.port, timeout=_TIMEOUT_S)

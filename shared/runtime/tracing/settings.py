@@ -42,15 +42,15 @@ class OtlpSettings(BaseSettings):
     )
 
     endpoint: Annotated[str, AfterValidator(_collector)] = ""
-    # Of the requests that bring no traceparent, how many are traced. One that does has decided.
+    # The share of requests without a traceparent that are traced. A traceparent decides itself.
     ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    # Often a key of whoever runs the collector.
+    # Often a key of the collector's operator.
     headers: Annotated[str, AfterValidator(_pairs)] = Field(default="", repr=False)
 
     def exporter(
         self, service: str, *, count: Callable[[str, int], None] | None = None
     ) -> "SpanExporter | None":
-        """What sends the spans of a process; None if nobody wants them."""
+        """The exporter of a process's spans; None if nobody wants them."""
         if not self.endpoint:
             return None
         # Commands read settings, too, and start without HTTP.

@@ -14,16 +14,16 @@ _SAYS = b'{"accepted":1,"rejected":0}'
 _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 27\r\nX-Of: a\r\n\r\n" + _SAYS
 
 
-class Served:
+class OneShotServer:
     def __init__(self) -> None:
         self.url, self.connections = "", 0
 
 
 @contextmanager
-def served(*pieces: bytes, is_closed_after: bool = False) -> Iterator[Served]:
+def served(*pieces: bytes, is_closed_after: bool = False) -> Iterator[OneShotServer]:
     """Somebody who answers each request with the same pieces, one packet each."""
     listening = socket.create_server(("127.0.0.1", 0))
-    found = Served()
+    found = OneShotServer()
     found.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
     def answer(connected: socket.socket) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delivery import flow_store
-from delivery.event_columns import Fetched
+from delivery.event_columns import FetchedRecords
 from delivery.sending import Plan, worker_of
 from shared.event.record import RecordOut
 from shared.event.topics import RECEIPTS, STATE
@@ -33,7 +33,7 @@ def _a_worker_that_knows_nobody() -> None:
     worker_of(allows_private=True)._calms.clear()
 
 
-def one_by_one(count: int) -> Iterator[Fetched]:
+def one_by_one(count: int) -> Iterator[FetchedRecords]:
     for number in range(count):
         yield fetched(events(1, first=number))
 
@@ -65,7 +65,7 @@ def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
     monotonic, ahead_s = time.monotonic, 0.0
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + ahead_s)
 
-    def an_hour_apart() -> Iterator[Fetched]:
+    def an_hour_apart() -> Iterator[FetchedRecords]:
         nonlocal ahead_s
         for rows in one_by_one(3):
             yield rows

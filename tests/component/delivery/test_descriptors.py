@@ -15,7 +15,7 @@ from delivery.flow_store import FILES_MAX, FlowStore
 from delivery.http import idle
 from delivery.http.sender import BUILDERS_MAX, Sender
 from shared.flow.flow import SendLimits
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 from shared.retry.schedule import RetrySchedule
 from tests.support.deliver_runs import events, new_folder, plan_for, run, sample
 from tests.support.egress_sends import BOX, a_destination
@@ -85,7 +85,7 @@ def test_who_has_most_connections_gives_way_first(monkeypatch: pytest.MonkeyPatc
     async def send(quiet: ScriptedDestination, busy: ScriptedDestination) -> list[int]:
         sender = Sender(allows_private=True, box=BOX)
         to = a_destination(quiet.url)
-        assert await sender.post(to, b"[1]", {}) == Responded(200)
+        assert await sender.post(to, b"[1]", {}) == Response(200)
         other = replace(to, name="busy", url=busy.url)
         await asyncio.gather(*(sender.post(other, b"[1]", {}) for _ in range(6)))
         await sender.end_task()
@@ -172,13 +172,13 @@ def test_no_descriptor_left_is_our_trouble_and_parks() -> None:
 
     with scripted_destination() as destination:
         no_socket, no_look_up, well = asyncio.run(send(destination.url))
-    assert isinstance(no_socket, Failed)
+    assert isinstance(no_socket, NoResponse)
     assert no_socket.failure is Failure.INTERNAL
     assert "Too many open files" in no_socket.detail
-    assert isinstance(no_look_up, Failed)
+    assert isinstance(no_look_up, NoResponse)
     assert no_look_up.failure in {Failure.RESOLVER_DOWN, Failure.INTERNAL}
     assert not any(classify(each).is_breaker_failure for each in (no_socket, no_look_up))
-    assert well == Responded(200)
+    assert well == Response(200)
 
 
 def test_a_flow_file_takes_the_place_of_another_when_no_descriptor_is_left(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from delivery.http.sender import Sender
 from shared.config.credentials import Basic, Bearer, OAuth2
 from shared.config.destination import Destination
 from shared.config.signing import signing_secret
-from shared.retry.attempt import Attempt, Failure, Responded
+from shared.retry.attempt import Attempt, Failure, Response
 from shared.runtime.secret_box import SecretBox, new_key
 from tests.support.egress_sends import BOX, a_destination, failure, seal, send
 from tests.support.raw_server import raw_server, read_request
@@ -31,7 +31,7 @@ from tests.support.scripted_destination import (
 def test_a_user_and_a_password_go_with_each_request() -> None:
     with scripted_destination() as destination:
         to = a_destination(destination.url, auth=Basic("me", seal("p\u00e4ss:word")))
-        assert send(to) == [Responded(200)]
+        assert send(to) == [Response(200)]
         (request,) = destination.requests
     assert request.headers["authorization"] == "Basic bWU6cMOkc3M6d29yZA=="
 
@@ -84,7 +84,7 @@ def test_a_token_is_fetched_once_and_used_again() -> None:
         scripted_destination() as destination,
     ):
         to = a_destination(destination.url, auth=an_oauth2(service.url))
-        assert send(to, times=3) == [Responded(200)] * 3
+        assert send(to, times=3) == [Response(200)] * 3
         tokens = [request.headers["authorization"] for request in destination.requests]
     assert tokens == ["Bearer t0"] * 3
     (request,) = asked
@@ -115,7 +115,7 @@ def test_whatever_is_said_of_a_tokens_life_nothing_breaks(life: str) -> None:
         to = a_destination(destination.url, auth=an_oauth2(service.url))
         (attempt,) = send(to)
     if LIVES[life]:
-        assert attempt == Responded(200)
+        assert attempt == Response(200)
     else:
         assert failure([attempt]) is Failure.TOKEN_UNAVAILABLE
 
@@ -134,7 +134,7 @@ def test_many_requests_wait_for_one_token() -> None:
         scripted_destination() as destination,
     ):
         to = a_destination(destination.url, auth=an_oauth2(service.url))
-        assert asyncio.run(side_by_side(to)) == [Responded(200)] * 8
+        assert asyncio.run(side_by_side(to)) == [Response(200)] * 8
     assert len(asked) == 1
 
 
@@ -143,13 +143,13 @@ def test_a_token_that_is_refused_is_replaced_once() -> None:
     with scripted_destination(token_service(asked, 3600)) as service:
         with scripted_destination(in_turn(200, 401, 200)) as destination:
             to = a_destination(destination.url, auth=an_oauth2(service.url))
-            assert send(to, times=2) == [Responded(200), Responded(200)]
+            assert send(to, times=2) == [Response(200), Response(200)]
             tokens = [request.headers["authorization"] for request in destination.requests]
         assert tokens == ["Bearer t0", "Bearer t0", "Bearer t1"]
         with scripted_destination(always(401)) as destination:
             to = a_destination(destination.url, auth=an_oauth2(service.url))
             (attempt,) = send(to)
-            assert isinstance(attempt, Responded)
+            assert isinstance(attempt, Response)
             assert attempt.status == 401
             assert len(destination.requests) == 2
 
@@ -228,5 +228,5 @@ def test_the_path_and_the_query_go_as_they_are() -> None:
 
     with raw_server(answer) as url:
         for path in ("a/%2Fb?x=1&y=%20", "caf\u00e9?q=\u00fc#part", "?only=query"):
-            assert send(a_destination(url + path)) == [Responded(200)]
+            assert send(a_destination(url + path)) == [Response(200)]
     assert targets == [b"/a/%2Fb?x=1&y=%20", b"/caf%C3%A9?q=%C3%BC", b"/?only=query"]

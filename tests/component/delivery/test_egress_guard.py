@@ -17,7 +17,7 @@ from delivery.http.sender import Sender
 from shared.config.addresses import Address
 from shared.config.credentials import ClientCertificate, OAuth2
 from shared.config.destination import Destination
-from shared.retry.attempt import Failed, Failure, Responded
+from shared.retry.attempt import Failure, NoResponse, Response
 from tests.support.authority import Authority
 from tests.support.egress_sends import BOX, a_destination, answering, failure, seal, send
 from tests.support.scripted_destination import (
@@ -91,7 +91,7 @@ def tls_destination(authority: Authority) -> Iterator[TlsDestination]:
 def test_a_certificate_is_checked_against_the_name(tls_destination: TlsDestination) -> None:
     look_up = answering("127.0.0.1")
     right = a_destination(f"https://shop.example:{tls_destination.port}/")
-    assert send(right, times=3, look_up=look_up) == [Responded(200)] * 3
+    assert send(right, times=3, look_up=look_up) == [Response(200)] * 3
     # A handshake costs more than a request: there was one.
     assert len(tls_destination.connections) == 1
     wrong = a_destination(f"https://other.example:{tls_destination.port}/")
@@ -116,7 +116,7 @@ def test_a_client_certificate_says_who_we_are(
         f"https://127.0.0.1:{tls_destination.port}/",
         client_certificate=ClientCertificate(certificate.read_text(), seal(key.read_text())),
     )
-    assert send(to) == [Responded(200)]
+    assert send(to) == [Response(200)]
     assert tls_destination.clients == ["hifi-sender"]
     _, others_key = authority.sign("other")
     wrong = replace(
@@ -138,7 +138,7 @@ def test_no_spelling_of_a_private_address_is_sent_to(host: str) -> None:
         url = destination.url.replace("127.0.0.1", host)
         attempts = send(a_destination(url), allows_private=False)
         assert destination.requests == []
-    assert attempts == [Failed(Failure.POLICY_BLOCKED)]
+    assert attempts == [NoResponse(Failure.POLICY_BLOCKED)]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_no_spelling_of_a_private_address_is_sent_to(host: str) -> None:
 )
 def test_metadata_is_never_asked_whatever_is_allowed(host: str) -> None:
     to = a_destination(f"http://{host}/latest/meta-data/")
-    assert send(to, allows_private=True) == [Failed(Failure.POLICY_BLOCKED)]
+    assert send(to, allows_private=True) == [NoResponse(Failure.POLICY_BLOCKED)]
 
 
 def test_every_answer_of_the_resolver_is_judged() -> None:
@@ -155,7 +155,7 @@ def test_every_answer_of_the_resolver_is_judged() -> None:
         url = destination.url.replace("127.0.0.1", "rebind.example")
         for answers in (["127.0.0.1"], ["1.1.1.1", "127.0.0.1"], ["127.0.0.1", "1.1.1.1"]):
             attempts = send(a_destination(url), allows_private=False, look_up=answering(*answers))
-            assert attempts == [Failed(Failure.POLICY_BLOCKED)]
+            assert attempts == [NoResponse(Failure.POLICY_BLOCKED)]
         assert destination.requests == []
 
 
@@ -169,7 +169,7 @@ def test_the_connection_goes_to_the_address_that_was_judged() -> None:
 
     with scripted_destination() as destination:
         url = destination.url.replace("127.0.0.1", "rebind.example")
-        assert send(a_destination(url), look_up=rebind) == [Responded(200)]
+        assert send(a_destination(url), look_up=rebind) == [Response(200)]
         (request,) = destination.requests
     assert asked == ["rebind.example"]
     assert request.headers["host"].startswith("rebind.example:")
@@ -180,7 +180,7 @@ def test_a_redirect_into_our_network_is_not_followed() -> None:
         with scripted_destination(always(307, location=inside.url)) as destination:
             (attempt,) = send(a_destination(destination.url))
         assert inside.requests == []
-    assert isinstance(attempt, Responded)
+    assert isinstance(attempt, Response)
     assert attempt.status == 307
 
 
@@ -197,7 +197,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
     with scripted_destination() as destination:
         url = destination.url.replace("127.0.0.1", "two.example")
         look_up = answering("127.0.0.2", "127.0.0.1")
-        assert send(a_destination(url), look_up=look_up) == [Responded(200)]
+        assert send(a_destination(url), look_up=look_up) == [Response(200)]
 
 
 def test_no_resolver_is_our_fault_and_no_such_name_is_theirs() -> None:
@@ -216,7 +216,7 @@ def test_settings_that_change_are_used_at_once() -> None:
     async def change(first: Destination, second: Destination) -> None:
         sender = Sender(allows_private=True, box=BOX)
         for to in (first, second):
-            assert await sender.post(to, b"[1]", {}) == Responded(200)
+            assert await sender.post(to, b"[1]", {}) == Response(200)
         await sender.close()
 
     with scripted_destination() as one, scripted_destination() as other:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from delivery.http.reply_room import ReplyRoom, RoomPlace
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
-from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from shared.runtime.secret_box import SecretBox
 
 MB = 1_048_576
@@ -77,13 +77,13 @@ def test_reports_that_never_end_keep_no_memory_and_hold_up_no_other_tenant() -> 
                     await asyncio.sleep(0.01)
             async with asyncio.timeout(10):
                 answered = await post(well, "neighbour")
-            assert isinstance(answered, Responded)
+            assert isinstance(answered, Response)
             assert answered.report == REPORT
             assert room.held_bytes == 16 * MB
             ends.set()
             # Each is read in its turn.
             ended = await asyncio.gather(*posts)
-            assert {type(each) for each in ended} == {Responded}
+            assert {type(each) for each in ended} == {Response}
             assert room.held_bytes == 0
         await sender.close()
 
@@ -98,10 +98,12 @@ def test_a_report_is_as_long_as_its_batch_allows() -> None:
             for count, is_read in ((1, False), (10, False), (1_000, True)):
                 attempt = await sender.post(to, b"[1]", headers, event_count=count)
                 if is_read:
-                    assert isinstance(attempt, Responded)
+                    assert isinstance(attempt, Response)
                     assert attempt.report == REPORT
                 else:
-                    assert attempt == Failed(Failure.RESPONSE_UNREADABLE, "a report that was cut")
+                    assert attempt == NoResponse(
+                        Failure.RESPONSE_UNREADABLE, "a report that was cut"
+                    )
         await sender.close()
 
     asyncio.run(scenario())

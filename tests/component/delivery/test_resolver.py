@@ -14,7 +14,7 @@ import pytest
 
 from delivery.http.sender import Sender
 from shared.config.addresses import Address
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 from shared.runtime import resolver as module
 from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError
 from tests.support.egress_sends import BOX, a_destination
@@ -120,7 +120,7 @@ def test_who_must_wait_for_a_thread_is_parked_and_charged_nothing() -> None:
             return attempt
 
         attempt = asyncio.run(send())
-    assert isinstance(attempt, Failed)
+    assert isinstance(attempt, NoResponse)
     assert attempt.failure is Failure.RESOLVER_DOWN
     assert not classify(attempt).is_breaker_failure
 
@@ -227,9 +227,9 @@ def test_an_address_that_does_not_answer_is_asked_for_again() -> None:
 
     with scripted_destination() as destination:
         moved, found = asyncio.run(send(destination.url.replace("127.0.0.1", "moved.example")))
-    assert isinstance(moved, Failed)
+    assert isinstance(moved, NoResponse)
     assert moved.failure is Failure.CONNECT_REFUSED
-    assert found == Responded(200)
+    assert found == Response(200)
 
 
 def test_no_look_up_takes_a_thread_of_anybody_else() -> None:

@@ -14,7 +14,7 @@ from delivery.http.request_builder import RequestBuilder
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX
-from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from shared.runtime.secret_box import SecretBox
 from tests.support.raw_server import raw_server, read_request
 from tests.support.scripted_destination import Reply, always, scripted_destination
@@ -44,19 +44,19 @@ def send_times(
 
 
 def failure(attempt: Attempt) -> Failure:
-    assert isinstance(attempt, Failed), attempt
+    assert isinstance(attempt, NoResponse), attempt
     return attempt.failure
 
 
 def test_a_success_is_its_status() -> None:
     with scripted_destination() as destination:
-        assert send(destination.url) == Responded(200)
+        assert send(destination.url) == Response(200)
 
 
 @pytest.mark.parametrize("status", [201, 204, 299])
 def test_every_2xx_is_a_status_as_well(status: int) -> None:
     with scripted_destination(always(status)) as destination:
-        assert send(destination.url) == Responded(status)
+        assert send(destination.url) == Response(status)
 
 
 def test_a_refusal_brings_its_retry_after_and_its_first_words() -> None:
@@ -64,7 +64,7 @@ def test_a_refusal_brings_its_retry_after_and_its_first_words() -> None:
     reply = Reply(503, headers, b"we are closed" + b"!" * 5_000)
     with scripted_destination(lambda _, __: reply) as destination:
         attempt = send(destination.url)
-    assert isinstance(attempt, Responded)
+    assert isinstance(attempt, Response)
     assert (attempt.status, attempt.retry_after) == (503, "7")
     assert attempt.detail.startswith("we are closed")
     assert len(attempt.detail) == ANSWER_BYTES_MAX
@@ -77,7 +77,7 @@ def test_a_redirect_is_not_followed() -> None:
         with scripted_destination(always(302, location=elsewhere.url)) as destination:
             attempt = send(destination.url)
         assert elsewhere.requests == []
-    assert isinstance(attempt, Responded)
+    assert isinstance(attempt, Response)
     assert attempt.status == 302
 
 
@@ -150,7 +150,7 @@ def test_a_body_that_breaks_off_changes_nothing() -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nonly this")
 
     with raw_server(half) as url:
-        assert send(url) == Responded(200)
+        assert send(url) == Response(200)
 
 
 def test_an_endless_body_is_read_up_to_the_cap() -> None:
@@ -164,7 +164,7 @@ def test_an_endless_body_is_read_up_to_the_cap() -> None:
 
     with raw_server(pour) as url:
         started_s = time.monotonic()
-        assert send(url) == Responded(200)
+        assert send(url) == Response(200)
         assert time.monotonic() - started_s < 10
     # Socket buffers hold some megabytes; a gigabyte was never read.
     assert sum(sent) < 100 * REPLY_BYTES_MAX * 16
@@ -180,7 +180,7 @@ def test_a_connection_is_used_again() -> None:
             connection.sendall(OK)
 
     with raw_server(serve_two) as url:
-        assert send_times(url, 2) == [Responded(200), Responded(200)]
+        assert send_times(url, 2) == [Response(200), Response(200)]
     assert len(connections) == 1
 
 
@@ -188,7 +188,7 @@ def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     with scripted_destination() as destination:
-        assert send(destination.url) == Responded(200)
+        assert send(destination.url) == Response(200)
 
 
 def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
@@ -214,7 +214,7 @@ def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
         return [first, second]
 
     with raw_server(serve_one) as url:
-        assert asyncio.run(send_twice(url)) == [Responded(200), Responded(200)]
+        assert asyncio.run(send_twice(url)) == [Response(200), Response(200)]
     assert len(connections) == 2
 
 
@@ -229,7 +229,7 @@ def test_a_request_lost_with_an_old_connection_is_sent_again_and_says_so() -> No
             heads.append(read_request(connection))
 
     with raw_server(serve_once_then_drop) as url:
-        assert send_times(url, 2) == [Responded(200), Responded(200, is_resent=True)]
+        assert send_times(url, 2) == [Response(200), Response(200, is_resent=True)]
     labels = [b"hifi-maybe-duplicate: 1" in head for head in heads]
     assert labels == [False, False, True]
 
@@ -267,7 +267,7 @@ def test_a_folded_header_is_read_with_blanks_in_place_of_the_fold(fold: bytes) -
             connection.sendall(b"HTTP/1.1 503 No\r\n" + fields + b"content-length: 0\r\n\r\n")
 
     with raw_server(answer) as url:
-        told = Responded(503, retry_after="7", headers={"retry-after": "7"})
+        told = Response(503, retry_after="7", headers={"retry-after": "7"})
         assert send_times(url, 2) == [told] * 2
 
 
@@ -298,7 +298,7 @@ def test_an_answer_may_come_before_the_request_is_through() -> None:
             pass
 
     with raw_server(refuse) as url:
-        assert send(url, body=b"x" * 50_000_000) == Responded(413)
+        assert send(url, body=b"x" * 50_000_000) == Response(413)
 
 
 def test_what_comes_before_the_answer_is_not_the_answer() -> None:
@@ -307,7 +307,7 @@ def test_what_comes_before_the_answer_is_not_the_answer() -> None:
         connection.sendall(b"HTTP/1.1 103 Early Hints\r\nretry-after: 5\r\n\r\n" + OK)
 
     with raw_server(hint) as url:
-        assert send(url) == Responded(200)
+        assert send(url) == Response(200)
 
 
 def test_an_endless_head_is_unreadable() -> None:
@@ -327,7 +327,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
         connection.sendall(b"HTTP/1.0 400 No\r\n\r\nnot like this")
 
     with raw_server(answer) as url:
-        assert send(url) == Responded(400, detail="not like this")
+        assert send(url) == Response(400, detail="not like this")
 
 
 def test_a_body_that_never_ends_is_decided_by_its_status() -> None:
@@ -339,7 +339,7 @@ def test_a_body_that_never_ends_is_decided_by_its_status() -> None:
         released.wait(5)
 
     with raw_server(stall) as url:
-        assert send(url, timeout_s=1.0) == Responded(200)
+        assert send(url, timeout_s=1.0) == Response(200)
         released.set()
 
 
@@ -354,7 +354,7 @@ def test_a_dripping_body_ends_at_the_deadline_with_what_its_head_has_said() -> N
 
     with raw_server(drip) as url:
         started_s = time.monotonic()
-        assert send(url, timeout_s=1.0) == Responded(200)
+        assert send(url, timeout_s=1.0) == Response(200)
         assert 1.0 <= time.monotonic() - started_s < 10
         released.set()
 
@@ -380,5 +380,5 @@ def test_a_fault_of_ours_is_a_value_and_a_line_in_the_log(
     log = SimpleNamespace(exception=lambda event, destination: lines.append((event, destination)))
     monkeypatch.setattr(RequestBuilder, "post", fail)
     monkeypatch.setattr("delivery.http.sender.log", log)
-    assert send("http://127.0.0.1:9/") == Failed(Failure.INTERNAL, "RuntimeError")
+    assert send("http://127.0.0.1:9/") == NoResponse(Failure.INTERNAL, "RuntimeError")
     assert lines == [("delivery.exchange_failed", "demo/to")]

@@ -12,7 +12,7 @@ import pytest
 
 from delivery.http.connection import Connection, ExchangeError, ReplyLimits
 from shared.config.credentials import ClientCertificate
-from shared.retry.attempt import Attempt, Failed, Failure, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, classify
 from tests.support.authority import Authority
 from tests.support.egress_sends import a_destination, answering, seal, send
 from tests.support.raw_server import raw_server
@@ -62,7 +62,7 @@ def test_a_common_name_is_no_name(authority: Authority) -> None:
     with raw_server(lambda connection: refuse(connection, context)) as url:
         to = a_destination(url.replace("http://127.0.0.1", "https://shop.example"))
         (attempt,) = send(to, look_up=answering("127.0.0.1"))
-    assert isinstance(attempt, Failed)
+    assert isinstance(attempt, NoResponse)
     assert attempt.failure is Failure.TLS_FAILED
     assert "not valid for 'shop.example'" in attempt.detail
 
@@ -79,7 +79,7 @@ def test_who_does_not_take_our_certificate_is_told_apart(
         version,
         client_certificate=ClientCertificate(certificate.read_text(), seal(key.read_text())),
     )
-    assert attempt == Failed(
+    assert attempt == NoResponse(
         Failure.CLIENT_CERTIFICATE_REFUSED,
         "the destination does not take our client certificate: unknown ca",
     )
@@ -88,7 +88,7 @@ def test_who_does_not_take_our_certificate_is_told_apart(
 def test_a_client_certificate_that_is_missing_is_asked_for_in_words(authority: Authority) -> None:
     """RFC 8446, 4.4.2.4: a server without one may abort with `certificate_required`."""
     attempt = ask_of_a_server_that_asks(authority, ssl.TLSVersion.TLSv1_3)
-    assert attempt == Failed(
+    assert attempt == NoResponse(
         Failure.CLIENT_CERTIFICATE_REFUSED,
         "the destination asks for a client certificate: set client_certificate",
     )
@@ -110,7 +110,7 @@ def ask_of_a_server_that_asks(
     return attempt
 
 
-class Watched(Connection):
+class WatchedSender(Connection):
     def __init__(self) -> None:
         super().__init__()
         self.is_lost = asyncio.Event()
@@ -133,7 +133,7 @@ def test_a_connection_lost_before_the_request_has_sent_nothing(sees: str) -> Non
     async def ask(url: str) -> None:
         loop = asyncio.get_running_loop()
         port = int(url.rpartition(":")[2].strip("/"))
-        transport, connection = await loop.create_connection(Watched, "127.0.0.1", port)
+        transport, connection = await loop.create_connection(WatchedSender, "127.0.0.1", port)
         is_connected.set()
         poller = select.poll()
         poller.register(transport.get_extra_info("socket").fileno(), select.POLLIN)

@@ -36,7 +36,7 @@ def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
     for alert in ALERTS:
         page = (sources.ROOT / alert.runbook).read_text()
         assert page.startswith(f"# {alert.name}\n")
-        for part in ("## What it means", "## Look", "## Mend"):
+        for part in ("## Meaning", "## Look", "## Fix"):
             assert part in page, (alert.name, part)
 
 

@@ -15,7 +15,7 @@ from deploy.cli.events.verify import minute_text
 from deploy.local.stores import reseal
 from observe.audit.signing import Signer
 from shared.event.times import minute_of, rfc3339
-from shared.proof.archived import Archived
+from shared.proof.archived import ArchivedObject
 from shared.proof.merkle import merkle_root
 from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.archive.stores import read_stores
@@ -31,7 +31,7 @@ _IDS = {f"{partition}-{offset}" for partition in range(2) for offset in OFFSETS}
 
 
 @pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archived]:
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ArchivedObject]:
     """A store with two objects, and the signed statements about what is in them."""
     folder = tmp_path / "kept"
     (tmp_path / "stores.toml").write_text(f'[here]\nurl = "file://{folder}"\n')
@@ -68,7 +68,7 @@ def hifi(tmp_path: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, [*arguments, "--stream", "orders", "--data", str(tmp_path)])
 
 
-def _flip(folder: Path, objects: list[Archived]) -> list[str]:
+def _flip(folder: Path, objects: list[ArchivedObject]) -> list[str]:
     path = folder / objects[0].path
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -76,12 +76,12 @@ def _flip(folder: Path, objects: list[Archived]) -> list[str]:
     return [f"changed: {objects[0].path}", "  missing 0-10", "  missing 0-11"]
 
 
-def _remove(folder: Path, objects: list[Archived]) -> list[str]:
+def _remove(folder: Path, objects: list[ArchivedObject]) -> list[str]:
     (folder / objects[1].path).unlink()
     return [f"missing: {objects[1].path}", "  missing 1-10", "  missing 1-11"]
 
 
-def _swap(folder: Path, objects: list[Archived]) -> list[str]:
+def _swap(folder: Path, objects: list[ArchivedObject]) -> list[str]:
     one, other = (folder / each.path for each in objects)
     kept_aside = one.with_suffix(".aside")
     shutil.move(one, kept_aside)
@@ -90,13 +90,13 @@ def _swap(folder: Path, objects: list[Archived]) -> list[str]:
     return [f"changed: {each.path}" for each in objects] + ["  missing 0-10", "  missing 1-11"]
 
 
-def _remove_all_of_it(folder: Path, objects: list[Archived]) -> list[str]:
+def _remove_all_of_it(folder: Path, objects: list[ArchivedObject]) -> list[str]:
     (folder / objects[1].path).unlink()
     (folder / objects[1].manifest_path).unlink()
     return ["  missing 1-10", "  missing 1-11"]
 
 
-def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[Archived]) -> None:
+def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[ArchivedObject]) -> None:
     assert len(archive) == 2
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 0, ended.output
@@ -110,7 +110,7 @@ def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[Archived]) 
 
 
 def test_what_was_signed_since_the_pipeline_was_made_must_be_there(
-    tmp_path: Path, archive: list[Archived], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, archive: list[ArchivedObject], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert archive
     earlier_ms = AT_MS - 600_000
@@ -145,20 +145,20 @@ def test_a_pipeline_was_made_when_it_was_made_first() -> None:
     assert verify_module.pipeline_made_ms(Changes("http://127.0.0.1:1", None), ARCHIVE) == 5
 
 
-def _miscount(folder: Path, said: Archived) -> list[str]:
+def _miscount(folder: Path, said: ArchivedObject) -> list[str]:
     manifest = folder / said.manifest_path
     manifest.write_bytes(structs.replace(said, count=said.count + 1).to_json())
     return [f"changed: {said.manifest_path}", "(it says 3 events, and not 2)"]
 
 
-def _remove_manifest(folder: Path, said: Archived) -> list[str]:
+def _remove_manifest(folder: Path, said: ArchivedObject) -> list[str]:
     (folder / said.manifest_path).unlink()
     return [f"missing: {said.manifest_path}", "(its object is there)"]
 
 
 @pytest.mark.parametrize("harm", [_miscount, _remove_manifest])
 def test_harm_to_what_stands_beside_an_object_is_named_and_stops_a_restore(
-    tmp_path: Path, archive: list[Archived], harm: Callable[[Path, Archived], list[str]]
+    tmp_path: Path, archive: list[ArchivedObject], harm: Callable[[Path, ArchivedObject], list[str]]
 ) -> None:
     expected = harm(tmp_path / "kept", archive[1])
     ended = hifi(tmp_path, "archive", "verify")
@@ -172,7 +172,7 @@ def test_harm_to_what_stands_beside_an_object_is_named_and_stops_a_restore(
 
 
 def test_a_restore_says_what_is_missing_in_between_and_before(
-    tmp_path: Path, archive: list[Archived]
+    tmp_path: Path, archive: list[ArchivedObject]
 ) -> None:
     assert archive
     folder = tmp_path / "kept"
@@ -196,8 +196,8 @@ def test_a_restore_says_what_is_missing_in_between_and_before(
 @pytest.mark.parametrize("harm", [_flip, _remove, _swap, _remove_all_of_it])
 def test_each_harm_is_named_with_its_object_and_its_ids(
     tmp_path: Path,
-    archive: list[Archived],
-    harm: Callable[[Path, list[Archived]], list[str]],
+    archive: list[ArchivedObject],
+    harm: Callable[[Path, list[ArchivedObject]], list[str]],
 ) -> None:
     expected = harm(tmp_path / "kept", archive)
     ended = hifi(tmp_path, "archive", "verify")
@@ -208,7 +208,7 @@ def test_each_harm_is_named_with_its_object_and_its_ids(
 
 
 def test_a_restore_counts_first_and_refuses_what_is_damaged(
-    tmp_path: Path, archive: list[Archived]
+    tmp_path: Path, archive: list[ArchivedObject]
 ) -> None:
     ended = hifi(tmp_path, "restore", "--dry-run")
     assert ended.exit_code == 0, ended.output
@@ -219,7 +219,7 @@ def test_a_restore_counts_first_and_refuses_what_is_damaged(
 
 
 def test_a_statement_of_somebody_else_is_not_trusted(
-    tmp_path: Path, archive: list[Archived]
+    tmp_path: Path, archive: list[ArchivedObject]
 ) -> None:
     assert archive
     other = tmp_path / "other"
@@ -229,7 +229,7 @@ def test_a_statement_of_somebody_else_is_not_trusted(
 
 
 def test_stores_and_archives_that_are_not_there_are_told(
-    tmp_path: Path, archive: list[Archived]
+    tmp_path: Path, archive: list[ArchivedObject]
 ) -> None:
     assert archive
     wrong = hifi(tmp_path, "restore", "--dry-run", "--store", "elsewhere")
@@ -270,7 +270,7 @@ def test_secrets_of_stores_are_sealed_anew_and_all_else_of_their_file_stays(tmp_
 
 
 def test_each_life_of_a_stream_is_named_and_restored_by_itself(
-    tmp_path: Path, archive: list[Archived]
+    tmp_path: Path, archive: list[ArchivedObject]
 ) -> None:
     assert archive
     folder = tmp_path / "kept"
@@ -291,7 +291,7 @@ def test_each_life_of_a_stream_is_named_and_restored_by_itself(
 
 
 def test_what_was_kept_before_lives_had_names_is_of_the_one_that_goes_on_there(
-    tmp_path: Path, archive: list[Archived]
+    tmp_path: Path, archive: list[ArchivedObject]
 ) -> None:
     assert archive
     on = {where: (end, end + 20) for where, (_, end) in RANGES.items()}
@@ -301,7 +301,7 @@ def test_what_was_kept_before_lives_had_names_is_of_the_one_that_goes_on_there(
     assert "life" not in told
 
 
-def test_verify_names_what_each_life_has(tmp_path: Path, archive: list[Archived]) -> None:
+def test_verify_names_what_each_life_has(tmp_path: Path, archive: list[ArchivedObject]) -> None:
     assert archive
     folder = tmp_path / "kept"
     anew = dict.fromkeys(RANGES, (0, 2))

@@ -18,7 +18,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
 from shared.proof.last_answer import FailedTry
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
+from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 from shared.runtime.setup_error import UsageError
 from tests.component.gateway.test_receipt_chain import a_restore
 from tests.support.fake_publisher import FakePublisher
@@ -232,7 +232,7 @@ def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
 
 
 def a_refused_batch() -> Receipt:
-    covered = (Covered(stream_topic("orders"), 2, 10, 13),)
+    covered = (CoveredOffsets(stream_topic("orders"), 2, 10, 13),)
     return Receipt(
         "orders/crm", ReceiptOutcome.WAITING, "status_503", "msg_1", 3, covered, {0: 3},
         event_time_ms_min=0, accepted_at_ms_min=0, attempt=1, started_at_ms=1, ended_at_ms=2,

@@ -19,7 +19,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.config.signing import signing_key
 from shared.proof.balance import Balance
 from shared.proof.last_answer import LastAnswer
-from shared.proof.overview import Lately, StreamVerdict
+from shared.proof.overview import RecentOutcomes, StreamVerdict
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
 from shared.runtime.secret_box import SecretBox, new_key
@@ -108,7 +108,7 @@ def test_beside_its_settings_stands_what_the_console_shows_of_it(
         destination_id="orders/shop",
         verdict=StreamVerdict.FAILING,
         reason="0 of 9 delivered in 5 min; 503 since 13:33: no upstream",
-        lately=Lately(failed=9),
+        lately=RecentOutcomes(failed=9),
         last_ok_at_ms=1_789_999_999_000,
         last_refusal=LastAnswer(1_790_000_000_000, "status_503", "no upstream \x1b[2J"),
     )

@@ -11,7 +11,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from deploy.cli.events.event_input import Given, read_lines, synthetic
+from deploy.cli.events.event_input import EventInput, read_lines, synthetic
 from deploy.cli.events.posting import Poster
 from deploy.cli.events.send import send
 from gateway.publish.report import Fate
@@ -186,7 +186,7 @@ def said(status: int, body: Any = None, **headers: str) -> HttpAnswer:
     return HttpAnswer(status, named, json.dumps(body).encode() if body else b"")
 
 
-def given(count: int) -> list[Given]:
+def given(count: int) -> list[EventInput]:
     return list(synthetic(count))
 
 
@@ -275,7 +275,7 @@ def test_one_retryable_fate_in_a_real_answer_is_sent_again(
 
     with HttpClient(gateway.url, timeout_s=60) as server:
         sender = Poster(server, stream="demo", sleep=recover)
-        outcome = sender.post([Given("1", b'{"id":"a"}'), Given("2", b'{"id":"b"}')])
+        outcome = sender.post([EventInput("1", b'{"id":"a"}'), EventInput("2", b'{"id":"b"}')])
     assert (outcome.accepted, outcome.unsure, outcome.tries) == (2, 0, 2)
     assert sorted(event.id for event in publisher.stored(TOPIC)) == ["a", "b"]
     assert waited_s == [1.0]

@@ -11,7 +11,7 @@ from shared.config.pipeline import Pipeline
 from shared.event.record import Origin
 from shared.event.topics import stream_topic
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of
-from shared.proof.restored import Restored, Restores
+from shared.proof.restored import RestoredEvents, Restores
 from tests.component.gateway.test_receipts import a_key, a_receipt, an_event, an_id
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
@@ -138,9 +138,9 @@ def test_who_may_see_the_stream_is_told_by_which_restore_events_came_there_again
         assert (untold["restored"], untold["is_complete"]) == ([], False)
 
 
-def a_restore(restore: str, to_stream: str, *offsets: int) -> Restored:
+def a_restore(restore: str, to_stream: str, *offsets: int) -> RestoredEvents:
     """Of events that stood at these offsets."""
-    return Restored(
+    return RestoredEvents(
         id=restore,
         tenant="default",
         stream="orders",

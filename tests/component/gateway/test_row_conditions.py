@@ -27,7 +27,7 @@ TOPIC = TABLES["customers"].topic
 Gateways = Sequence[RunningGateway]
 
 
-class Followed(FakePublisher):
+class FollowedKafka(FakePublisher):
     """Kafka with one partition, whose records are in the copies a moment later."""
 
     def __init__(self, copies: OneProcess) -> None:
@@ -62,12 +62,12 @@ def copies(tmp_path: Path) -> Iterator[OneProcess]:
 
 
 @pytest.fixture
-def publisher(copies: OneProcess) -> Followed:
-    return Followed(copies)
+def publisher(copies: OneProcess) -> FollowedKafka:
+    return FollowedKafka(copies)
 
 
 @pytest.fixture
-def gateways(publisher: Followed, copies: OneProcess) -> Iterator[Gateways]:
+def gateways(publisher: FollowedKafka, copies: OneProcess) -> Iterator[Gateways]:
     with ExitStack() as open_ones:
         config = table_config()
         yield [open_ones.enter_context(table_gateway(publisher, config, copies)) for _ in range(2)]
@@ -109,7 +109,7 @@ def test_a_row_is_changed_by_who_has_seen_it_last(gateways: Gateways) -> None:
 
 
 def test_of_two_who_change_what_both_have_seen_one_does(
-    gateways: Gateways, publisher: Followed
+    gateways: Gateways, publisher: FollowedKafka
 ) -> None:
     one, other = gateways
     tag = f'"{put(one, {"n": 0}).json()["offset"]}"'
@@ -125,7 +125,7 @@ def test_of_two_who_change_what_both_have_seen_one_does(
     assert one.client.get(f"{ROWS}/a").json()["row"] == {"n": 1}
 
 
-def test_of_what_is_behind_nothing_is_said(gateways: Gateways, publisher: Followed) -> None:
+def test_of_what_is_behind_nothing_is_said(gateways: Gateways, publisher: FollowedKafka) -> None:
     assert outcome(put(gateways[0], {}, if_none_match="*")) == STORED
     publisher.is_followed = False
     assert outcome(put(gateways[1], {"n": 1}, if_match="*")) == (503, "stale")
@@ -133,7 +133,9 @@ def test_of_what_is_behind_nothing_is_said(gateways: Gateways, publisher: Follow
     assert outcome(bare) == (503, "table_not_ready")
 
 
-def test_whose_row_may_still_come_keeps_others_out(gateways: Gateways, publisher: Followed) -> None:
+def test_whose_row_may_still_come_keeps_others_out(
+    gateways: Gateways, publisher: FollowedKafka
+) -> None:
     publisher.fates = {"a": Fate.UNKNOWN}
     assert outcome(put(gateways[0], {}, if_none_match="*")) == (504, "outcome_unknown")
     publisher.fates = {}

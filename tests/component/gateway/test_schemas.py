@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.intake import schemas
-from gateway.intake.events import Event, Parsed
+from gateway.intake.events import Event, ParsedBody
 from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.settings import Settings
@@ -89,15 +89,15 @@ SOMETIMES = {
 }
 
 
-def checked(schema: Any, *values: Any) -> tuple[Parsed, int]:
+def checked(schema: Any, *values: Any) -> tuple[ParsedBody, int]:
     """What is left of events, and how often others had the loop meanwhile."""
 
-    async def check() -> tuple[Parsed, int]:
+    async def check() -> tuple[ParsedBody, int]:
         events = [
             Event.of(id=f"{index}", key=None, value=json.dumps(value).encode(), headers=())
             for index, value in enumerate(values)
         ]
-        parsed, turns = Parsed(events, range(len(events)), prefix="/"), 0
+        parsed, turns = ParsedBody(events, range(len(events)), prefix="/"), 0
         with contextlib.closing(SchemaChecks()) as checks:
             keeping = checks.keep_fitting(parsed, json.dumps(schema), tenant="acme")
             task = asyncio.create_task(keeping)
@@ -142,7 +142,7 @@ def test_many_events_are_judged_in_their_order() -> None:
 
 def test_no_event_is_blamed_for_a_process_that_somebody_else_has_ended() -> None:
     async def check() -> int:
-        parsed = Parsed([Event.of(id="a", key=None, value=b"{}", headers=())], range(1))
+        parsed = ParsedBody([Event.of(id="a", key=None, value=b"{}", headers=())], range(1))
         with contextlib.closing(SchemaChecks()) as checks:
             await checks.keep_fitting(parsed, "{}", tenant="acme")
             assert checks._process is not None

@@ -11,7 +11,7 @@ from benchmarks import machine
 from deploy.cli.commands import app
 from deploy.cli.scale import rate
 from loadtests import rating
-from loadtests.rating_file import Wanted, rating_of
+from loadtests.rating_file import RatingPlan, rating_of
 from loadtests.search import Search
 from shared.runtime.setup_error import UsageError
 from tests.support.rated_steps import step_of
@@ -21,11 +21,11 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["rate", *arguments])
 
 
-def rated_by(monkeypatch: pytest.MonkeyPatch, *, holds: float) -> list[Wanted]:
+def rated_by(monkeypatch: pytest.MonkeyPatch, *, holds: float) -> list[RatingPlan]:
     """In place of Locust a scripted machine that holds so much; what it is asked for."""
-    asked: list[Wanted] = []
+    asked: list[RatingPlan] = []
 
-    def find(wanted: Wanted, say: Any) -> dict[str, Any]:
+    def find(wanted: RatingPlan, say: Any) -> dict[str, Any]:
         asked.append(wanted)
         search, steps = Search(wanted.first_rate), []
         while (offered := search.next_rate()) is not None:

@@ -3,7 +3,7 @@
 import pytest
 
 from loadtests.rating import run_step, running_step
-from loadtests.rating_file import Wanted
+from loadtests.rating_file import RatingPlan
 from shared.runtime.setup_error import SetupError
 from tests.support.rated_server import running_rated_server
 
@@ -58,7 +58,7 @@ def test_the_generator_ends_with_whoever_runs_it() -> None:
     assert running.is_over
 
 
-def lean(host: str, *, hold_s: float, plan: str = "") -> Wanted:
-    return Wanted(
+def lean(host: str, *, hold_s: float, plan: str = "") -> RatingPlan:
+    return RatingPlan(
         gateway=host, batch=1, hold_s=hold_s, warmup_s=0.0, is_lean=True, plan=plan, p99_ms=1e6
     )

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from loadtests.rating import rate
-from loadtests.rating_file import Wanted, caveats, keep
+from loadtests.rating_file import RatingPlan, caveats, keep
 from loadtests.report.plots import nice_step, nines, number
 from loadtests.report.sheet import sheet
 from shared.runtime.setup_error import OperatorError, UsageError
@@ -19,7 +19,9 @@ from tests.support.rated_steps import step_of
 def test_one_step_gives_a_file_and_a_page(tmp_path: Path) -> None:
     """Whether it is met depends on how busy this machine is; what is written does not."""
     with running_rated_server() as host:
-        wanted = Wanted(gateway=host, batch=1, rate=60, hold_s=3, warmup_s=0, instance="c7g.large")
+        wanted = RatingPlan(
+            gateway=host, batch=1, rate=60, hold_s=3, warmup_s=0, instance="c7g.large"
+        )
         said: list[str] = []
         rating = rate(wanted, said.append)
     assert said[0] == "step 1: 60 events/s for 3 s ..."
@@ -35,12 +37,12 @@ def test_one_step_gives_a_file_and_a_page(tmp_path: Path) -> None:
 
 def test_a_gateway_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(OperatorError, match=r"No gateway answers at http://127\.0\.0\.1:9"):
-        rate(Wanted(gateway="http://127.0.0.1:9"), print)
+        rate(RatingPlan(gateway="http://127.0.0.1:9"), print)
 
 
 def test_of_another_machine_one_must_say_how_many_cores_it_has() -> None:
     with pytest.raises(UsageError, match="Name --cores"):
-        rate(Wanted(gateway="http://10.0.0.1:8080"), print)
+        rate(RatingPlan(gateway="http://10.0.0.1:8080"), print)
 
 
 def rating_of(workers: int = 1, rated: float = 56_000.0) -> dict[str, Any]:
@@ -120,13 +122,13 @@ def test_what_a_figure_does_not_say_is_said_beside_it() -> None:
 
 
 def test_promises_are_those_of_what_is_rated() -> None:
-    assert Wanted(what="gateway").objective.p99_ms == 100
-    assert Wanted(what="whole").objective.age_p95_ms == 1_000
+    assert RatingPlan(what="gateway").objective.p99_ms == 100
+    assert RatingPlan(what="whole").objective.age_p95_ms == 1_000
     # A micro-batch on its way is more of a short step than of a long one.
-    assert Wanted(what="delivery").objective.backlog_share == pytest.approx(0.01)
-    assert Wanted(what="delivery", hold_s=20).objective.backlog_share == pytest.approx(0.03)
-    assert Wanted(what="whole").objective.backlog_share is None
-    assert Wanted(gateway="http://10.0.0.1:8080").is_shared is False
+    assert RatingPlan(what="delivery").objective.backlog_share == pytest.approx(0.01)
+    assert RatingPlan(what="delivery", hold_s=20).objective.backlog_share == pytest.approx(0.03)
+    assert RatingPlan(what="whole").objective.backlog_share is None
+    assert RatingPlan(gateway="http://10.0.0.1:8080").is_shared is False
 
 
 @pytest.mark.parametrize(

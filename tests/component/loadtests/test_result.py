@@ -7,9 +7,9 @@ import pytest
 from loadtests.events import Bodies, find, smallest_bytes
 from loadtests.page import rows
 from loadtests.recorder import Recorder
-from loadtests.result import Asked, document
+from loadtests.result import StepPlan, document
 
-ASKED = Asked(run="r1", stream="rating", rate=20_000, duration_s=10, warmup_s=5, batch=100)
+ASKED = StepPlan(run="r1", stream="rating", rate=20_000, duration_s=10, warmup_s=5, batch=100)
 
 
 def recorded(*, requests: int = 2_000, late_s: float = 0.001) -> Recorder:
@@ -52,7 +52,7 @@ def test_a_step_whose_generator_was_late_rates_nothing() -> None:
 
 
 def test_the_warm_up_comes_before_the_plan_at_its_first_rate() -> None:
-    asked = Asked(run="r1", stream="s", plan="ramp:1000-3000:10s", warmup_s=5, batch=10)
+    asked = StepPlan(run="r1", stream="s", plan="ramp:1000-3000:10s", warmup_s=5, batch=10)
     assert asked.requests.duration_s == 15
     assert [asked.requests.rate_at(second) for second in (1, 4.9, 5, 10)] == [100, 100, 100, 200]
     assert asked.events.count == 20_000

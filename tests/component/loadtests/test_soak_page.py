@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from benchmarks import machine
 from loadtests.reconcile import Ends
 from loadtests.soak.course import Course
-from loadtests.soak.memory import Weighed
+from loadtests.soak.memory import ProcessMemory
 from loadtests.soak.page import soak_page
 from loadtests.soak.soaking import wrong
 
@@ -23,12 +23,14 @@ ENDS = Ends(
     repeats=12,
     drained_s=3.5,
 )
-STEADY = Weighed("gateway", 11, [(float(at), 100.0) for at in range(0, 600, 5)])
-GROWING = Weighed("delivery, workers", 12, [(float(at), 80 + at / 5) for at in range(0, 600, 5)])
-YOUNG = Weighed("broker 1", 13, [(400.0, 350.0), (405.0, 360.0)])
+STEADY = ProcessMemory("gateway", 11, [(float(at), 100.0) for at in range(0, 600, 5)])
+GROWING = ProcessMemory(
+    "delivery, workers", 12, [(float(at), 80 + at / 5) for at in range(0, 600, 5)]
+)
+YOUNG = ProcessMemory("broker 1", 13, [(400.0, 350.0), (405.0, 360.0)])
 
 
-def found_with(ends: Ends, *weighed: Weighed, **more: Any) -> dict[str, Any]:
+def found_with(ends: Ends, *weighed: ProcessMemory, **more: Any) -> dict[str, Any]:
     course = Course(rate=60, duration_s=600)
     found: dict[str, Any] = {
         "course": {**asdict(course), "plan": course.plan},

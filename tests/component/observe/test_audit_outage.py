@@ -12,7 +12,7 @@ from observe.audit.evidence import Claim, Evidence
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_tasks import Named
+from observe.audit.spark_tasks import MinuteRoots
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS, HOUR_MS
 from shared.proof.intervals import Offsets
@@ -97,9 +97,9 @@ class Outage:
     def look_up(self, *_: object) -> list[Any]:
         return []
 
-    def name(self, _: object, *, minutes: Sequence[tuple[str, int]], **__: object) -> Named:
+    def name(self, _: object, *, minutes: Sequence[tuple[str, int]], **__: object) -> MinuteRoots:
         kept = [key for key in minutes if key[1] > self.now_ms - self.ledger_kept_ms]
-        return Named({key: (merkle_root(IDS), EACH) for key in kept})
+        return MinuteRoots({key: (merkle_root(IDS), EACH) for key in kept})
 
     # And Kafka.
 

@@ -13,7 +13,7 @@ from observe.audit.evidence import Claim, Evidence
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_tasks import Named
+from observe.audit.spark_tasks import MinuteRoots
 from shared.proof.intervals import Offsets
 from shared.proof.statement import SignedStatement
 
@@ -47,12 +47,12 @@ class Job:
 
     def name(
         self, ledger: Mapping[int, Offsets], *, minutes: Sequence[tuple[str, int]], **_: object
-    ) -> Named:
+    ) -> MinuteRoots:
         asked = [minute for _, minute in minutes]
         self.asked.append([(minute - M0) // MINUTE_MS for minute in asked])
         assert len(ledger[0]) == len(asked)
         roots = {(TOPIC, one): (b"root", EACH) for one in asked if one not in self._nameless}
-        return Named(roots)
+        return MinuteRoots(roots)
 
 
 class Kafka:

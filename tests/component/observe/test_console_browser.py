@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from shared.config.outside.channel import Channel
-from shared.event.envelope import Malformed
+from shared.event.envelope import MalformedRecord
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import DEAD
 from shared.proof.overview import Overview, StreamVerdict
@@ -343,8 +343,8 @@ def _assert_harmless(tab: Tab, where: str) -> None:
     assert tab.complaints() == [], where
 
 
-def _malformed(problem: str) -> Malformed:
-    return Malformed(RecordIn(Origin(DEAD, 0, 0), 0, None, b"", ()), problem)
+def _malformed(problem: str) -> MalformedRecord:
+    return MalformedRecord(RecordIn(Origin(DEAD, 0, 0), 0, None, b"", ()), problem)
 
 
 def _as_shown(text: str) -> str:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from shared.proof.last_answer import LastAnswer
-from shared.proof.overview import Lately, Overview
+from shared.proof.overview import Overview, RecentOutcomes
 from shared.runtime.clock import now_ms
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.support.browser import Browser, Tab
@@ -221,7 +221,7 @@ def _with_answers(shown: Overview) -> Overview:
     views = tuple(
         replace(
             view,
-            lately=Lately(chance.randrange(9_000), failed=chance.randrange(90)),
+            lately=RecentOutcomes(chance.randrange(9_000), failed=chance.randrange(90)),
             last_ok_at_ms=shown.at_ms - chance.randrange(10**7),
             last_refusal=LastAnswer(shown.at_ms - chance.randrange(10**7), "status_503",
                                     f"no healthy upstream: request {chance.randbytes(16).hex()}"),

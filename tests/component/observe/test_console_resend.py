@@ -11,7 +11,7 @@ from msgspec import structs
 from gateway.control.resends import Resend, Resends
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import stream_topic
-from shared.proof.receipt import Covered
+from shared.proof.receipt import CoveredOffsets
 from shared.proof.trail import Trail
 from shared.retry.routing import route_receipt
 from shared.runtime.kafka.lookup.event_search import FoundEvent
@@ -32,7 +32,9 @@ def in_the_log(event_id: str = "e-1") -> FoundEvent:
     found = found_event(event_id)
     found = replace(found, envelope=replace(found.envelope, origin=ORIGIN))
     delivered = structs.replace(
-        found.trail.receipts[1], covered=(Covered(ORIGIN.topic, 1, 4711, 4723),), event_count=12
+        found.trail.receipts[1],
+        covered=(CoveredOffsets(ORIGIN.topic, 1, 4711, 4723),),
+        event_count=12,
     )
     return replace(found, trail=Trail({}, [delivered]))
 

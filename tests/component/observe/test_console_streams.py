@@ -10,7 +10,7 @@ import pytest
 from shared.config.configuration import Stream
 from shared.proof.balance import Balance
 from shared.proof.last_answer import LastAnswer
-from shared.proof.overview import Lately, StreamVerdict, StreamView
+from shared.proof.overview import RecentOutcomes, StreamVerdict, StreamView
 from shared.proof.restored import RestoredView
 from tests.component.observe.test_console_access import make_key, sign_in
 from tests.support.browser import Browser
@@ -155,9 +155,10 @@ def test_each_row_of_a_destination_says_how_it_goes_and_what_it_said_last(
     refusal = LastAnswer(at_ms, "status_503", "no healthy <upstream>")
     views = (
         # One of 3,000 is no 100 %.
-        replace(billing, lately=Lately(2_999, failed=1), last_ok_at_ms=at_ms + 1,
+        replace(billing, lately=RecentOutcomes(2_999, failed=1), last_ok_at_ms=at_ms + 1,
                 last_refusal=refusal),
-        replace(lake, lately=Lately(0, failed=7), last_ok_at_ms=at_ms - 1, last_refusal=refusal),
+        replace(lake, lately=RecentOutcomes(0, failed=7), last_ok_at_ms=at_ms - 1,
+                last_refusal=refusal),
     )  # fmt: skip
     console.show(replace(shown, streams=(replace(orders, destinations=views), *others)))
     rows = client.get("/destinations").text.split("<tr>")[2:]

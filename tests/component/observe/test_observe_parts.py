@@ -15,8 +15,8 @@ from deploy.cli.events.reconcile import id_of
 from deploy.cli.events.verify import distrust, read_ids
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, life
-from observe.audit.ledger import Closed, Ledger
-from observe.audit.memory import Memory, Stated
+from observe.audit.ledger import ClosedMinute, Ledger
+from observe.audit.memory import Memory, StatedMinute
 from observe.audit.minutes import Outcomes
 from observe.audit.signing import PUBLIC, Signer
 from observe.audit.status import AuditStatus, is_news
@@ -27,7 +27,7 @@ from shared.event.times import DAY_MS, HOUR_MS
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, UnsettledMinutes
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
 from tests.support import memory_files
@@ -74,12 +74,12 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
         books=AuditBooks(
             ledgers={TOPIC: ledger},
             outcomes={(TO, KafkaPartition(TOPIC, 1)): known},
-            closed={(TOPIC, M0): Closed(3, {TO: (2, 1)}, {0: Offsets.of([(1, 3), (7, 8)])})},
+            closed={(TOPIC, M0): ClosedMinute(3, {TO: (2, 1)}, {0: Offsets.of([(1, 3), (7, 8)])})},
             done={KafkaPartition(TOPIC, 1): Offsets.of([(0, 3)])},
             first_outcome={(TO, KafkaPartition(TOPIC, 1)): 0},
         ),
         read={("ledger", "hifi.acked", 0): 77},
-        stated={(TOPIC, M0): Stated(1, 3, 3, "ab", "cd")},
+        stated={(TOPIC, M0): StatedMinute(1, 3, 3, "ab", "cd")},
         chain={TOPIC: "cd"},
     )
     assert memory_files.load(tmp_path) == Memory()
@@ -255,7 +255,9 @@ def test_a_minutes_books_are_plain_json() -> None:
 def test_what_is_not_settled_and_what_cannot_be_read_have_figures() -> None:
     shown = overview()
     view = shown.streams[0].destinations[0]
-    blind = replace(view, minutes=(), unsettled=Unsettled(10_068, M0, "its lane stands still"))
+    blind = replace(
+        view, minutes=(), unsettled=UnsettledMinutes(10_068, M0, "its lane stands still")
+    )
     stream = replace(shown.streams[0], destinations=(blind,))
     audit = replace(shown.audit, unreadable_count=7)
     metrics = ObserveMetrics()

@@ -16,7 +16,7 @@ from tests.support.deliver_runs import events, run
 from tests.support.scripted_destination import Reply, always
 
 
-class Lived(Second):
+class CopyHistory(Second):
     """One history."""
 
     def live(self, dice: Random) -> int:
@@ -73,7 +73,7 @@ def test_what_arrives_again_says_so_and_nothing_else_does(
     labelled = 0
     for seed in seeds:
         with ExitStack() as held:
-            lived = Lived(monkeypatch, held)
+            lived = CopyHistory(monkeypatch, held)
             died.append(lived.live(Random(seed)))
             came = lived.came()
         again = second_arrivals(came)

@@ -12,7 +12,7 @@ from delivery import flow_store
 from shared.event.envelope import History, open_stream_record, retry_headers
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import retry_topic
-from shared.retry.attempt import Failed, Failure
+from shared.retry.attempt import Failure, NoResponse
 from shared.retry.decision import Park, RetryLater, Situation
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
@@ -41,7 +41,7 @@ def waiting(count: int, destination_id: str) -> list[RecordIn]:
         now_ms=now_ms(),
         roll=0.0,
     )
-    failed = decided(history, Failed(Failure.CONNECT_REFUSED), RetrySchedule(), situation)
+    failed = decided(history, NoResponse(Failure.CONNECT_REFUSED), RetrySchedule(), situation)
     assert isinstance(failed, RetryLater | Park)
     return [
         released(

@@ -20,7 +20,7 @@ from shared.flow.breaker import Breaker, BreakerState
 from shared.flow.flow import QUICK_ANSWERS, Flow
 from shared.flow.flow_record import FlowRecord
 from shared.proof.receipt import ReceiptOutcome
-from shared.retry.attempt import Attempt, Responded
+from shared.retry.attempt import Attempt, Response
 from shared.runtime.clock import now_ms
 from tests.support.deliver_runs import covered, opened, receipts, run, sample, waiting_record
 from tests.support.scripted_destination import Reply, scripted_destination
@@ -87,7 +87,7 @@ def test_a_hanging_destination_holds_up_nobody_and_is_delivered_when_it_answers(
 def test_an_answer_that_came_while_the_worker_was_busy_counts() -> None:
     async def answer() -> Attempt:
         await asyncio.sleep(0.01)
-        return Responded(200)
+        return Response(200)
 
     async def scenario() -> Attempt:
         waits = asyncio.create_task(_within(answer(), 0.1))
@@ -96,7 +96,7 @@ def test_an_answer_that_came_while_the_worker_was_busy_counts() -> None:
         time.sleep(0.3)  # noqa: ASYNC251 - it is to be heard by nobody
         return await waits
 
-    assert asyncio.run(scenario()) == Responded(200)
+    assert asyncio.run(scenario()) == Response(200)
 
 
 def test_who_answers_quickly_again_is_served_with_the_others_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
 from tests.support.java_sources import has_compiler, make_java
 from tests.support.programs import has_express, need_express, program
-from tests.support.shown_commands import Shown, Terminal, dated, is_shown, run_page, shown
+from tests.support.shown_commands import ShownCommand, Terminal, dated, is_shown, run_page, shown
 from tests.support.stack_fixtures import RunningHifi
 from tests.tidy import sources
 
@@ -55,7 +55,7 @@ def _read(hifi: RunningHifi, folder: Path, page: str) -> None:
     commands = shown(page, _names(hifi, page))
     assert commands
     if page == README:
-        commands = [Shown(it.command, _OF_A_RUN.sub("...", it.says)) for it in commands]
+        commands = [ShownCommand(it.command, _OF_A_RUN.sub("...", it.says)) for it in commands]
         _have_what_up_makes(hifi)
     for command, _ in commands:
         if command.startswith("hifi destinations put "):

@@ -73,7 +73,7 @@ class LockedHifi(RunningHifi):
         env = {**self.lock, **where, "HIFI_UP_DATA": str(self.folder), **changed}
         return run(*arguments, folder=self.tmp / "runs", env=env)
 
-    def started(self, service: str, user: str, **changed: str | None) -> "Beside":
+    def started(self, service: str, user: str, **changed: str | None) -> "SideProcess":
         """One more process of a service, with a folder and ports of its own."""
         prefix = f"HIFI_{service.upper()}_"
         ports = map(str, pick_free(3))
@@ -91,7 +91,7 @@ class LockedHifi(RunningHifi):
             for name, value in {**inherited, **own, **self.variables(user), **changed}.items()
             if value is not None
         }
-        return Beside(Child(service, [sys.executable, "-m", service], log=log, env=env))
+        return SideProcess(Child(service, [sys.executable, "-m", service], log=log, env=env))
 
     @property
     def folder(self) -> Path:
@@ -104,7 +104,7 @@ class LockedHifi(RunningHifi):
 
 
 @dataclass
-class Beside:
+class SideProcess:
     """A process beside the stack."""
 
     child: Child

@@ -24,7 +24,7 @@ from tests.support.acknowledged import (
     AFTER_APPEND,
     UNTRUTHS,
     Sender,
-    Told,
+    SenderAnswers,
     Wire,
     body_of,
     ids_in_log,
@@ -58,7 +58,7 @@ def pause(cluster: Cluster, broker_id: int, for_s: float) -> None:
 class Resignations:
     """A is appended by a leader that resigns before its paused follower has A; then comes B."""
 
-    def __init__(self, cluster: Cluster, told: Told) -> None:
+    def __init__(self, cluster: Cluster, told: SenderAnswers) -> None:
         self.cluster, self.told = cluster, told
         self.publisher = KafkaPublisher(
             cluster.bootstrap_servers,
@@ -106,7 +106,7 @@ class Resignations:
 def test_a_leader_that_resigns_with_a_paused_follower_makes_no_yes_or_no_untrue(
     kafka_three: Cluster,
 ) -> None:
-    told, wire = Told(), Wire()
+    told, wire = SenderAnswers(), Wire()
     with wire.watched():
         in_log = asyncio.run(Resignations(kafka_three, told).play())
     found = told.counted(in_log, wire)
@@ -116,7 +116,9 @@ def test_a_leader_that_resigns_with_a_paused_follower_makes_no_yes_or_no_untrue(
     assert len(told.fates) == 6 * PARTITIONS
 
 
-async def _send_while_leaders_move(cluster: Cluster, told: Told, tables: Path) -> Counter[str]:
+async def _send_while_leaders_move(
+    cluster: Cluster, told: SenderAnswers, tables: Path
+) -> Counter[str]:
     servers, rng = cluster.bootstrap_servers, random.Random(7)
     topic = await make_stream(servers, "moved")
     front = socket.create_server(("127.0.0.1", 0))
@@ -168,7 +170,7 @@ def _move_leaders(cluster: Cluster, rng: random.Random) -> None:
 def test_acknowledged_is_in_the_log_after_sixty_leader_moves(
     kafka_three: Cluster, tmp_path: Path
 ) -> None:
-    told, wire = Told(), Wire()
+    told, wire = SenderAnswers(), Wire()
     with wire.watched():
         in_log = asyncio.run(_send_while_leaders_move(kafka_three, told, tmp_path))
     found = told.counted(in_log, wire)

@@ -47,7 +47,7 @@ end
 
 
 @dataclass
-class Told:
+class WrkAnswers:
     """What one run of wrk was answered."""
 
     statuses: Counter[int] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Told:
     longest_s: float = 0.0
 
 
-def load(gateway: Gateway, stream: str, folder: Path, *, duration_s: float) -> Told:
+def load(gateway: Gateway, stream: str, folder: Path, *, duration_s: float) -> WrkAnswers:
     script, answers = folder / "load.lua", folder / "answers"
     script.write_text(SCRIPT.replace("EVENTS", str(EVENTS)).replace("TOLD", str(answers)))
     run = subprocess.run(
@@ -73,7 +73,7 @@ def load(gateway: Gateway, stream: str, folder: Path, *, duration_s: float) -> T
         check=True,
         timeout=duration_s + 60,
     )
-    told = Told(longest_s=float(run.stdout.split("max_us ")[1]) / 1_000_000)
+    told = WrkAnswers(longest_s=float(run.stdout.split("max_us ")[1]) / 1_000_000)
     for line in answers.read_text().splitlines():
         status, _, body = line.partition(" ")
         told.statuses[int(status)] += 1
@@ -125,7 +125,7 @@ def test_a_minute_without_kafka_under_full_load(
         dying = threading.Thread(
             target=lambda: found.append(load(gateway, stream, tmp_path, duration_s=DYING_S))
         )
-        found: list[Told] = []
+        found: list[WrkAnswers] = []
         dying.start()
         time.sleep(1)
         with (frozen if how == "stopped" else killed)(kafka, broker):

@@ -22,7 +22,7 @@ from gateway.control.redrive import (
     Survey,
     open_dead_letters,
 )
-from shared.event.envelope import Envelope, History, Malformed
+from shared.event.envelope import Envelope, History, MalformedRecord
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RECEIPTS, fixed_specs, retry_topic, stream_topic
 from shared.retry import dead_letter
@@ -327,7 +327,7 @@ def test_the_command_lists_exports_asks_and_sends_again(
     kafka: Cluster, gateway: RunningGateway
 ) -> None:
     record = RecordIn(Origin(retry_topic("30s"), 0, 4), 0, b"k", b"?", (("stream", b"cli"),))
-    unreadable = route_malformed(Malformed(record, "header v is missing"), now_ms=now_ms())
+    unreadable = route_malformed(MalformedRecord(record, "header v is missing"), now_ms=now_ms())
     write(kafka, [*(a_dead_letter("cli", n) for n in range(3)), unreadable])
 
     def hifi(*arguments: str, answer: str = "") -> Result:

@@ -31,7 +31,7 @@ COUNT = 20
 
 
 @dataclass
-class Indexed:
+class IndexedStream:
     """A stream of which one event came after the other, and an index that says what it is told."""
 
     stream: str = field(default_factory=lambda: f"placed-{uuid.uuid4().hex}")
@@ -47,8 +47,8 @@ class Indexed:
 
 
 @pytest.fixture(scope="module")
-def indexed(kafka: Cluster) -> Iterator[Indexed]:
-    made, servers = Indexed(), kafka.bootstrap_servers
+def indexed(kafka: Cluster) -> Iterator[IndexedStream]:
+    made, servers = IndexedStream(), kafka.bootstrap_servers
     topic = stream_topic(made.stream)
 
     async def write() -> None:
@@ -69,7 +69,7 @@ def indexed(kafka: Cluster) -> Iterator[Indexed]:
         yield made
 
 
-def test_what_the_index_says_is_looked_at_in_the_log(indexed: Indexed) -> None:
+def test_what_the_index_says_is_looked_at_in_the_log(indexed: IndexedStream) -> None:
     def found(says: Any) -> tuple[list[str], str]:
         indexed.says = says
         page = indexed.look(id="e17").json()
@@ -90,7 +90,7 @@ def test_what_the_index_says_is_looked_at_in_the_log(indexed: Indexed) -> None:
 
 
 def test_what_the_index_has_all_ids_of_is_not_read(
-    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+    indexed: IndexedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "_NEAR", 1)
     everything = {event["id"]: event for event in indexed.look().json()["events"]}
@@ -109,7 +109,7 @@ def test_what_the_index_has_all_ids_of_is_not_read(
     assert found((partition + 1, 0, 1_000)) == ["e17"]
 
 
-def test_of_a_key_what_the_index_does_not_know_is_for_who_goes_on(indexed: Indexed) -> None:
+def test_of_a_key_what_the_index_does_not_know_is_for_who_goes_on(indexed: IndexedStream) -> None:
     everything = {event["id"]: event for event in indexed.look().json()["events"]}
     partition, offset = map(int, everything["e18"]["place"].split(":"))
     indexed.says = Places(((partition, offset, offset + 1),))
@@ -120,7 +120,7 @@ def test_of_a_key_what_the_index_does_not_know_is_for_who_goes_on(indexed: Index
     assert (rest["index"], rest["older"], rest["is_complete"]) == ("none", None, True)
 
 
-def test_what_was_stored_until_a_time_comes_with_the_newest_first(indexed: Indexed) -> None:
+def test_what_was_stored_until_a_time_comes_with_the_newest_first(indexed: IndexedStream) -> None:
     everything = indexed.look().json()["events"]
     assert [event["id"] for event in everything] == [f"e{n}" for n in reversed(range(COUNT))]
     middle_ms = everything[COUNT // 2]["stored_at_ms"]
@@ -138,6 +138,6 @@ def test_what_was_stored_until_a_time_comes_with_the_newest_first(indexed: Index
         {"outcome": "dead", "after": "1"},
     ],
 )
-def test_a_query_that_cannot_be_is_refused(indexed: Indexed, query: dict[str, Any]) -> None:
+def test_a_query_that_cannot_be_is_refused(indexed: IndexedStream, query: dict[str, Any]) -> None:
     answer = indexed.look(**query)
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_query")

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from loadtests.rating import rate
-from loadtests.rating_file import Wanted
+from loadtests.rating_file import RatingPlan
 from tests.support.gateway_process import new_stream, running, stored_ids
 from tests.support.stack_fixtures import RunningHifi
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 def test_a_gateway_has_stored_what_its_rating_counts(kafka: Cluster) -> None:
     stream = new_stream(kafka.bootstrap_servers)
     with running(kafka.bootstrap_servers) as gateway:
-        wanted = Wanted(
+        wanted = RatingPlan(
             gateway=gateway.url, stream=stream, batch=10, rate=1_000, hold_s=2, warmup_s=1
         )
         (step,) = rate(wanted, print)["steps"]
@@ -31,7 +31,7 @@ def test_a_gateway_has_stored_what_its_rating_counts(kafka: Cluster) -> None:
 
 def test_every_acknowledged_id_of_the_whole_way_is_accounted_for(hifi: RunningHifi) -> None:
     """Issue 16, A6."""
-    wanted = Wanted(
+    wanted = RatingPlan(
         what="whole",
         gateway=hifi.gateway,
         kafka=hifi.kafka,

@@ -45,7 +45,7 @@ RUNBOOK = "/runbooks/HifiDestinationHeld"
 
 
 @dataclass
-class Told:
+class AlertedHifi:
     """A Hifi with a tenant whose destination is held, and where that tenant is told."""
 
     url: str
@@ -57,7 +57,7 @@ class Told:
 
 
 @pytest.fixture
-def told(kafka: Cluster, tmp_path: Path) -> Iterator[Told]:
+def told(kafka: Cluster, tmp_path: Path) -> Iterator[AlertedHifi]:
     # Others who share this Kafka are told nothing, and nobody hears of theirs.
     tenant = f"t-{uuid.uuid4().hex[:12]}"
     key, text = make_key(f"{tenant}-root", "admin", tenant=tenant)
@@ -98,7 +98,7 @@ def told(kafka: Cluster, tmp_path: Path) -> Iterator[Told]:
             "CONSOLE_GATEWAY": gateway.url,
         }
         parts.enter_context(_observe(both | theirs, settings, tmp_path / "log"))
-        yield Told(url, text, tenant, webhook, slack, mail)
+        yield AlertedHifi(url, text, tenant, webhook, slack, mail)
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def _observe(both: dict[str, str], settings: dict[str, str], log: Path) -> Itera
 
 
 def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
-    told: Told, browser: Browser
+    told: AlertedHifi, browser: Browser
 ) -> None:
     with browser.page() as tab:
         tab.send("Emulation.setScriptExecutionDisabled", value=True)
@@ -166,7 +166,7 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
         assert "No channels yet" in tab.text("main")
 
 
-def is_told_by_all(told: Told) -> None:
+def is_told_by_all(told: AlertedHifi) -> None:
     """The destination is held: each says so in its own form, of this tenant alone."""
     to = f"{told.stream}/to"
     for at in (told.webhook, told.slack):
@@ -187,14 +187,14 @@ def is_told_by_all(told: Told) -> None:
     assert f"{told.url}{RUNBOOK}" in mail.mail.get_content()
 
 
-def verified(told: Told, number: int) -> dict[str, Any]:
+def verified(told: AlertedHifi, number: int) -> dict[str, Any]:
     """What a request to the webhook says, once its signature is found to be right."""
     request = told.webhook.accepted[number]
     said: dict[str, Any] = Webhook(SIGNING).verify(request.body, request.headers)
     return said
 
 
-def make(tab: Tab, told: Told, **fields: str) -> None:
+def make(tab: Tab, told: AlertedHifi, **fields: str) -> None:
     tab.open(f"{told.url}/channels/new")
     submit(tab, **fields)
 

@@ -15,7 +15,7 @@ from deploy.cli.books import counted_books
 from shared.event.derived import RESTORED
 from shared.event.envelope import EVENT_ID
 from shared.event.topics import ARCHIVE, stream_topic
-from shared.proof.archived import Archived, ArchiveId
+from shared.proof.archived import ArchivedObject, ArchiveId
 from shared.runtime.archive.reading import lives_of
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.lookup.event_search import EventSearch
@@ -89,7 +89,7 @@ def _keep_through_kills(hifi: RunningHifi, source: str, *, kills: int, per_round
     wait_until_all_is_done(hifi, pipeline, total)
     balance = hifi.balance(pipeline.lane_id)
     assert (balance.delivered, balance.dead, balance.unaccounted) == (total, 0, 0)
-    told = [Archived.from_json(it.value) for it in asyncio.run(read_all(hifi.kafka, ARCHIVE))]
+    told = [ArchivedObject.from_json(it.value) for it in asyncio.run(read_all(hifi.kafka, ARCHIVE))]
     assert {it.path for it in told if it.stream == source} == {it.path for it in objects}
     restoring = restored(hifi.kafka, bucket, archive, f"{source}-again", restore_id=source)
     assert restoring.done == total

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from pipelines.functions.installed import installed, loaded_of
-from pipelines.functions.states import Folded, ToFold
+from pipelines.functions.states import FoldedState, ToFold
 from pipelines.jobs.job import JobFailedError, fold_of
 from pipelines.judging.judge import Refusal, judge, typed
 from pipelines.plan import RECORDS, planned
@@ -269,7 +269,7 @@ def test_a_reducer_that_does_not_come_to_an_end_is_cut_off_and_one_that_ends_its
     (come,) = fold_of(spark, PipelinesSettings(), "slow")(
         [ToFold("fraud.touchy", {'["a"]': 1, '["b"]': 2})]
     )
-    assert come == Folded('["a","b"]', '["a","b"]')
+    assert come == FoldedState('["a","b"]', '["a","b"]')
 
 
 def test_what_a_reducer_reads_must_be_there(spark: SparkSession) -> None:

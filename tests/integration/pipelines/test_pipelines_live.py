@@ -10,7 +10,13 @@ import pytest
 
 from shared.config.access import Tenant
 from shared.event.derived import VIA
-from shared.event.envelope import ACCEPTED_AT, EVENT_TIME, LAST_DETAIL, Malformed, open_retry_record
+from shared.event.envelope import (
+    ACCEPTED_AT,
+    EVENT_TIME,
+    LAST_DETAIL,
+    MalformedRecord,
+    open_retry_record,
+)
 from shared.event.record import Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
 from tests.support.config_records import write_config
@@ -89,8 +95,8 @@ def test_each_event_that_cannot_be_read_is_one_dead_letter_and_no_other_waits(
         )
         for one in letters
     ]
-    assert not [each for each in opened if isinstance(each, Malformed)]
-    assert {each.destination_id for each in opened if not isinstance(each, Malformed)} == {
+    assert not [each for each in opened if isinstance(each, MalformedRecord)]
+    assert {each.destination_id for each in opened if not isinstance(each, MalformedRecord)} == {
         pipeline.lane_id
     }
     balance = hifi.balance(pipeline.lane_id)

@@ -14,7 +14,7 @@ from shared.event.envelope import (
     EVENT_BYTES_MAX,
     EVENT_ID,
     History,
-    Malformed,
+    MalformedRecord,
     dead_headers,
     dead_value,
     event_headers,
@@ -70,7 +70,7 @@ def test_each_says_what_delivery_would_have_said(locked_spark: SparkSession) -> 
         assert bytes(row["value"]) == dead_value(value)
         place = Origin(DEAD, 0, row["offset"])
         letter = open_retry_record(RecordIn(place, NOW_MS, row["key"], dead_value(value), made))
-        assert not isinstance(letter, Malformed)
+        assert not isinstance(letter, MalformedRecord)
 
 
 def test_what_may_have_been_written_says_so_and_nothing_else_does(

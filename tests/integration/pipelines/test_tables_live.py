@@ -38,7 +38,7 @@ USED_WITHIN_S = 10.0
 
 
 @dataclass
-class Joined:
+class JoiningPipeline:
     """The pipeline, and what it reads and writes."""
 
     hifi: RunningHifi
@@ -62,7 +62,7 @@ class Joined:
 
 
 @pytest.fixture
-def joined(hifi: RunningHifi) -> Iterator[Joined]:
+def joined(hifi: RunningHifi) -> Iterator[JoiningPipeline]:
     with httpx.Client(base_url=hifi.gateway, timeout=60) as api:
         for path, body in (
             (f"streams/{IN}", {"partition_count": 1}),
@@ -79,12 +79,12 @@ def joined(hifi: RunningHifi) -> Iterator[Joined]:
             return bool(api.get(path).json()["state"]["standing"] == "running")
 
         wait_until(runs, what="the pipeline runs", timeout_s=START_S)
-        yield Joined(hifi, api)
+        yield JoiningPipeline(hifi, api)
         for path in (f"pipelines/{PIPELINE}", f"tables/{PEOPLE}", f"tables/{LAST}"):
             assert api.delete(f"/v1/{path}").status_code == 204
 
 
-def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: Joined) -> None:
+def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: JoiningPipeline) -> None:
     joined.row(name="Ada", n=1)
     first = joined.event()
     wait_until(lambda: first in joined.out(), what="the first has come")
@@ -128,7 +128,7 @@ def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: Joined) ->
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
-def test_with_a_table_s_source_away_for_a_minute_no_event_waits(joined: Joined) -> None:
+def test_with_a_table_s_source_away_for_a_minute_no_event_waits(joined: JoiningPipeline) -> None:
     joined.row(name="Ada", n=1)
     first = joined.event()
     wait_until(partial(joined.has, first), what="the first has come")
@@ -154,7 +154,9 @@ def test_with_a_table_s_source_away_for_a_minute_no_event_waits(joined: Joined) 
 
 @pytest.mark.long
 @pytest.mark.timeout(2_400)
-def test_of_a_hundred_changes_ninety_nine_are_used_within_two_seconds(joined: Joined) -> None:
+def test_of_a_hundred_changes_ninety_nine_are_used_within_two_seconds(
+    joined: JoiningPipeline,
+) -> None:
     used_s = []
     for value in range(100, 200):
         joined.row(name="Ada", n=value)
@@ -175,7 +177,7 @@ def test_of_a_hundred_changes_ninety_nine_are_used_within_two_seconds(joined: Jo
 
 @pytest.mark.long
 @pytest.mark.timeout(2_400)
-def test_rows_are_answered_while_their_lane_is_killed_ten_times(joined: Joined) -> None:
+def test_rows_are_answered_while_their_lane_is_killed_ten_times(joined: JoiningPipeline) -> None:
     joined.row(name="Ada", n=1)
     joined.event()
     path = f"/v1/tables/{LAST}/rows/Ada"

@@ -16,7 +16,7 @@ from tests.support.stack_fixtures import wait_until
 pytestmark = pytest.mark.integration
 
 
-class Seen(NamedTuple):
+class TaskView(NamedTuple):
     """What a task finds around it."""
 
     worker: int
@@ -25,12 +25,12 @@ class Seen(NamedTuple):
     niceness: int
 
 
-def look(_: Iterable[Any]) -> Iterator[Seen]:
-    yield Seen(os.getpid(), os.getppid(), os.environ["HIFI_WORKER"], os.nice(0))
+def look(_: Iterable[Any]) -> Iterator[TaskView]:
+    yield TaskView(os.getpid(), os.getppid(), os.environ["HIFI_WORKER"], os.nice(0))
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[TaskJobs[Seen]]:
+def jobs(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[TaskJobs[TaskView]]:
     del no_spark
     # Longer than the path of a socket may be.
     folder = tmp_path_factory.mktemp("spark") / ("a" * 100)
@@ -42,7 +42,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[T
     wait_until(lambda: not any(map(is_there, left)), what="all daemons have ended")
 
 
-def seen(jobs: TaskJobs[Seen], name: str) -> Seen:
+def seen(jobs: TaskJobs[TaskView], name: str) -> TaskView:
     (found,) = jobs.run([b""], pool="p", environment={"HIFI_WORKER": name})
     return found
 
@@ -66,7 +66,7 @@ def private_kb(pid: int) -> int:
 
 
 def test_later_daemons_have_loaded_nothing_and_serve_by_their_own_name(
-    jobs: TaskJobs[Seen],
+    jobs: TaskJobs[TaskView],
 ) -> None:
     first = seen(jobs, "shared-0")
     copies = [seen(jobs, name) for name in ("any", "shared-1")]
@@ -80,7 +80,7 @@ def test_later_daemons_have_loaded_nothing_and_serve_by_their_own_name(
         assert processor_s(it.daemon) < processor_s(first.daemon) / 4
 
 
-def test_a_copy_that_ends_is_followed_by_another(jobs: TaskJobs[Seen]) -> None:
+def test_a_copy_that_ends_is_followed_by_another(jobs: TaskJobs[TaskView]) -> None:
     before = seen(jobs, "any")
     for pid in (before.daemon, before.worker):
         os.kill(pid, signal.SIGKILL)
@@ -97,7 +97,9 @@ def test_a_copy_that_ends_is_followed_by_another(jobs: TaskJobs[Seen]) -> None:
     assert again.daemon != before.daemon
 
 
-def test_if_nobody_makes_copies_any_more_the_next_one_loads_and_does(jobs: TaskJobs[Seen]) -> None:
+def test_if_nobody_makes_copies_any_more_the_next_one_loads_and_does(
+    jobs: TaskJobs[TaskView],
+) -> None:
     maker = parent_of(seen(jobs, "any").daemon)
     os.kill(maker, signal.SIGKILL)
     wait_until(lambda: not is_there(maker), what="it has ended")

@@ -20,7 +20,7 @@ from shared.runtime.setup_error import SetupError
 from tests.support.broker_faults import restart
 from tests.support.lease_members import (
     SLOTS,
-    Deed,
+    MemberStep,
     NotedWork,
     child_member,
     deeds_of,
@@ -41,7 +41,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def assert_one_owner_at_a_time(deeds: list[Deed]) -> None:
+def assert_one_owner_at_a_time(deeds: list[MemberStep]) -> None:
     owner: dict[int, str] = {}
     for deed in sorted(deeds):
         for slot in deed.slots:
@@ -54,7 +54,7 @@ def assert_one_owner_at_a_time(deeds: list[Deed]) -> None:
 
 def test_slots_move_in_order_and_what_stays_is_not_interrupted(kafka: Cluster) -> None:
     """Nobody waits for a session: that would take longer than the test may."""
-    deeds: list[Deed] = []
+    deeds: list[MemberStep] = []
     works = [NotedWork(name, deeds) for name in "abc"]
     servers, group = kafka.bootstrap_servers, "hifi.leases.moves"
 
@@ -85,7 +85,7 @@ def test_slots_move_in_order_and_what_stays_is_not_interrupted(kafka: Cluster) -
 
 
 def test_what_does_not_come_to_its_end_is_dropped_and_moves_on(kafka: Cluster) -> None:
-    deeds: list[Deed] = []
+    deeds: list[MemberStep] = []
     slow, other = NotedWork("slow", deeds, drain_s=PATIENCE_S), NotedWork("other", deeds)
     servers, group = kafka.bootstrap_servers, "hifi.leases.slow"
 
@@ -102,7 +102,7 @@ def test_what_does_not_come_to_its_end_is_dropped_and_moves_on(kafka: Cluster) -
 
 
 def test_one_slot_that_hangs_holds_up_no_other_even_of_who_leaves(kafka: Cluster) -> None:
-    deeds: list[Deed] = []
+    deeds: list[MemberStep] = []
     last = frozenset({SLOTS - 1})
     one, other = NotedWork("one", deeds, hangs=last), NotedWork("other", deeds)
     servers, group = kafka.bootstrap_servers, "hifi.leases.hangs"
@@ -132,14 +132,14 @@ def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
     kafka: Cluster, tmp_path: Path
 ) -> None:
     """Issue 15: one dies, its lanes run elsewhere within 60 s; a frozen one gives up its lanes."""
-    deeds: list[Deed] = []
+    deeds: list[MemberStep] = []
     work = NotedWork("a", deeds)
     servers, group = kafka.bootstrap_servers, "hifi.leases.deaths"
     killed_one, frozen_one = (
         child_member(name, servers, group, SHORT_S, tmp_path / f"{name}.log") for name in "kf"
     )
 
-    def last(child_deeds: list[Deed]) -> str:
+    def last(child_deeds: list[MemberStep]) -> str:
         return child_deeds[-1].what if child_deeds else ""
 
     async def scenario() -> None:
@@ -207,7 +207,7 @@ async def keep_writing(positions: FencedPositions, where: KafkaPartition, of: Le
 
 @pytest.mark.long
 def test_nobody_loses_anything_for_a_restart_of_kafka(tmp_path: Path, jars_cache: Path) -> None:
-    deeds: list[Deed] = []
+    deeds: list[MemberStep] = []
     works = [NotedWork(name, deeds) for name in "abc"]
 
     async def scenario(cluster: Cluster) -> None:

@@ -1,10 +1,10 @@
 """Leaders move to replicas in sync, and never to a broker that stands still."""
 
-from tests.support.leader_moves import Led, moved_orders, preferred_orders
+from tests.support.leader_moves import PartitionLeader, moved_orders, preferred_orders
 
 
-def led(leader: int, replicas: tuple[int, ...], in_sync: set[int]) -> Led:
-    return Led("a", 0, leader, replicas, frozenset(in_sync))
+def led(leader: int, replicas: tuple[int, ...], in_sync: set[int]) -> PartitionLeader:
+    return PartitionLeader("a", 0, leader, replicas, frozenset(in_sync))
 
 
 def test_the_next_replica_in_sync_leads_and_is_preferred() -> None:

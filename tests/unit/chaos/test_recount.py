@@ -10,9 +10,9 @@ from tests.chaos.recount import (
     Claim,
     Death,
     Finding,
-    Owed,
-    Recorded,
+    OwedDestination,
     StoredId,
+    WorldRecord,
     findings,
     uneven_lines,
     unsigned,
@@ -27,15 +27,15 @@ def arrived(tenant: str, destination_id: str, *ids: str, label: bool = False) ->
     return [Arrival(tenant, destination_id, one, label) for one in ids]
 
 
-def sound() -> Recorded:
+def sound() -> WorldRecord:
     """Delivered, waiting, dead, pending, filtered, resent and labelled: all as it should be."""
-    return Recorded(
+    return WorldRecord(
         acked={("t0", "t0-s1"): set(T0), ("t1", "t1-s2"): set(T1)},
         sent={*T0, *T1},
         owed=[
-            Owed("t0", "t0-s1", "all"),
-            Owed("t0", "t0-s1", "some", wants="a"),
-            Owed("t1", "t1-s2", "to"),
+            OwedDestination("t0", "t0-s1", "all"),
+            OwedDestination("t0", "t0-s1", "some", wants="a"),
+            OwedDestination("t1", "t1-s2", "to"),
         ],
         arrivals=[
             *arrived("t0", "t0-s1/all", T0[0], T0[1], T0[2]),
@@ -60,7 +60,7 @@ def sound() -> Recorded:
     )
 
 
-def words(recorded: Recorded) -> list[str]:
+def words(recorded: WorldRecord) -> list[str]:
     return [finding.what for finding in findings(recorded)]
 
 
@@ -112,9 +112,9 @@ def stated(**destinations: Counts) -> Statement:
 
 
 FIRST_AND_LATE = [
-    Owed("t0", "t0-s1", "first", since_ms=0),
-    Owed("t0", "t0-s1", "late", since_ms=100_000),
-    Owed("t1", "t1-s2", "elsewhere", since_ms=0),
+    OwedDestination("t0", "t0-s1", "first", since_ms=0),
+    OwedDestination("t0", "t0-s1", "late", since_ms=100_000),
+    OwedDestination("t1", "t1-s2", "elsewhere", since_ms=0),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from shared.config.model import ConfigError
 from shared.config.pipeline import Pipeline, ToDead, ToStream
-from shared.config.steps.computed import AGGREGATE_NAMES, Computed, computed, reducers_of
+from shared.config.steps.computed import AGGREGATE_NAMES, ComputedColumn, computed, reducers_of
 from shared.config.steps.window import WindowStep, duration_ms, moment_ms, shape_of
 
 COMPUTE = {"n": "count(*)"}
@@ -156,9 +156,9 @@ def test_times_of_a_test_are_told_in_milliseconds() -> None:
 
 
 def test_one_aggregate_of_one_expression_is_computed() -> None:
-    assert computed(" COUNT( * ) ") == Computed("count", "")
-    assert computed("sum(a + f(b, c))") == Computed("sum", "a + f(b, c)")
-    assert computed("top(split(url, ','), 5)") == Computed("top", "split(url, ',')", 5)
+    assert computed(" COUNT( * ) ") == ComputedColumn("count", "")
+    assert computed("sum(a + f(b, c))") == ComputedColumn("sum", "a + f(b, c)")
+    assert computed("top(split(url, ','), 5)") == ComputedColumn("top", "split(url, ',')", 5)
     assert {"count", "top"} < set(AGGREGATE_NAMES)
 
 

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from delivery import attempt_log
 from delivery.attempt_log import LINES_PER_MINUTE_MAX, AttemptLog
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 
 
 @pytest.fixture
@@ -23,10 +23,10 @@ def note(log: AttemptLog, *attempts: Attempt, destination_id: str = "orders/shop
 def test_the_first_attempt_of_a_minute_is_logged(now_s: list[float]) -> None:
     log = AttemptLog()
     with capture_logs() as lines:
-        note(log, *[Responded(200)] * 5)
-        note(log, Responded(200), destination_id="orders/bank")
+        note(log, *[Response(200)] * 5)
+        note(log, Response(200), destination_id="orders/bank")
         now_s[0] += 60
-        note(log, *[Responded(200)] * 5)
+        note(log, *[Response(200)] * 5)
     named = [line["destination"] for line in lines]
     assert named == ["orders/shop", "orders/bank", "orders/shop"]
     assert lines[0] == {
@@ -43,10 +43,10 @@ def test_the_first_attempt_of_a_minute_is_logged(now_s: list[float]) -> None:
 
 @pytest.mark.usefixtures("now_s")
 def test_each_change_of_what_attempts_come_to_is_logged() -> None:
-    refused = Failed(Failure.CONNECT_REFUSED, "nobody listens")
+    refused = NoResponse(Failure.CONNECT_REFUSED, "nobody listens")
     log = AttemptLog()
     with capture_logs() as lines:
-        note(log, Responded(200), refused, refused, Responded(503), Responded(200))
+        note(log, Response(200), refused, refused, Response(503), Response(200))
     assert [(line["reason"], line["log_level"]) for line in lines] == [
         ("status_200", "info"),
         ("connect_refused", "warning"),
@@ -59,8 +59,8 @@ def test_each_change_of_what_attempts_come_to_is_logged() -> None:
 def test_a_destination_that_flaps_fills_no_disk(now_s: list[float]) -> None:
     log = AttemptLog()
     with capture_logs() as lines:
-        note(log, *[Responded(200), Responded(503)] * 1_000)
+        note(log, *[Response(200), Response(503)] * 1_000)
         assert len(lines) == LINES_PER_MINUTE_MAX
         now_s[0] += 60
-        note(log, Responded(200))
+        note(log, Response(200))
     assert len(lines) == LINES_PER_MINUTE_MAX + 1

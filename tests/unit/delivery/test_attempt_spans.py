@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from delivery.http.attempt_spans import TRACES_MAX, AttemptSpans
 from shared.config.destination import Destination
-from shared.event.envelope import Envelope, History, Malformed
+from shared.event.envelope import Envelope, History, MalformedRecord
 from shared.event.record import Origin, RecordIn, RecordOut
-from shared.retry.attempt import Failed, Failure, Responded, classify
+from shared.retry.attempt import Failure, NoResponse, Response, classify
 from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_malformed
 from shared.retry.schedule import RetrySchedule
@@ -26,7 +26,7 @@ class KeptSpans:
         self.spans.append(span)
 
 
-def noted(traceparents: list[str], attempt: Responded | Failed) -> list[TraceSpan]:
+def noted(traceparents: list[str], attempt: Response | NoResponse) -> list[TraceSpan]:
     kept = KeptSpans()
     headers = {"webhook-id": "w", "hifi-events": "3", "hifi-attempt": "2"}
     verdict = classify(attempt)
@@ -38,7 +38,7 @@ def noted(traceparents: list[str], attempt: Responded | Failed) -> list[TraceSpa
 
 def test_each_trace_has_the_attempt_once_and_the_others_have_none() -> None:
     one, two = (f"00-{letter * 32}-{SPAN}-01" for letter in "cd")
-    spans = noted([one, f"00-{'e' * 32}-{SPAN}-00", two, one], Responded(200))
+    spans = noted([one, f"00-{'e' * 32}-{SPAN}-00", two, one], Response(200))
     assert [span.parent for span in spans] == [SpanParent(c * 32, SPAN) for c in "cd"]
     assert spans[0].ended_ns - spans[0].begun_ns == 5_000_000
     assert not spans[0].is_error
@@ -47,14 +47,14 @@ def test_each_trace_has_the_attempt_once_and_the_others_have_none() -> None:
 
 
 def test_a_call_without_an_answer_is_an_error_without_a_status() -> None:
-    (span,) = noted([f"00-{'c' * 32}-{SPAN}-01"], Failed(Failure.SLOW_ANSWER, "late"))
+    (span,) = noted([f"00-{'c' * 32}-{SPAN}-01"], NoResponse(Failure.SLOW_ANSWER, "late"))
     assert span.is_error
     assert "http.response.status_code" not in span.attributes
 
 
 def test_of_many_traces_some_have_it() -> None:
     many = [f"00-{number:032x}-{SPAN}-01" for number in range(1, 100)]
-    assert len(noted(many, Responded(200))) == TRACES_MAX
+    assert len(noted(many, Response(200))) == TRACES_MAX
 
 
 def given_up(letter: str, *, reason: str = "status_400", flags: str = "01") -> RecordOut:
@@ -70,7 +70,7 @@ def test_what_is_given_up_is_the_last_span_of_its_trace() -> None:
         Origin("t", 0, 7), b"{}", None, "orders", "e", 1, 2, f"00-{'f' * 32}-{SPAN}-01"
     )
     waits = RetryLater(tier, History.fresh(now_ms=1, deadline_s=9))
-    unread = Malformed(RecordIn(Origin("t", 0, 0), 0, None, b"", ()), "odd")
+    unread = MalformedRecord(RecordIn(Origin("t", 0, 0), 0, None, b"", ()), "odd")
     AttemptSpans(cast("Any", kept)).note_dead(
         [
             *(given_up("c"), given_up("c"), given_up("d"), given_up("d", reason="deadline_passed")),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from delivery.batches import (
     CONTENT_TYPES,
-    Tried,
+    TriedEvent,
     batch_id,
     fresh_batches,
     is_plain,
@@ -50,7 +50,7 @@ def chunks(
         batch_bytes_max=bytes_max,
         body_format=body_format,
     )
-    tried = [Tried(envelope, a_history()) for envelope in envelopes]
+    tried = [TriedEvent(envelope, a_history()) for envelope in envelopes]
     return [[event.envelope for event in batch.events] for batch in tried_batches(tried, to)]
 
 
@@ -279,7 +279,7 @@ def test_a_batch_of_columns_answers_as_one_of_opened_events(
     columns = columns_of(fetched(records))
     assert columns is not None
     fresh = a_history()
-    opened = [Tried(open_stream_record(record), fresh) for record in records]
+    opened = [TriedEvent(open_stream_record(record), fresh) for record in records]
     after = a_history(attempt_count=attempt_count)
     pairs = zip(fresh_batches(columns, fresh, to), tried_batches(opened, to), strict=True)
     for quick, slow in pairs:

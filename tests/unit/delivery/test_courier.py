@@ -7,10 +7,10 @@ import pytest
 
 from delivery import courier as module
 from delivery.attempt_log import AttemptLog
-from delivery.batches import Tried, tried_batches
-from delivery.courier import Courier, Sent
+from delivery.batches import TriedEvent, tried_batches
+from delivery.courier import Courier, RequestResult
 from shared.config.destination import Destination
-from shared.retry.attempt import Attempt, Responded
+from shared.retry.attempt import Attempt, Response
 from shared.runtime.spark.processor_time import ProcessorTime
 from tests.support.samples import NOW_MS, a_history, an_envelope
 
@@ -27,16 +27,16 @@ class SlowSender:
     async def post(self, *_: object, **__: object) -> Attempt:
         await asyncio.sleep(EXCHANGE_S)
         self.had = ProcessorTime(self.had.ran_s + 0.01, self.had.delayed_s + 0.03)
-        return Responded(200)
+        return Response(200)
 
 
 def test_what_a_worker_has_else_to_do_is_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = SlowSender()
     monkeypatch.setattr(module, "processor_time", lambda: sender.had)
     courier = Courier(cast("Any", sender), AttemptLog(), lambda: NOW_MS)
-    (batch,) = tried_batches([Tried(an_envelope(), a_history())], TO)
+    (batch,) = tried_batches([TriedEvent(an_envelope(), a_history())], TO)
 
-    async def attempted() -> Sent:
+    async def attempted() -> RequestResult:
         return await courier.attempt(TO, batch)
 
     sent = asyncio.run(attempted())

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from delivery import dispatcher as dispatching
 from delivery import flow_store, settling
-from delivery.batches import Batch, Tried, tried_batches
-from delivery.courier import Exchange, Sent
+from delivery.batches import Batch, TriedEvent, tried_batches
+from delivery.courier import Exchange, RequestResult
 from delivery.dispatcher import Dispatcher
 from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.event.record import RecordOut
 from shared.flow.flow import Flow, SendLimits
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 from shared.retry.schedule import RetrySchedule
 from tests.support.deliver_runs import new_folder
 from tests.support.samples import NOW_MS, a_history, an_envelope
@@ -31,13 +31,13 @@ LIMITS = SendLimits(TO, SCHEDULE)
 
 attempts: st.SearchStrategy[Attempt] = st.sampled_from(
     [
-        *[Responded(200)] * 6,
-        Responded(204),
-        Responded(400),
-        Responded(410),
-        Responded(503),
-        Failed(Failure.CONNECT_REFUSED),
-        Failed(Failure.SECRET_UNAVAILABLE),
+        *[Response(200)] * 6,
+        Response(204),
+        Response(400),
+        Response(410),
+        Response(503),
+        NoResponse(Failure.CONNECT_REFUSED),
+        NoResponse(Failure.SECRET_UNAVAILABLE),
     ]
 )
 
@@ -49,14 +49,16 @@ class FakeCourier:
     script: Sequence[Attempt]
     request_count: int = 0
 
-    async def attempt(self, destination: Destination, batch: Batch, *, earlier_tries: int) -> Sent:
+    async def attempt(
+        self, destination: Destination, batch: Batch, *, earlier_tries: int
+    ) -> RequestResult:
         assert earlier_tries <= 2, "as often as is tried in place"
         attempt = self.script[self.request_count % len(self.script)]
         self.request_count += 1
         name = f"msg_{batch.facts.covered[0].first}"
         verdict = classify(attempt, retry_on=destination.retry_on)
         exchange = Exchange(name, NOW_MS, NOW_MS)
-        return Sent(attempt, verdict, {}, exchange, latency_ms=1.0, waited_ms=1.0)
+        return RequestResult(attempt, verdict, {}, exchange, latency_ms=1.0, waited_ms=1.0)
 
 
 def drained(
@@ -76,7 +78,7 @@ def drained(
         first = 0
         for size in sizes:
             numbers = range(first, first + size)
-            events = [Tried(an_envelope(offset), a_history()) for offset in numbers]
+            events = [TriedEvent(an_envelope(offset), a_history()) for offset in numbers]
             first += size
             # Longer than any of this takes, and shorter than a breaker opens for.
             box_end_s = clock.now_s + 20

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.batches import FreshBatch, TriedBatch, cut, join_body
-from delivery.event_columns import Fetched, columns_of
+from delivery.event_columns import FetchedRecords, columns_of
 from shared.config.destination import Destination
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
@@ -125,14 +125,14 @@ def test_what_is_null_in_kafka_is_empty_once_it_is_opened() -> None:
     where = KafkaPartition("hifi.stream.a", 2)
     plain = decoded(a_record(7))
     nothing = type(plain)(8, 5, 0, None, None, [("event-id", None)])
-    rows = Fetched(where, [plain, nothing])
+    rows = FetchedRecords(where, [plain, nothing])
     assert columns_of(rows) is None
     assert rows.opened() == [
         a_record(7),
         RecordIn(Origin(*where, 8), 5, None, b"", (("event-id", b""),)),
     ]
     assert rows.first == Origin(*where, 7)
-    assert Fetched(where, []).first is None
+    assert FetchedRecords(where, []).first is None
 
 
 def test_null_instead_of_a_number_is_no_event_of_the_gateways() -> None:
@@ -141,4 +141,4 @@ def test_null_instead_of_a_number_is_no_event_of_the_gateways() -> None:
         headers = list(record.headers)
         headers[at] = (headers[at][0], None)
         odd = type(record)(7, 5, 0, b"k", b"1", headers)
-        assert columns_of(Fetched(KafkaPartition("hifi.stream.a", 2), [odd])) is None
+        assert columns_of(FetchedRecords(KafkaPartition("hifi.stream.a", 2), [odd])) is None

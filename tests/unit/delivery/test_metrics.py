@@ -8,7 +8,7 @@ from retrier.service import RetrierMetrics
 from shared.config.destination import Destination
 from shared.flow.flow import Flow, parked
 from shared.flow.flow_record import FlowRecord, store_name
-from shared.retry.attempt import Responded
+from shared.retry.attempt import Response
 from tests.support.samples import NOW_MS
 from tests.unit.flow.test_flow import told
 
@@ -16,7 +16,7 @@ TO = Destination("orders", "shop", "https://shop.example/in", disable_after_s=1_
 
 
 def a_record(store: str, *statuses: int, parks: int = 0) -> FlowRecord:
-    flow = told(Flow(), *[Responded(status) for status in statuses])
+    flow = told(Flow(), *[Response(status) for status in statuses])
     record = FlowRecord(Flow(), store=store)
     return record.with_flow(parked(flow, "over_rate", parks), now_ms=NOW_MS)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.event_columns import Fetched
+from delivery.event_columns import FetchedRecords
 from delivery.opening import Rows, open_stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History, event_headers, open_stream_record
@@ -74,5 +74,5 @@ def test_any_other_records_open_alike_both_ways(given_records: list[RecordIn]) -
 
 
 def test_no_rows_open_as_nothing() -> None:
-    assert opened(Fetched(KafkaPartition("hifi.stream.a", 2), []), a_history()) == []
+    assert opened(FetchedRecords(KafkaPartition("hifi.stream.a", 2), []), a_history()) == []
     assert opened([], a_history()) == []

@@ -14,18 +14,18 @@ import pytest
 
 from delivery import dispatcher as dispatching
 from delivery import flow_store, settling
-from delivery.batches import Batch, Tried, TriedBatch, tried_batches
-from delivery.courier import Exchange, Sent
+from delivery.batches import Batch, TriedBatch, TriedEvent, tried_batches
+from delivery.courier import Exchange, RequestResult
 from delivery.dispatcher import Dispatcher
 from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.settling import Settlement
 from shared.config.destination import Destination
-from shared.event.envelope import Malformed, open_retry_record
+from shared.event.envelope import MalformedRecord, open_retry_record
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import DEAD, retry_topic
 from shared.flow.flow import SendLimits
 from shared.proof.receipt import ReceiptOutcome
-from shared.retry.attempt import Responded, classify
+from shared.retry.attempt import Response, classify
 from shared.retry.schedule import RetrySchedule
 from tests.support.deliver_runs import covered, new_folder
 from tests.support.samples import NOW_MS, a_history, an_envelope
@@ -49,7 +49,7 @@ class Refuser:
     refused_alone: list[int] = field(default_factory=list)
     patience_s: float | None = None
 
-    async def attempt(self, _: Destination, batch: Batch, *, earlier_tries: int) -> Sent:
+    async def attempt(self, _: Destination, batch: Batch, *, earlier_tries: int) -> RequestResult:
         assert not earlier_tries, "nothing here is tried again in place"
         offsets = [tried.envelope.origin.offset for tried in batch.tried()]
         self.sizes.append(len(offsets))
@@ -58,10 +58,12 @@ class Refuser:
         if is_bad and len(offsets) == 1:
             self.refused_alone += offsets
         status = self.status if len(offsets) > self.count_max else 422 if is_bad else 200
-        attempt, at_ms = Responded(status), NOW_MS
+        attempt, at_ms = Response(status), NOW_MS
         verdict, name = classify(attempt), f"msg_{offsets[0]}_{len(offsets)}"
         latency_ms = 1000 * self.answer_s
-        return Sent(attempt, verdict, {}, Exchange(name, at_ms, at_ms), latency_ms, latency_ms)
+        return RequestResult(
+            attempt, verdict, {}, Exchange(name, at_ms, at_ms), latency_ms, latency_ms
+        )
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Lane:
     clock: VirtualTime = field(default_factory=VirtualTime)
     store: FlowStore = field(default_factory=lambda: FlowStore(new_folder()))
 
-    def round(self, tried: Sequence[Tried]) -> list[RecordOut]:
+    def round(self, tried: Sequence[TriedEvent]) -> list[RecordOut]:
         with self.clock.seen_by(dispatching, flow_store, settling):
             limits = SendLimits(self.to, SCHEDULE)
             dispatcher = Dispatcher(
@@ -93,23 +95,23 @@ class Lane:
         return rows
 
 
-def events(count: int = COUNT) -> list[Tried]:
-    return [Tried(an_envelope(offset), a_history()) for offset in range(count)]
+def events(count: int = COUNT) -> list[TriedEvent]:
+    return [TriedEvent(an_envelope(offset), a_history()) for offset in range(count)]
 
 
 def disliked(fraction: float, count: int = COUNT) -> set[int]:
     return set(random.Random(40).sample(range(count), round(fraction * count)))
 
 
-def waiting(rows: Sequence[RecordOut], topic: str) -> list[Tried]:
+def waiting(rows: Sequence[RecordOut], topic: str) -> list[TriedEvent]:
     """What a topic holds then, as the retrier opens it."""
     tried = []
     for row in rows:
         if row.topic == topic:
             record = RecordIn(Origin(topic, 0, 0), NOW_MS, row.key, row.value, row.headers)
             envelope = open_retry_record(record)
-            assert not isinstance(envelope, Malformed)
-            tried.append(Tried(envelope, envelope.travel[1]))
+            assert not isinstance(envelope, MalformedRecord)
+            tried.append(TriedEvent(envelope, envelope.travel[1]))
     return tried
 
 
@@ -141,7 +143,7 @@ def test_each_round_goes_on_where_the_last_one_ended() -> None:
     lane = Lane(server, box_s=5.0, rounds=6.0)
     due, done = events(count), set[int]()
     slow, tier = retry_topic("slow"), retry_topic("30s", is_parked=True)
-    parked: list[tuple[float, list[Tried]]] = []
+    parked: list[tuple[float, list[TriedEvent]]] = []
     # At the pace of 20,000 within 8 minutes.
     within_s = 480 * count / COUNT
     while due or parked:
@@ -167,7 +169,7 @@ def test_a_part_of_a_refused_batch_waits_as_one_and_without_all_of_it_nothing_is
     # There is time for one request a round.
     lane = Lane(server, box_s=0.5)
 
-    def parts(tried: Sequence[Tried]) -> list[TriedBatch]:
+    def parts(tried: Sequence[TriedEvent]) -> list[TriedBatch]:
         rows = lane.round(tried)
         return list(tried_batches(waiting(rows, retry_topic("30s", is_parked=True)), TO))
 
@@ -206,10 +208,14 @@ def test_once_nothing_is_refused_batches_are_whole_again() -> None:
 def test_what_was_redriven_and_is_refused_once_more_keeps_nothing_waiting() -> None:
     """Dead letters that were sent again were taken for a changed schema: probes went one by one."""
     count = 500
-    again = [Tried(an_envelope(n), replace(a_history(), redrive_count=1)) for n in range(count)]
+    again = [
+        TriedEvent(an_envelope(n), replace(a_history(), redrive_count=1)) for n in range(count)
+    ]
     server = Refuser(set(range(count)))
     lane = Lane(server)
-    rows = lane.round([*again, *[Tried(an_envelope(count + n), a_history()) for n in range(count)]])
+    rows = lane.round(
+        [*again, *[TriedEvent(an_envelope(count + n), a_history()) for n in range(count)]]
+    )
     assert sum(row.topic == DEAD for row in rows) == count
     assert len(covered(rows, ReceiptOutcome.DELIVERED)) == count
     assert lane.clock.now_s <= 1.1 * len(server.sizes) / TO.parallel_max + 20

@@ -32,7 +32,7 @@ from shared.event.envelope import (
     WAIT,
     Envelope,
     History,
-    Malformed,
+    MalformedRecord,
     dead_headers,
     dead_value,
     event_headers,
@@ -241,7 +241,7 @@ def test_every_header_is_either_needed_or_optional() -> None:
 def test_a_retry_record_without_a_needed_header_says_which(missing: str) -> None:
     headers = tuple(header for header in headers_of_a_waiting_event() if header[0] != missing)
     opened = open_retry_record(a_waiting_record(headers))
-    assert isinstance(opened, Malformed)
+    assert isinstance(opened, MalformedRecord)
     assert opened.problem == f"header {missing} is missing"
 
 
@@ -280,7 +280,7 @@ UNREADABLE = [
 @pytest.mark.parametrize(("name", "raw"), UNREADABLE)
 def test_a_retry_record_with_an_unreadable_header_says_which(name: str, raw: bytes) -> None:
     opened = open_retry_record(a_waiting_record((*headers_of_a_waiting_event(), (name, raw))))
-    assert isinstance(opened, Malformed)
+    assert isinstance(opened, MalformedRecord)
     assert opened.problem == f"header {name} is not readable: {raw[:40]!r}"
 
 
@@ -288,13 +288,13 @@ def test_a_retry_record_with_an_unreadable_header_says_which(name: str, raw: byt
 def test_no_headers_can_break_the_reader(headers: list[tuple[str, bytes]]) -> None:
     record = a_waiting_record((*headers_of_a_waiting_event(), *headers))
     opened = open_retry_record(record)
-    assert isinstance(opened, Envelope | Malformed)
+    assert isinstance(opened, Envelope | MalformedRecord)
 
 
 def test_a_malformed_record_keeps_its_headers_and_says_where_it_was() -> None:
     record = a_waiting_record(((ORIGIN_TOPIC, b"hifi.stream.orders"), ("x", b"\xff")))
     opened = open_retry_record(record)
-    assert isinstance(opened, Malformed)
+    assert isinstance(opened, MalformedRecord)
     headers = malformed_headers(opened, reason="malformed_retry_record", dead_at_ms=9)
     assert headers == (
         *record.headers,
@@ -333,7 +333,7 @@ def whole_record(value: bytes = b"{}", **headers: bytes) -> RecordIn:
 )
 def test_what_is_larger_than_anything_we_write_is_malformed(record: RecordIn, problem: str) -> None:
     opened = open_retry_record(record)
-    assert isinstance(opened, Malformed)
+    assert isinstance(opened, MalformedRecord)
     assert problem in opened.problem
 
 
@@ -348,14 +348,14 @@ def test_of_a_malformed_record_beyond_measure_the_beginning_is_kept() -> None:
     """It must fit into the dead letters' topic with all that is said of it, or its lane stops."""
     headers = (("a", b"1"), ("b", b"x" * 60_000), ("c", b"x" * 60_000), ("d", b"1"))
     record = a_record(headers, key=b"k" * 1_000_000, value=b"v" * 2_000_000)
-    malformed = Malformed(record, "why")
+    malformed = MalformedRecord(record, "why")
     kept = malformed_headers(malformed, reason="malformed_retry_record", dead_at_ms=9)
     assert [name for name, _ in kept[:3]] == ["a", "b", "value-bytes"]
     assert dict(kept)["value-bytes"] == b"2000000"
     assert dead_value(malformed.record.value) == b"v" * 1_048_576
     assert malformed_key(malformed) == b"k" * 8_192
-    assert malformed_key(Malformed(a_record(key=None), "why")) is None
-    small = malformed_headers(Malformed(a_record(), "why"), reason="r", dead_at_ms=9)
+    assert malformed_key(MalformedRecord(a_record(key=None), "why")) is None
+    small = malformed_headers(MalformedRecord(a_record(), "why"), reason="r", dead_at_ms=9)
     assert "value-bytes" not in dict(small)
 
 

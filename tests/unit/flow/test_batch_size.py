@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from shared.config.destination import Destination
 from shared.flow.batch_size import ROW, BatchSize, most, per_request, refused, taken
-from shared.flow.flow import Ended, Flow, SendLimits, after_attempt
+from shared.flow.flow import EndedRequest, Flow, SendLimits, after_attempt
 from shared.flow.rejects import HALVES_IN_ROW
-from shared.retry.attempt import Responded, classify
+from shared.retry.attempt import Response, classify
 from shared.retry.schedule import RetrySchedule
 
 MAX = 500
@@ -91,8 +91,8 @@ def test_that_it_refuses_what_it_was_to_refuse_says_nothing_of_the_others(
     known: dict[str, bool],
 ) -> None:
     limits = SendLimits(Destination("orders", "shop", "https://shop.example/in"), RetrySchedule())
-    bad = Responded(422)
-    ended = Ended(bad, classify(bad), 1, 5.0, 5.0, is_probe=False, is_half=True, **known)
+    bad = Response(422)
+    ended = EndedRequest(bad, classify(bad), 1, 5.0, 5.0, is_probe=False, is_half=True, **known)
     flow = Flow()
     for _ in range(HALVES_IN_ROW):
         flow = after_attempt(flow, limits, ended, now_ms=1_000, roll=0.0)

@@ -6,7 +6,7 @@ from shared.config.destination import Destination
 from shared.flow.flow import (
     NOTHING,
     Blocking,
-    Ended,
+    EndedRequest,
     Flow,
     FlowState,
     SendLimits,
@@ -17,7 +17,7 @@ from shared.flow.flow import (
 )
 from shared.flow.flow_record import FlowRecord, open_flow_record
 from shared.flow.resuming import resumed
-from shared.retry.attempt import Responded, classify
+from shared.retry.attempt import Response, classify
 from shared.retry.schedule import RetrySchedule
 
 TO = Destination("s", "d", "https://1.1.1.1/", order="stream", parallel_max=8)
@@ -25,9 +25,11 @@ LIMITS = SendLimits(TO, RetrySchedule())
 HELD_UP = Blocking(offset=17, since_ms=1_000, until_ms=31_000, attempts=3)
 
 
-def ended(status: int) -> Ended:
-    attempt = Responded(status)
-    return Ended(attempt, classify(attempt, retry_on=frozenset()), 1, 5.0, 5.0, is_probe=False)
+def ended(status: int) -> EndedRequest:
+    attempt = Response(status)
+    return EndedRequest(
+        attempt, classify(attempt, retry_on=frozenset()), 1, 5.0, 5.0, is_probe=False
+    )
 
 
 def test_it_is_held_until_it_takes_something() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shared.flow.breaker import (
     Breaker,
     BreakerState,
-    Shut,
+    Refrain,
     Start,
     answered,
     asked,
@@ -42,7 +42,7 @@ def after(
     return breaker
 
 
-def ask(breaker: Breaker, now_ms: int) -> tuple[Breaker, Start | Shut]:
+def ask(breaker: Breaker, now_ms: int) -> tuple[Breaker, Start | Refrain]:
     return asked(breaker, open_ms_min=30_000, probe_lease_ms=LEASE_MS, now_ms=now_ms)
 
 
@@ -94,7 +94,7 @@ def test_it_stays_open_for_30_s_and_each_time_for_twice_as_long() -> None:
     now_ms = NOW_MS
     for _ in range(8):
         _, shut = ask(breaker, now_ms)
-        assert isinstance(shut, Shut)
+        assert isinstance(shut, Refrain)
         waits.append((shut.until_ms - now_ms) / 1000)
         now_ms = shut.until_ms
         breaker, probe = ask(breaker, now_ms)
@@ -117,7 +117,7 @@ def test_one_probe_at_a_time_and_three_answers_close_it() -> None:
         assert probe == Start(is_probe=True)
         assert breaker.state is BreakerState.HALF_OPEN
         breaker, other = ask(breaker, now_ms)
-        assert other == Shut(now_ms + 250)
+        assert other == Refrain(now_ms + 250)
         breaker = after(breaker, ".", now_ms=now_ms, is_probe=True)
     assert breaker == Breaker(open_count=1, closed_at_ms=now_ms)
     # An outage soon after goes on where the last one was; a late one begins anew.
@@ -134,14 +134,14 @@ def test_one_probe_at_a_time_and_three_answers_close_it() -> None:
 def test_a_probe_whose_worker_died_is_made_again() -> None:
     now_ms = NOW_MS + 30_000
     breaker, _ = ask(after(Breaker(), "x" * 10), now_ms)
-    assert ask(breaker, now_ms + LEASE_MS - 1)[1] == Shut(now_ms + LEASE_MS - 1 + 250)
+    assert ask(breaker, now_ms + LEASE_MS - 1)[1] == Refrain(now_ms + LEASE_MS - 1 + 250)
     assert ask(breaker, now_ms + LEASE_MS)[1] == Start(is_probe=True)
 
 
 def test_a_probe_that_was_not_sent_is_made_again() -> None:
     now_ms = NOW_MS + 30_000
     breaker, _ = ask(after(Breaker(), "x" * 10), now_ms)
-    assert ask(unanswered(breaker, is_probe=False), now_ms)[1] == Shut(now_ms + 250)
+    assert ask(unanswered(breaker, is_probe=False), now_ms)[1] == Refrain(now_ms + 250)
     assert ask(unanswered(breaker, is_probe=True), now_ms)[1] == Start(is_probe=True)
 
 
@@ -153,7 +153,7 @@ def test_what_was_sent_before_it_opened_says_nothing_any_more() -> None:
 def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_can_be() -> None:
     breaker = after(Breaker(), "x" * 10)
     _, shut = ask(breaker, NOW_MS - 3_600_000)
-    assert shut == Shut(NOW_MS - 3_600_000 + 36_000)
+    assert shut == Refrain(NOW_MS - 3_600_000 + 36_000)
 
 
 def test_refusals_of_a_destination_that_takes_others_do_not_open_it_but_what_follows_may() -> None:
@@ -162,7 +162,7 @@ def test_refusals_of_a_destination_that_takes_others_do_not_open_it_but_what_fol
         breaker = noted_refusal(breaker)
     assert ask(breaker, NOW_MS)[1] == Start(is_probe=False)
     assert ask(after(breaker, "."), NOW_MS)[0].failures_in_row == 0
-    assert isinstance(ask(after(breaker, "x"), NOW_MS)[1], Shut)
+    assert isinstance(ask(after(breaker, "x"), NOW_MS)[1], Refrain)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=100))
@@ -173,7 +173,7 @@ def test_it_is_open_for_at_most_a_quarter_of_an_hour_and_the_jitter(
     for is_failure, passed_ms in lived:
         now_ms += passed_ms
         breaker, answer = ask(breaker, now_ms)
-        if isinstance(answer, Shut):
+        if isinstance(answer, Refrain):
             assert now_ms < answer.until_ms <= now_ms + 1_080_000
         else:
             breaker = answered(

@@ -12,7 +12,7 @@ import pytest
 from shared.config.destination import Destination
 from shared.flow.breaker import BreakerState
 from shared.flow.flow import SendLimits
-from shared.retry.attempt import Attempt, Responded
+from shared.retry.attempt import Attempt, Response
 from shared.retry.schedule import RetrySchedule
 from tests.support.limited_servers import AtOnce, LimitedServer, PerSecond
 from tests.support.virtual_fleet import Answering, VirtualFleet, VirtualMachine
@@ -33,7 +33,7 @@ def from_(begin_s: float) -> Load:
 
 def well() -> Answering:
     dice = random.Random(1)
-    return lambda _: (Responded(200), 100 * dice.uniform(0.8, 1.2))
+    return lambda _: (Response(200), 100 * dice.uniform(0.8, 1.2))
 
 
 def fleet(
@@ -156,7 +156,7 @@ def test_what_nobody_has_set_is_found_out_together(
 
     def answer(at_ms: float) -> tuple[Attempt, float]:
         attempt, took_ms = server.answer(at_ms)
-        (taken if attempt == Responded(200) else refused).append(at_ms)
+        (taken if attempt == Response(200) else refused).append(at_ms)
         return attempt, took_ms
 
     fleet(EVEN, answer, parallel_max=parallel_max).live(40)
@@ -172,8 +172,8 @@ def test_a_retry_after_that_one_has_met_is_respected_by_all(ahead_ms: int) -> No
     def answer(at_ms: float) -> tuple[Attempt, float]:
         if at_ms >= 5_000 and not asked_at_ms:
             asked_at_ms.append(at_ms)
-            return Responded(429, "8"), 10
-        return Responded(200), 20
+            return Response(429, "8"), 10
+        return Response(200), 20
 
     sending = fleet(EVEN, answer, ahead_ms=ahead_ms, rate_per_s=60, parallel_max=8)
     sending.live(20)
@@ -184,7 +184,7 @@ def test_a_retry_after_that_one_has_met_is_respected_by_all(ahead_ms: int) -> No
 
 def test_a_breaker_that_one_has_opened_is_open_for_all_and_one_of_them_probes() -> None:
     def answer(at_ms: float) -> tuple[Attempt, float]:
-        return (Responded(503), 300) if 5_000 <= at_ms < 50_000 else (Responded(200), 200)
+        return (Response(503), 300) if 5_000 <= at_ms < 50_000 else (Response(200), 200)
 
     sending = fleet(EVEN, answer, parallel_max=8)
     sending.live(130)

@@ -10,7 +10,7 @@ from shared.config.destination import Destination
 from shared.flow.breaker import ASK_AGAIN_MS, BreakerState, Start
 from shared.flow.failing import failing_part
 from shared.flow.flow import (
-    Ended,
+    EndedRequest,
     Flow,
     FlowState,
     SendLimits,
@@ -25,15 +25,16 @@ from shared.flow.resuming import resumed
 from shared.flow.sharing import LOOK_AGAIN_MS
 from shared.flow.starting import Answer, Never, NotNow, is_calm, left, may_start, started
 from shared.proof.last_answer import ANSWER_BYTES_MAX, LastAnswer
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, WebhookDirective, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response, WebhookDirective, classify
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
 
 DAY_MS = 86_400_000
 TO = Destination("orders", "shop", "https://shop.example/in", parallel_max=8)
 LIMITS = SendLimits(TO, RetrySchedule())
-OK, DOWN, NO = Responded(200), Responded(503), Responded(401)
-AWAY = Failed(Failure.CONNECT_REFUSED)
+OK, DOWN, NO = Response(200), Response(503), Response(401)
+AWAY, SLOW = NoResponse(Failure.CONNECT_REFUSED), NoResponse(Failure.SLOW_ANSWER)
+LATE = NoResponse(Failure.READ_TIMEOUT)
 
 
 def limits_with(**settings: Any) -> SendLimits:
@@ -52,7 +53,8 @@ def told(
 ) -> Flow:
     for it in attempts:
         waited = latency_ms if waited_ms is None else waited_ms
-        ended = Ended(it, classify(it), 500 - 499 * is_half, latency_ms, waited, is_probe, is_half)
+        count = 500 - 499 * is_half
+        ended = EndedRequest(it, classify(it), count, latency_ms, waited, is_probe, is_half)
         flow = after_attempt(flow, limits, ended, now_ms=now_ms, roll=0.0)
     return flow
 
@@ -111,7 +113,7 @@ def test_the_owners_rate_is_kept_across_tasks() -> None:
 
 
 def test_a_429_closes_the_gate_and_is_no_failure() -> None:
-    flow = told(Flow(), OK, Responded(429, "30"))
+    flow = told(Flow(), OK, Response(429, "30"))
     assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 30_000)
     assert flow.breaker.failures_in_row == 0
     assert state_of(flow, now_ms=NOW_MS) is FlowState.THROTTLED
@@ -119,7 +121,7 @@ def test_a_429_closes_the_gate_and_is_no_failure() -> None:
 
 
 def test_a_refusal_by_a_destination_that_takes_others_stops_requests_for_a_moment() -> None:
-    for refusal in (DOWN, Responded(429)):
+    for refusal in (DOWN, Response(429)):
         flow = told(Flow(), OK, refusal)
         assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 50)
         assert state_of(flow, now_ms=NOW_MS) is FlowState.CLOSED
@@ -135,12 +137,12 @@ def test_refusals_count_against_a_destination_that_takes_nothing_for_two_seconds
     assert state_of(many, now_ms=NOW_MS) is FlowState.CLOSED
     late_ms = NOW_MS + 2_001
     assert state_of(told(many, DOWN, now_ms=late_ms), now_ms=late_ms) is FlowState.OPEN
-    late = told(many, Responded(429), now_ms=late_ms)
+    late = told(many, Response(429), now_ms=late_ms)
     assert ask(late, now_ms=late_ms)[1] == NotNow(Failure.OVER_RATE, late_ms + 1_000)
 
 
 def test_a_503_with_a_time_closes_the_gate_and_is_a_failure() -> None:
-    flow = told(Flow(), Responded(503, "30"))
+    flow = told(Flow(), Response(503, "30"))
     assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 30_000)
     assert flow.breaker.failures_in_row == 1
 
@@ -167,7 +169,7 @@ def test_ten_failures_open_the_breaker_and_a_probe_brings_one_request_back() -> 
 def test_a_probe_that_was_not_the_destinations_to_answer_is_made_again() -> None:
     later_ms = NOW_MS + 30_000
     flow, _ = ask(told(Flow(), *[AWAY] * 10), now_ms=later_ms)
-    flow = told(flow, Failed(Failure.SECRET_UNAVAILABLE), now_ms=later_ms, is_probe=True)
+    flow = told(flow, NoResponse(Failure.SECRET_UNAVAILABLE), now_ms=later_ms, is_probe=True)
     assert ask(flow, now_ms=later_ms)[1] == Start(is_probe=True)
     assert flow.attempts == {"recoverable": 10, "park": 1}
 
@@ -175,7 +177,7 @@ def test_a_probe_that_was_not_the_destinations_to_answer_is_made_again() -> None
 def test_an_answer_of_4xx_is_an_answer() -> None:
     later_ms = NOW_MS + 30_000
     flow, _ = ask(told(Flow(), *[AWAY] * 10), now_ms=later_ms)
-    flow = told(flow, Responded(400), now_ms=later_ms, is_probe=True)
+    flow = told(flow, Response(400), now_ms=later_ms, is_probe=True)
     assert (flow.breaker.state, flow.breaker.successes) == (BreakerState.HALF_OPEN, 1)
 
 
@@ -188,13 +190,13 @@ def test_local_retries_are_a_fifth_of_the_traffic() -> None:
     assert 200 <= retries <= 50 + 1_000 * 0.2
     spent = structs.replace(flow, retry_tokens=1.0)
     assert may_retry_locally(spent)
-    assert retried_locally(spent, Failed(Failure.READ_TIMEOUT)).retry_tokens == 0.0
+    assert retried_locally(spent, LATE).retry_tokens == 0.0
     assert not may_retry_locally(structs.replace(spent, retry_tokens=0.99))
     assert not may_retry_locally(told(Flow(), *[AWAY] * 10))
 
 
 def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
-    flow = told(Flow(), OK, Responded(410))
+    flow = told(Flow(), OK, Response(410))
     assert ask(flow)[1] == Never()
     assert state_of(flow, now_ms=NOW_MS) is FlowState.DISABLED
     assert resumed(flow, LIMITS) is flow
@@ -203,7 +205,7 @@ def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
     assert ask(again)[1] == Start(is_probe=False)
     assert again.attempts == {"ok": 1, "non_recoverable": 1}
     # A word is heard once: what is gone again after it stays so until the next one.
-    gone = told(again, Responded(410), now_ms=NOW_MS - 5)
+    gone = told(again, Response(410), now_ms=NOW_MS - 5)
     assert resumed(gone, limits) is gone
     assert ask(resumed(gone, limits_with(resumed_at_ms=NOW_MS + 1)))[1] == Start(is_probe=False)
 
@@ -223,7 +225,7 @@ def test_a_person_who_says_try_now_is_not_kept_waiting() -> None:
 
 
 def test_a_person_who_says_try_now_outdoes_what_the_destination_asked_for() -> None:
-    asked = told(Flow(), Responded(429, "3600"))
+    asked = told(Flow(), Response(429, "3600"))
     assert isinstance(ask(asked)[1], NotNow)
     limits = limits_with(resumed_at_ms=NOW_MS, rate_per_s=1)
     again = resumed(started(asked, limits, event_count=9, now_ms=NOW_MS), limits)
@@ -233,20 +235,20 @@ def test_a_person_who_says_try_now_outdoes_what_the_destination_asked_for() -> N
 
 def test_the_last_refusal_is_kept_whatever_is_taken_after_it() -> None:
     hostile = "<b>no</b>\x1b[2Jhealthy\r\n\u202eupstream" + "!" * 5_000
-    flow = told(Flow(), Responded(503, detail=hostile), OK)
+    flow = told(Flow(), Response(503, detail=hostile), OK)
     assert flow.last_refusal is not None
     assert (flow.last_refusal.reason, flow.last_refusal.at_ms) == ("status_503", NOW_MS)
     assert flow.last_refusal.text.startswith("<b>no</b> [2Jhealthy upstream!!")
     assert len(flow.last_refusal.text) == ANSWER_BYTES_MAX
-    away = told(flow, Failed(Failure.SECRET_UNAVAILABLE, "no key"), now_ms=NOW_MS + 1)
+    away = told(flow, NoResponse(Failure.SECRET_UNAVAILABLE, "no key"), now_ms=NOW_MS + 1)
     assert away.last_refusal == LastAnswer(NOW_MS + 1, "secret_unavailable", "no key")
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
 def test_a_destination_may_ask_to_be_disabled(status: int) -> None:
-    flow = told(Flow(), OK, Responded(status, directive=WebhookDirective.ABORT))
+    flow = told(Flow(), OK, Response(status, directive=WebhookDirective.ABORT))
     assert ask(flow)[1] == Start(is_probe=False)
-    flow = told(flow, Responded(status, directive=WebhookDirective.DISABLE))
+    flow = told(flow, Response(status, directive=WebhookDirective.DISABLE))
     assert ask(flow)[1] == Never()
     # A request that was under way meanwhile changes nothing.
     assert ask(told(flow, OK))[1] == Never()
@@ -269,7 +271,7 @@ HOLDING = limits_with(hold_on_rejects=True)
 def test_fifty_rejections_in_a_row_hold_a_destination_that_asked_for_it() -> None:
     assert told(Flow(), *[NO] * 60).held_at_ms == 0
     assert told(Flow(), *[NO] * 49, limits=HOLDING).held_at_ms == 0
-    assert told(Flow(), *[NO] * 30, Responded(400), *[NO] * 30, limits=HOLDING).held_at_ms == 0
+    assert told(Flow(), *[NO] * 30, Response(400), *[NO] * 30, limits=HOLDING).held_at_ms == 0
     held = told(Flow(), *[NO] * 50, limits=HOLDING)
     assert state_of(held, now_ms=NOW_MS) is FlowState.HELD
     assert ask(held, limits=HOLDING)[1] == NotNow(Failure.HELD, NOW_MS + 30_000)
@@ -277,12 +279,12 @@ def test_fifty_rejections_in_a_row_hold_a_destination_that_asked_for_it() -> Non
 
 def test_nearly_all_of_five_minutes_rejected_after_health_holds_it_too() -> None:
     well = told(Flow(), OK, now_ms=NOW_MS - DAY_MS)
-    assert told(well, *[Responded(400)] * 19, limits=HOLDING).held_at_ms == 0
-    assert told(well, *[Responded(400)] * 20, limits=HOLDING).held_at_ms == NOW_MS
-    assert told(Flow(), *[Responded(400)] * 40, limits=HOLDING).held_at_ms == 0
-    assert told(well, *[OK] * 3, *[Responded(400)] * 40, limits=HOLDING).held_at_ms == 0
-    old = told(well, *[Responded(400)] * 19, limits=HOLDING)
-    assert told(old, Responded(400), limits=HOLDING, now_ms=NOW_MS + 300_000).held_at_ms == 0
+    assert told(well, *[Response(400)] * 19, limits=HOLDING).held_at_ms == 0
+    assert told(well, *[Response(400)] * 20, limits=HOLDING).held_at_ms == NOW_MS
+    assert told(Flow(), *[Response(400)] * 40, limits=HOLDING).held_at_ms == 0
+    assert told(well, *[OK] * 3, *[Response(400)] * 40, limits=HOLDING).held_at_ms == 0
+    old = told(well, *[Response(400)] * 19, limits=HOLDING)
+    assert told(old, Response(400), limits=HOLDING, now_ms=NOW_MS + 300_000).held_at_ms == 0
 
 
 def test_a_held_destination_is_released_by_an_answer_of_2xx_and_nothing_less() -> None:
@@ -298,7 +300,7 @@ def test_a_held_destination_is_released_by_an_answer_of_2xx_and_nothing_less() -
 
 
 def test_twenty_refused_halves_in_a_row_shut_a_destination_until_it_takes_something() -> None:
-    bad = Responded(400)
+    bad = Response(400)
     flow = told(Flow(), *[bad] * 19, is_half=True)
     # One that is taken, and what was never part of a batch, say nothing of the others.
     assert told(flow, OK).halves_refused == told(Flow(), *[bad] * 50).halves_refused == 0
@@ -322,7 +324,7 @@ def test_twenty_refused_halves_in_a_row_shut_a_destination_until_it_takes_someth
 
 def test_a_destination_is_slow_until_it_has_answered_ten_requests_sooner() -> None:
     assert not told(Flow(), OK, latency_ms=999.0).is_slow
-    slow = told(Flow(), Failed(Failure.SLOW_ANSWER), latency_ms=1_000.0)
+    slow = told(Flow(), SLOW, latency_ms=1_000.0)
     assert slow.is_slow
     assert told(slow, *[OK] * 9).is_slow
     assert not told(slow, *[OK] * 10).is_slow
@@ -337,8 +339,8 @@ def test_a_destination_is_not_slow_because_we_are_busy() -> None:
 
 def test_who_was_given_up_is_slow_however_busy_we_were() -> None:
     """Asked again with no more patience, it would be given up each time."""
-    assert told(Flow(), Failed(Failure.SLOW_ANSWER), latency_ms=1_000.0, waited_ms=1.0).is_slow
-    assert not told(Flow(), Failed(Failure.READ_TIMEOUT), latency_ms=1_000.0, waited_ms=1.0).is_slow
+    assert told(Flow(), SLOW, latency_ms=1_000.0, waited_ms=1.0).is_slow
+    assert not told(Flow(), LATE, latency_ms=1_000.0, waited_ms=1.0).is_slow
 
 
 def test_what_is_parked_is_counted_by_cause() -> None:
@@ -350,12 +352,12 @@ def test_what_is_parked_is_counted_by_cause() -> None:
     ("attempt", "is_congestion"),
     [
         (DOWN, True),
-        (Failed(Failure.READ_TIMEOUT), True),
-        (Failed(Failure.CONNECT_REFUSED), True),
-        (Failed(Failure.TLS_FAILED), False),
-        (Responded(302), False),
+        (LATE, True),
+        (NoResponse(Failure.CONNECT_REFUSED), True),
+        (NoResponse(Failure.TLS_FAILED), False),
+        (Response(302), False),
         (NO, False),
-        (Responded(429), True),
+        (Response(429), True),
     ],
 )
 def test_what_is_congestion(
@@ -366,9 +368,7 @@ def test_what_is_congestion(
     assert flow.concurrency.window.congested_count == is_congestion
 
 
-@pytest.mark.parametrize(
-    ("after_s", "part"), [(-5, 0.0), (0, 0.0), (30, 0.3), (100, 1.0), (900, 1.0)]
-)
+@pytest.mark.parametrize(("after_s", "part"), [(-5, 0), (0, 0), (30, 0.3), (100, 1), (900, 1)])
 def test_a_failing_destination_uses_up_its_time(after_s: int, part: float) -> None:
     at_ms = NOW_MS + 1_000 * after_s
     failing = told(Flow(), OK, DOWN, now_ms=NOW_MS)
@@ -396,5 +396,5 @@ def test_only_a_destination_without_doubt_limit_or_stop_may_be_left_alone_for_a_
     assert not is_calm(well, limits_with(is_disabled=True), now_ms=NOW_MS)
     assert not is_calm(well, limits_with(rate_per_s=100.0), now_ms=NOW_MS)
     assert not is_calm(told(well, *[AWAY] * 20), LIMITS, now_ms=NOW_MS)
-    limited = told(well, Responded(429, retry_after="5"))
+    limited = told(well, Response(429, retry_after="5"))
     assert not is_calm(limited, LIMITS, now_ms=NOW_MS)

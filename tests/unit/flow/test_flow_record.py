@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.flow.flow import Ended, Flow, FlowState, SendLimits, after_attempt, parked
+from shared.flow.flow import EndedRequest, Flow, FlowState, SendLimits, after_attempt, parked
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
 from shared.flow.starting import may_start
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 from tests.support.samples import NOW_MS
 from tests.unit.flow.test_flow import AWAY, HOLDING, LIMITS, limits_with, told
 
 attempts: st.SearchStrategy[Attempt] = st.sampled_from(
     [
-        Responded(200),
-        Responded(503),
-        Responded(429, "3"),
-        Responded(401),
-        Responded(410),
-        Failed(Failure.READ_TIMEOUT),
-        Failed(Failure.SECRET_UNAVAILABLE),
+        Response(200),
+        Response(503),
+        Response(429, "3"),
+        Response(401),
+        Response(410),
+        NoResponse(Failure.READ_TIMEOUT),
+        NoResponse(Failure.SECRET_UNAVAILABLE),
     ]
 )
 
@@ -35,7 +35,9 @@ def flows(draw: st.DrawFn) -> Flow:
         for _ in range(count):
             now_ms += draw(st.integers(0, 400))
             flow, _ = may_start(flow, HOLDING, task="1.a", running_count=0, now_ms=now_ms)
-            ended = Ended(attempt, classify(attempt), 7, 31.5, 31.5, is_probe=bool(count % 2))
+            ended = EndedRequest(
+                attempt, classify(attempt), 7, 31.5, 31.5, is_probe=bool(count % 2)
+            )
             flow = after_attempt(flow, HOLDING, ended, now_ms=now_ms, roll=0.5)
     return parked(flow, "held", 3)
 
@@ -93,9 +95,9 @@ def test_when_the_next_request_may_go_follows_from_the_state() -> None:
         return FlowRecord(Flow()).with_flow(flow, now_ms=NOW_MS).until_ms
 
     assert until_ms(Flow()) == 0
-    assert until_ms(told(Flow(), Responded(429, "9"))) == NOW_MS + 9_000
-    assert until_ms(told(Flow(), *[Responded(401)] * 50, limits=HOLDING)) == NOW_MS + 30_000
-    assert until_ms(told(Flow(), Responded(410))) == 0
+    assert until_ms(told(Flow(), Response(429, "9"))) == NOW_MS + 9_000
+    assert until_ms(told(Flow(), *[Response(401)] * 50, limits=HOLDING)) == NOW_MS + 30_000
+    assert until_ms(told(Flow(), Response(410))) == 0
 
 
 def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_long() -> None:
@@ -105,7 +107,7 @@ def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_lo
 
     dead = told(Flow(), *[AWAY] * 10)
     assert (lasts(dead, 4_000), lasts(dead, 6_000)) == (False, True)
-    limiting = told(Flow(), Responded(429, "9"))
+    limiting = told(Flow(), Response(429, "9"))
     assert (lasts(limiting, 4_000), lasts(limiting, 6_000)) == (False, True)
     # Its gate has opened, and nothing has come of it yet.
     tries = replace(limiting, concurrency=replace(limiting.concurrency, limit=3))
@@ -113,44 +115,44 @@ def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_lo
     assert opened.state is FlowState.CLOSED
     assert opened.is_in_lasting_trouble(now_ms=NOW_MS + 20_000, after_s=5.0)
     # It took something in between, or it may be sent to.
-    assert not lasts(told(Flow(), Responded(429, "9"), Responded(200)), 60_000)
-    assert not lasts(told(Flow(), Responded(503)), 60_000)
+    assert not lasts(told(Flow(), Response(429, "9"), Response(200)), 60_000)
+    assert not lasts(told(Flow(), Response(503)), 60_000)
     assert not lasts(Flow(), 60_000)
-    assert lasts(told(Flow(), Responded(410)), 0)
+    assert lasts(told(Flow(), Response(410)), 0)
 
 
 def test_a_change_of_state_is_told_at_once_and_anything_else_now_and_then() -> None:
     record = FlowRecord(Flow())
     assert not record.is_to_publish(now_ms=NOW_MS)
-    well = record.with_flow(told(Flow(), Responded(200)), now_ms=NOW_MS)
+    well = record.with_flow(told(Flow(), Response(200)), now_ms=NOW_MS)
     assert well.is_to_publish(now_ms=NOW_MS)
     said = well.published(now_ms=NOW_MS)
     assert not said.is_to_publish(now_ms=NOW_MS + 5_000)
-    more = said.with_flow(told(well.flow, Responded(200)), now_ms=NOW_MS + 1)
+    more = said.with_flow(told(well.flow, Response(200)), now_ms=NOW_MS + 1)
     assert not more.is_to_publish(now_ms=NOW_MS + 999)
     assert more.is_to_publish(now_ms=NOW_MS + 1_000)
     assert not more.is_to_publish(now_ms=NOW_MS + 4_999, every_ms=5_000)
     assert more.is_to_publish(now_ms=NOW_MS + 5_000, every_ms=5_000)
-    slow = said.with_flow(told(well.flow, Responded(200), latency_ms=1_500.0), now_ms=NOW_MS + 1)
+    slow = said.with_flow(told(well.flow, Response(200), latency_ms=1_500.0), now_ms=NOW_MS + 1)
     assert slow.state is well.state
     assert slow.is_to_publish(now_ms=NOW_MS + 1, every_ms=5_000)
-    gone = said.with_flow(told(well.flow, Responded(410)), now_ms=NOW_MS + 1)
+    gone = said.with_flow(told(well.flow, Response(410)), now_ms=NOW_MS + 1)
     assert (gone.state, gone.since_ms) == (FlowState.DISABLED, NOW_MS + 1)
     assert gone.is_to_publish(now_ms=NOW_MS + 1)
     assert more.since_ms == well.since_ms
 
 
 def test_whether_it_takes_anything_and_why_not_is_told_at_once() -> None:
-    said = FlowRecord(Flow()).with_flow(told(Flow(), Responded(200)), now_ms=NOW_MS)
+    said = FlowRecord(Flow()).with_flow(told(Flow(), Response(200)), now_ms=NOW_MS)
     said = said.published(now_ms=NOW_MS)
     # In the same millisecond, and no event may come for hours: none of these changes its state.
-    refused = said.with_flow(told(said.flow, Responded(401)), now_ms=NOW_MS)
+    refused = said.with_flow(told(said.flow, Response(401)), now_ms=NOW_MS)
     assert refused.state is said.state
     assert refused.is_to_publish(now_ms=NOW_MS)
     refused = refused.published(now_ms=NOW_MS)
-    same = refused.with_flow(told(refused.flow, Responded(401)), now_ms=NOW_MS)
+    same = refused.with_flow(told(refused.flow, Response(401)), now_ms=NOW_MS)
     assert not same.is_to_publish(now_ms=NOW_MS)
-    for answer in (Responded(403), Responded(200)):
+    for answer in (Response(403), Response(200)):
         assert same.with_flow(told(same.flow, answer), now_ms=NOW_MS).is_to_publish(now_ms=NOW_MS)
 
 
@@ -164,7 +166,7 @@ def test_our_own_record_is_gone_on_from_unless_another_machine_knows_more() -> N
     assert go_on(None, None) == FlowRecord(Flow(), store="ours")
     early = FlowRecord(parked(Flow(), "held", 5), store="here", updated_at_ms=NOW_MS)
     gone = FlowRecord(Flow(), store="there").with_flow(
-        told(Flow(), Responded(410)), now_ms=NOW_MS + 1
+        told(Flow(), Response(410)), now_ms=NOW_MS + 1
     )
     assert go_on(early, None) is early
     assert go_on(gone, early) is gone
@@ -176,6 +178,6 @@ def test_our_own_record_is_gone_on_from_unless_another_machine_knows_more() -> N
 
 
 def test_a_persons_word_comes_first() -> None:
-    gone = FlowRecord(Flow()).with_flow(told(Flow(), Responded(410)), now_ms=NOW_MS + 1)
+    gone = FlowRecord(Flow()).with_flow(told(Flow(), Response(410)), now_ms=NOW_MS + 1)
     again = go_on(gone, None, limits_with(resumed_at_ms=NOW_MS + 2))
     assert (again.state, again.since_ms) == (FlowState.CLOSED, NOW_MS + 3)

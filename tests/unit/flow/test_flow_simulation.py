@@ -11,7 +11,7 @@ import pytest
 
 from shared.config.destination import Destination
 from shared.flow.flow import SendLimits
-from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from shared.retry.schedule import RetrySchedule
 from tests.support.virtual_lane import Answering, VirtualLane
 
@@ -40,12 +40,12 @@ class Life(VirtualLane):
 
     def events_taken(self, start_s: float, end_s: float) -> int:
         return BATCH * sum(
-            start_s * 1000 <= at_ms < end_s * 1000 and attempt == Responded(200)
+            start_s * 1000 <= at_ms < end_s * 1000 and attempt == Response(200)
             for at_ms, attempt in self.ended
         )
 
     def count(self, status: int) -> int:
-        return sum(isinstance(a, Responded) and a.status == status for _, a in self.ended)
+        return sum(isinstance(a, Response) and a.status == status for _, a in self.ended)
 
 
 def live(answer: Answering, *, seconds: float) -> Life:
@@ -56,7 +56,7 @@ def live(answer: Answering, *, seconds: float) -> Life:
 
 
 def test_a_dead_destination_gets_a_probe_now_and_then_and_no_storm() -> None:
-    refused = Failed(Failure.CONNECT_REFUSED)
+    refused = NoResponse(Failure.CONNECT_REFUSED)
     life = live(lambda _: (refused, 1), seconds=3_600)
     # Ten until it opens; then after 30, 60, 120, 240, 480 s and every quarter of an hour.
     assert len(life.sent_ms) <= 10 + 2 + 8
@@ -64,7 +64,7 @@ def test_a_dead_destination_gets_a_probe_now_and_then_and_no_storm() -> None:
 
 
 def test_a_slow_destination_is_not_hammered_either() -> None:
-    timed_out = Failed(Failure.READ_TIMEOUT)
+    timed_out = NoResponse(Failure.READ_TIMEOUT)
     life = live(lambda _: (timed_out, 15_000), seconds=1_800)
     assert len(life.sent_ms) <= 20
     assert max(running for at_ms, running in life.running if at_ms > 0) <= 2
@@ -77,9 +77,9 @@ def throttling(events_per_s: int) -> Answering:
     def answer(at_ms: float) -> tuple[Attempt, float]:
         second = int(at_ms // 1000)
         if taken.get(second, 0) + BATCH > events_per_s:
-            return Responded(429, "1"), 10
+            return Response(429, "1"), 10
         taken[second] = taken.get(second, 0) + BATCH
-        return Responded(200), 10
+        return Response(200), 10
 
     return answer
 
@@ -98,14 +98,14 @@ def test_a_throttling_destination_gets_nearly_all_it_takes_without_swinging() ->
 def outage(begin_s: float, end_s: float) -> Answering:
     def answer(at_ms: float) -> tuple[Attempt, float]:
         is_away = begin_s * 1000 <= at_ms < end_s * 1000
-        return (Responded(503), 50) if is_away else (Responded(200), 500)
+        return (Response(503), 50) if is_away else (Response(200), 500)
 
     return answer
 
 
 def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() -> None:
     life = live(outage(60, 660), seconds=1_290)
-    taken_ms = [at_ms for at_ms, attempt in life.ended if attempt == Responded(200)]
+    taken_ms = [at_ms for at_ms, attempt in life.ended if attempt == Response(200)]
     back_ms = min(at_ms for at_ms in taken_ms if at_ms >= 660_000)
     # The longest wait of a breaker that opened five times, and its jitter.
     assert back_ms <= (660 + 480 * 1.2) * 1000
@@ -114,7 +114,7 @@ def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() ->
     # Up to half of what it had, and by one each window from there.
     had = max(running for at_ms, running in life.running if at_ms < 60_000)
     assert max(ramp) <= had / 2 + 10
-    well = live(lambda _: (Responded(200), 500), seconds=60)
+    well = live(lambda _: (Response(200), 500), seconds=60)
     soon_s = back_ms / 1000 + 25
     assert life.events_taken(soon_s, soon_s + 30) >= 0.9 * well.events_taken(30, 60)
 
@@ -127,10 +127,10 @@ def test_a_destination_that_can_do_eight_at_once_is_found_out() -> None:
     def answer(at_ms: float) -> tuple[Attempt, float]:
         busy_until_ms[:] = [until_ms for until_ms in busy_until_ms if until_ms > at_ms]
         if len(busy_until_ms) == 16:
-            return Responded(503), 20
+            return Response(503), 20
         latency_ms = 100 * max(8, len(busy_until_ms) + 1) // 8
         busy_until_ms.append(at_ms + latency_ms)
-        return Responded(200), latency_ms
+        return Response(200), latency_ms
 
     life = live(answer, seconds=120)
     steady = [running for at_ms, running in life.running if at_ms > 30_000]
@@ -143,7 +143,7 @@ def test_a_destination_that_flaps_gets_what_it_takes_and_is_not_given_up() -> No
     dice = random.Random(3)
 
     def answer(_: float) -> tuple[Attempt, float]:
-        return (Responded(200), 30) if dice.random() < 0.6 else (Responded(500), 30)
+        return (Response(200), 30) if dice.random() < 0.6 else (Response(500), 30)
 
     life = live(answer, seconds=120)
     assert life.count(200) > 0.5 * life.count(500)

@@ -10,7 +10,7 @@ import pytest
 
 from shared.config.destination import Destination
 from shared.flow.flow import SendLimits
-from shared.retry.attempt import Attempt, Responded
+from shared.retry.attempt import Attempt, Response
 from shared.retry.schedule import RetrySchedule
 from tests.support.limited_servers import (
     AtOnce,
@@ -39,7 +39,7 @@ class Life(VirtualLane):
     most_open: int = 0
 
     def note_ended(self, at_ms: float, attempt: Attempt) -> None:
-        is_taken = attempt == Responded(200)
+        is_taken = attempt == Response(200)
         self.taken_count += is_taken
         if at_ms >= FIND_S * 1000:
             self.late_count += 1

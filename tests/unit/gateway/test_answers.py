@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from gateway.answers import Answer, answer, count_outcomes
-from gateway.intake.events import Event, Parsed, Rejection
+from gateway.intake.events import Event, ParsedBody, Rejection
 from gateway.problems import CATALOGUE, Problem
 from gateway.publish.report import Fate, Report
 
@@ -16,7 +16,7 @@ FATES = {OK: Fate.STORED, RETRY: Fate.NOT_STORED, UNKNOWN: Fate.UNKNOWN}
 
 def ask(*outcomes: str, lists_all: bool = False) -> tuple[int, dict[str, object]]:
     """The answer to a request whose events had these outcomes, in this order."""
-    parsed = Parsed()
+    parsed = ParsedBody()
     events: list[Event] = []
     indexes, reports = [], []
     for index, outcome in enumerate(outcomes):
@@ -94,7 +94,9 @@ def test_results_are_in_the_order_of_the_body_and_say_what_to_do() -> None:
 
 
 def test_a_slice_gives_each_event_its_own_offset() -> None:
-    parsed = Parsed([Event.of(id=i, key=None, value=b"{}", headers=()) for i in "ab"], range(2), [])
+    parsed = ParsedBody(
+        [Event.of(id=i, key=None, value=b"{}", headers=()) for i in "ab"], range(2), []
+    )
     reports = [Report(Fate.STORED, range(2), 1, 50)]
     counts = count_outcomes(parsed, reports)
     found = answer(parsed, reports, counts=counts, request_id="r", lists_all=True)
@@ -103,7 +105,7 @@ def test_a_slice_gives_each_event_its_own_offset() -> None:
 
 
 def test_an_event_without_a_report_is_a_broken_invariant_and_never_a_success() -> None:
-    parsed = Parsed([Event.of(id="a", key=None, value=b"{}", headers=())], range(1), [])
+    parsed = ParsedBody([Event.of(id="a", key=None, value=b"{}", headers=())], range(1), [])
     with pytest.raises(AssertionError):
         count_outcomes(parsed, [])
 

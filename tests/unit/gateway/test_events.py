@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.intake.admission import Format
 from gateway.intake.event_finder import EventLimits, find_events
-from gateway.intake.events import Context, Event, Parsed, read_events
+from gateway.intake.events import Context, Event, ParsedBody, read_events
 from gateway.problems import Problem
 from shared.event.envelope import EVENT_ID, EVENT_TIME
 from tests.support.record_headers import headers_of
@@ -18,7 +18,7 @@ LIMITS = EventLimits(events_max=100, event_bytes_max=100_000)
 CONTEXT = Context(id_base="req", accepted_at_ms=ACCEPTED_AT_MS)
 
 
-def read(body: bytes, context: Context = CONTEXT, limits: EventLimits = LIMITS) -> Parsed:
+def read(body: bytes, context: Context = CONTEXT, limits: EventLimits = LIMITS) -> ParsedBody:
     found = find_events(body, Format.JSON, limits)
     return read_events(found, context=context, limits=limits)
 

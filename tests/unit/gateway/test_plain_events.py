@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.intake.admission import Format
 from gateway.intake.event_finder import EventLimits, find_events
-from gateway.intake.events import Context, Parsed, read_events
+from gateway.intake.events import Context, ParsedBody, read_events
 from gateway.intake.plain_events import PlainEvents, read_plain
 from gateway.intake.record_batch import RecordBatch
 
@@ -44,7 +44,9 @@ plain = st.fixed_dictionaries(
 )
 
 
-def both(body: bytes, context: Context, body_format: Format = Format.JSON) -> list[Parsed | None]:
+def both(
+    body: bytes, context: Context, body_format: Format = Format.JSON
+) -> list[ParsedBody | None]:
     found = find_events(body, body_format, LIMITS)
     return [
         read_plain(found, body, context=context, limits=LIMITS),

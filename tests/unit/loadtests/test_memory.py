@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from loadtests.soak.memory import Scale, Weighed
+from loadtests.soak.memory import ProcessMemory, Scale
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from loadtests.soak.memory import Scale, Weighed
 def test_what_counts_is_the_most_before_and_after_five_minutes(
     first_mb: float, later_mb: float, *, has_grown: bool
 ) -> None:
-    one = Weighed("gateway", 7, [(60, 20), (300, first_mb), (361, later_mb), (500, 30)])
+    one = ProcessMemory("gateway", 7, [(60, 20), (300, first_mb), (361, later_mb), (500, 30)])
     told = one.told
     assert (told["first_mb"], told["later_mb"], told["lived_s"]) == (first_mb, later_mb, 440)
     assert told["growth"] == pytest.approx(later_mb / first_mb - 1)
@@ -21,7 +21,7 @@ def test_what_counts_is_the_most_before_and_after_five_minutes(
 
 
 def test_of_what_was_killed_early_nothing_is_said() -> None:
-    told = Weighed("gateway", 7, [(60, 20), (350, 900)]).told
+    told = ProcessMemory("gateway", 7, [(60, 20), (350, 900)]).told
     assert (told["later_mb"], told["growth"], told["has_grown"]) == (None, None, False)
 
 

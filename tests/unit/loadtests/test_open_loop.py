@@ -8,7 +8,7 @@ import pytest
 
 from loadtests.arrivals import due_times, hold
 from loadtests.open_loop import offer
-from loadtests.slo import Measured, Slo, judge
+from loadtests.slo import Slo, StepFigures, judge
 
 RATE, LENGTH_S, STALL_FROM_S, STALL_S = 500.0, 10.0, 4.0, 2.0
 
@@ -92,7 +92,7 @@ def test_a_closed_loop_hides_the_same_stall() -> None:
 def test_a_generator_that_is_too_slow_is_late_and_not_the_server() -> None:
     """Issue 16, A4: 3 ms of work for what is due every 2 ms."""
     from_due, late = run_open(Clock(), work_s=0.003)
-    found = Measured(
+    found = StepFigures(
         planned=RATE * LENGTH_S,
         offered=len(late),
         unsent=0,

@@ -7,7 +7,7 @@ import pytest
 
 from loadtests.arrivals import due_times, hold
 from loadtests.search import CLOSE, STEPS_MAX, Search
-from loadtests.slo import Measured, Slo, Word, judge
+from loadtests.slo import Slo, StepFigures, Word, judge
 
 CAPACITY, BURST, HOLD_S = 700.0, 70.0, 20.0
 
@@ -22,7 +22,7 @@ def token_bucket(rate: float, *, seed: int) -> Word:
         free_s = max(free_s, due_s) + 1 / CAPACITY
         waits.append(max(0.0, free_s - due_s - BURST / CAPACITY) + 0.001)
     waits.sort()
-    found = Measured(
+    found = StepFigures(
         planned=rate * HOLD_S,
         offered=len(dues),
         unsent=0,

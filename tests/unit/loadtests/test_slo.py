@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.slo import Measured, Slo, judge
+from loadtests.slo import Slo, StepFigures, judge
 
-GOOD = Measured(
+GOOD = StepFigures(
     planned=10_000,
     offered=9_990,
     unsent=0,

@@ -19,7 +19,7 @@ from shared.event.record import KafkaPartition
 from shared.event.times import HOUR_MS
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteState, Node, Unsettled
+from shared.proof.overview import MinuteState, Node, UnsettledMinutes
 from tests.support.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
@@ -305,11 +305,11 @@ def test_what_nobody_came_to_is_counted_however_old_and_listed_for_an_hour() -> 
     young = world(0, now=M0 + HOUR_MS - 1, end=6)
     assert len(books.judge(young, AT_ONCE, {})) == 6
     told = "its lane has not come to 1 of its events"
-    assert books.unsettled == {TO: Unsettled(6, M0, told)}
+    assert books.unsettled == {TO: UnsettledMinutes(6, M0, told)}
     old = replace(young, now_ms=young.now_ms + 100 * CLOSED_KEPT_MS)
     # The oldest says why; of the others the same was said when they were young.
     assert [one.books.minute_ms for one in books.judge(old, AT_ONCE, {})] == [M0]
-    assert books.unsettled == {TO: Unsettled(6, M0, told)}
+    assert books.unsettled == {TO: UnsettledMinutes(6, M0, told)}
     # What the lane comes to is judged again, and so is what the log loses at either end.
     assert len(books.judge(replace(old, positions={TO: {WHERE: 3}}), AT_ONCE, {})) == 4
     assert len(books.judge(replace(old, log={WHERE: (2, 6)}), AT_ONCE, {})) == 3

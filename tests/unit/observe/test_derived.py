@@ -9,7 +9,7 @@ from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, MinuteState, PipelineView
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
+from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 
 TOPIC, LANE = "hifi.stream.eu", "eu/pipeline:p"
 M0, M1 = 1_699_999_980_000, 1_700_000_040_000
@@ -41,7 +41,7 @@ def a_receipt(not_passed: dict[str, dict[int, int]]) -> bytes:
         reason="",
         batch_id="b",
         event_count=9,
-        covered=(Covered(TOPIC, 0, 0, 9),),
+        covered=(CoveredOffsets(TOPIC, 0, 0, 9),),
         minutes={},
         event_time_ms_min=0,
         accepted_at_ms_min=0,

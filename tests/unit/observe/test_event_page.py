@@ -11,8 +11,8 @@ from shared.event.envelope import DEAD_AT, REASON, History
 from shared.event.record import Origin
 from shared.event.topics import retry_topic
 from shared.proof.last_answer import FailedTry
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
-from shared.proof.trail import Kept
+from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
+from shared.proof.trail import KeptRecord
 from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.schedule import RetrySchedule
 from tests.support.console_fixtures import found_event
@@ -29,9 +29,9 @@ def test_the_steps_of_an_event_stand_in_their_order() -> None:
     )  # fmt: skip
     envelope = replace(found.envelope, destination_id="orders/billing", history=history)
     place = Origin(retry_topic("30s"), 1, 9)
-    waits = Kept(envelope, place, AT_MS + 100, {})
+    waits = KeptRecord(envelope, place, AT_MS + 100, {})
     dead_headers = {REASON: b"deadline", DEAD_AT: b"%d" % (AT_MS + 90_000)}
-    dead = Kept(envelope, place, AT_MS + 90_000, dead_headers)
+    dead = KeptRecord(envelope, place, AT_MS + 90_000, dead_headers)
     trail = replace(found.trail, retries=[waits], dead=[dead])
     steps = steps_of(replace(found, trail=trail), schedule)
     assert [step.what.split()[0] for step in steps] == [
@@ -82,7 +82,7 @@ def test_where_an_event_is_at_each_destination_and_what_comes_next() -> None:
         if not_before_ms is not None:
             waits = replace(history, not_before_ms=not_before_ms)
             envelope = replace(found.envelope, destination_id="orders/billing", history=waits)
-            kept = [Kept(envelope, Origin(retry_topic("30s"), 1, 9), AT_MS + 100, {})]
+            kept = [KeptRecord(envelope, Origin(retry_topic("30s"), 1, 9), AT_MS + 100, {})]
         trail = replace(found.trail, receipts=list(receipts), retries=kept)
         return now_at(replace(found, trail=trail), schedule)
 
@@ -106,7 +106,9 @@ def test_where_an_event_is_at_each_destination_and_what_comes_next() -> None:
 def test_what_was_sent_together_with_an_event_is_named_or_counted() -> None:
     found = found_event("e-1")
     origin = found.envelope.origin
-    covered = (Covered(origin.topic, origin.partition, origin.offset - 1, origin.offset + 11),)
+    covered = (
+        CoveredOffsets(origin.topic, origin.partition, origin.offset - 1, origin.offset + 11),
+    )
     together = structs.replace(found.trail.receipts[0], covered=covered)
     around = {origin.offset - 2: "e-x", origin.offset - 1: "e-0", origin.offset + 1: "<e&2>"}
     trail = replace(found.trail, receipts=[together])

@@ -13,7 +13,7 @@ from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.proof.balance import Balance
 from shared.proof.last_answer import LastAnswer
-from shared.proof.overview import Lately, Overview, StreamVerdict, StreamView
+from shared.proof.overview import Overview, RecentOutcomes, StreamVerdict, StreamView
 from tests.support.console_fixtures import destination_view, overview
 
 AT_MS = 1_790_000_000_000
@@ -63,7 +63,7 @@ def test_a_destinations_page_shows_its_last_answer_and_nothing_of_it_acts() -> N
         orders.destinations[1],
         last_refusal=answer,
         last_ok_at_ms=AT_MS - 1_000,
-        lately=Lately(delivered=3, failed=1_200),
+        lately=RecentOutcomes(delivered=3, failed=1_200),
         reason=f"503 since 11:44: {answer.text}",
         verdict=StreamVerdict.FAILING,
     )

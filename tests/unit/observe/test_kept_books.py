@@ -4,7 +4,7 @@ from observe.audit.books import AuditBooks
 from observe.audit.evidence import Evidence
 from observe.audit.findings import NEVER, World
 from observe.audit.kept_books import CLOSED_KEPT_MS
-from observe.audit.ledger import Closed, LedgerMinute, number_of
+from observe.audit.ledger import ClosedMinute, LedgerMinute, number_of
 from observe.audit.minutes import Outcomes
 from shared.event.record import KafkaPartition
 from shared.proof.intervals import Offsets
@@ -38,7 +38,7 @@ def with_a_closed_minute() -> AuditBooks:
 
 def test_a_closed_minute_has_no_offset_that_is_another_event_now() -> None:
     books = with_a_closed_minute()
-    elsewhere = Closed(acked=1, offsets={1: Offsets.of([(1, 2)])})
+    elsewhere = ClosedMinute(acked=1, offsets={1: Offsets.of([(1, 2)])})
     books.closed[TOPIC, M0 - 60_000] = elsewhere
     books.claim(claim(M1, 1, 2, row=3))
     assert books.closed[TOPIC, M0].offsets == {0: Offsets.of([(0, 1), (2, 3)])}

@@ -9,8 +9,8 @@ from observe.lag.pipeline_verdict import STALLED_AFTER_S, pipeline_verdict
 from observe.lag.progress import Progress
 from shared.config.pipeline_state import PipelineState
 from shared.proof.balance import Balance
-from shared.proof.overview import MinuteBooks, MinuteState, Node, StreamVerdict, Unsettled
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
+from shared.proof.overview import MinuteBooks, MinuteState, Node, StreamVerdict, UnsettledMinutes
+from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 from tests.support.console_fixtures import destination_view, quantiles
 
 LANE = replace(
@@ -18,7 +18,7 @@ LANE = replace(
     minutes=(),
     oldest_age_s=None,
     silent_s=0.0,
-    unsettled=Unsettled(),
+    unsettled=UnsettledMinutes(),
 )
 RUNS = PipelineState("f", "running")
 LOST = MinuteBooks(
@@ -48,7 +48,7 @@ LOST = MinuteBooks(
         ({}, {"rates": {"passed": 3.0, "dead": 1.0}}, StreamVerdict.OK, ""),
         ({}, {"blindness": "the audit hangs"}, StreamVerdict.CANNOT_TELL, "the audit hangs"),
         (
-            {"unsettled": Unsettled(2, 0, "its lane has not come to 2 of its events")},
+            {"unsettled": UnsettledMinutes(2, 0, "its lane has not come to 2 of its events")},
             {},
             StreamVerdict.CANNOT_TELL,
             "2 minutes are not checked",
@@ -76,7 +76,7 @@ def test_what_became_of_events_of_the_last_minute_is_told_by_the_second() -> Non
             reason="",
             batch_id="b",
             event_count=count,
-            covered=(Covered("hifi.stream.orders", 0, 0, count),),
+            covered=(CoveredOffsets("hifi.stream.orders", 0, 0, count),),
             minutes={},
             event_time_ms_min=0,
             accepted_at_ms_min=0,

@@ -14,13 +14,13 @@ from observe.lag.progress import (
     cause_of,
     fate_of,
 )
-from observe.series.steps import STEP_MS, Taken
+from observe.series.steps import STEP_MS, DestinationStep
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
 from shared.proof.balance import Balance
 from shared.proof.last_answer import FailedTry
 from shared.proof.log_buckets import LogBuckets
-from shared.proof.overview import Lately, Quantiles
+from shared.proof.overview import Quantiles, RecentOutcomes
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support import samples
 
@@ -298,9 +298,9 @@ def test_outcomes_of_late_are_counted_and_the_newest_by_themselves() -> None:
     ):
         progress.take(replace(receipt, ended_at_ms=at_ms), now_ms=at_ms)
     recent = progress.recent
-    assert recent.read(now_ms=290_000) == Lately(delivered=3, refused=4)
-    assert recent.read(now_ms=290_000, span_ms=30_000) == Lately(delivered=3)
-    assert recent.read(now_ms=310_000) == Lately(delivered=3)
+    assert recent.read(now_ms=290_000) == RecentOutcomes(delivered=3, refused=4)
+    assert recent.read(now_ms=290_000, span_ms=30_000) == RecentOutcomes(delivered=3)
+    assert recent.read(now_ms=310_000) == RecentOutcomes(delivered=3)
     assert recent.read(now_ms=900_000).total == 0
     # What is too old is not kept.
     assert recent.read(now_ms=290_000).total == 0
@@ -326,7 +326,7 @@ def test_a_step_says_what_became_of_events_and_requests_and_how_late_they_were()
     step, lags = progress.ended(100)
     assert (step.delivered, step.failed, step.taken, step.broken) == (4, 2, 1, 1)
     assert lags.quantile(0.95) == pytest.approx(200, rel=0.02)
-    assert progress.ended(99) == (Taken(10), LogBuckets())
+    assert progress.ended(99) == (DestinationStep(10), LogBuckets())
     # Only the last minutes are kept, whatever comes.
     for later in range(101, 160):
         late = replace(taken, ended_at_ms=later * STEP_MS, batch_id=f"b-{later}")

@@ -8,7 +8,7 @@ import pytest
 
 from observe.lag.recorder import Recorder
 from observe.series.series import Series
-from observe.series.steps import STEP_MS, EndedStep, Taken
+from observe.series.steps import STEP_MS, DestinationStep, EndedStep
 from shared.proof.overview import Overview
 from tests.support.console_fixtures import overview
 from tests.support.pasts import an_ended, open_series
@@ -33,7 +33,7 @@ def look(recorder: Recorder, step: int) -> bool:
     return asyncio.run(recorder.look(step * STEP_MS + 1_500))
 
 
-def newest(series: Series, step: int, name: str = "orders/lake") -> Taken:
+def newest(series: Series, step: int, name: str = "orders/lake") -> DestinationStep:
     past = series.past([], [name], 0, now_ms=step * STEP_MS)
     taken = past.moments[-1].taken
     assert taken is not None

@@ -9,7 +9,15 @@ import pytest
 
 from observe.series.ring_file import RingFile
 from observe.series.rings import Rings
-from observe.series.steps import RANGES, STEP_MS, UNKNOWN, Accepted, Taken, statuses, wider
+from observe.series.steps import (
+    RANGES,
+    STEP_MS,
+    UNKNOWN,
+    DestinationStep,
+    StreamStep,
+    statuses,
+    wider,
+)
 from shared.proof.log_buckets import LogBuckets
 from tests.support import samples
 from tests.support.pasts import WELL, an_ended, fill, open_series
@@ -23,8 +31,8 @@ def lags(*values_ms: int) -> LogBuckets:
     return samples.log_buckets(list(values_ms))
 
 
-def rings(folder: Path, names_max: int = 10) -> Rings[Taken]:
-    return Rings(folder / "destinations", Taken, names_max=names_max)
+def rings(folder: Path, names_max: int = 10) -> Rings[DestinationStep]:
+    return Rings(folder / "destinations", DestinationStep, names_max=names_max)
 
 
 def test_each_range_is_of_whole_steps_of_the_one_before_and_none_is_of_more_than_200() -> None:
@@ -203,7 +211,7 @@ def test_several_together_are_the_sums_and_the_highest_lag(tmp_path: Path) -> No
     assert len(past.moments) == 90
     newest = past.moments[-1]
     assert newest.at_ms == (FIRST + 90) * STEP_MS
-    assert newest.accepted == Accepted(10, 1_000)
+    assert newest.accepted == StreamStep(10, 1_000)
     assert newest.taken is not None
     assert (newest.taken.delivered, newest.taken.failed, newest.taken.broken) == (1_000, 300, 30)
     assert newest.taken.success == pytest.approx(1_000 / 1_300)
@@ -229,8 +237,8 @@ def test_requests_by_what_came_of_them() -> None:
 
 
 def test_an_unknown_figure_is_never_the_highest() -> None:
-    one = Taken(p95_s=UNKNOWN, oldest_s=3.0)
-    other = Taken(p95_s=2.0, oldest_s=UNKNOWN)
+    one = DestinationStep(p95_s=UNKNOWN, oldest_s=3.0)
+    other = DestinationStep(p95_s=2.0, oldest_s=UNKNOWN)
     for both in (one.plus(other), other.plus(one), one.beside(other)):
         assert (both.p95_s, both.oldest_s) == (2.0, 3.0)
         assert math.isnan(both.backlog)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from observe.audit.ids.log_ids import LogIds
 from observe.audit.spark_job import stretches
-from observe.audit.spark_tasks import LoggedRun, Named, look, name
+from observe.audit.spark_tasks import LoggedRun, MinuteRoots, look, name
 from shared.event.derived import VIA
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition
@@ -45,7 +45,7 @@ def named(
     extra: Any = (),
     log: Any = (),
     compare: Any = (),
-) -> Named:
+) -> MinuteRoots:
     def read_ids(wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
         assert list(wanted) == ([KafkaPartition(TOPIC, 0)] if compare else [])
         ids = LogIds()
@@ -61,7 +61,7 @@ def named(
         compare={(TOPIC, minute): {0: offsets} for minute, offsets in dict(compare).items()},
         read_ids=read_ids,
     )
-    return msgspec.msgpack.decode(part.column("part")[0].as_py(), type=Named)
+    return msgspec.msgpack.decode(part.column("part")[0].as_py(), type=MinuteRoots)
 
 
 def test_a_minute_has_the_ids_of_its_rows_and_of_its_part_of_others() -> None:
@@ -114,7 +114,7 @@ def test_of_an_offset_that_was_claimed_twice_the_newer_claim_must_be_true() -> N
 def test_what_is_no_row_and_what_is_of_others_names_nothing() -> None:
     other = a_row(0, (3, M0), topic="hifi.stream.others")
     found = named(b"no row", None, other, minutes={M0}, spans=[(0, 9)])
-    assert found == Named()
+    assert found == MinuteRoots()
 
 
 def test_stretches_with_little_between_are_read_as_one() -> None:

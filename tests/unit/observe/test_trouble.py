@@ -9,18 +9,18 @@ from observe.lag.trouble import HOPELESS_MS, trouble_of
 from shared.flow.flow import Blocking, Flow, blocked
 from shared.flow.flow_record import FlowRecord
 from shared.proof.last_answer import LastAnswer
-from shared.proof.overview import DestinationView, Lately, StreamVerdict
-from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.proof.overview import DestinationView, RecentOutcomes, StreamVerdict
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from tests.support.console_fixtures import destination_view
 from tests.support.samples import NOW_MS
 from tests.unit.flow.test_flow import HOLDING, TO, told
 
-UNHEALTHY = Responded(503, detail="no healthy upstream")
-NO_KEY = Responded(401, detail="who are you?")
-BAD = Responded(400)
-MUCH = Responded(429, "7")
-TIMEOUT = Failed(Failure.READ_TIMEOUT)
-NOTHING = Lately()
+UNHEALTHY = Response(503, detail="no healthy upstream")
+NO_KEY = Response(401, detail="who are you?")
+BAD = Response(400)
+MUCH = Response(429, "7")
+TIMEOUT = NoResponse(Failure.READ_TIMEOUT)
+NOTHING = RecentOutcomes()
 V = StreamVerdict
 
 
@@ -28,80 +28,126 @@ def record(flow: Flow) -> FlowRecord:
     return FlowRecord(Flow()).with_flow(flow, now_ms=NOW_MS)
 
 
-def a_view(lately: Lately, answer: LastAnswer | None, *, backlog: int = 0) -> DestinationView:
+def a_view(
+    lately: RecentOutcomes, answer: LastAnswer | None, *, backlog: int = 0
+) -> DestinationView:
     view = destination_view("orders", "shop", at_ms=NOW_MS)
     return replace(view, lately=lately, last_refusal=answer, backlog_events=backlog)
 
 
 # The answers of late, what became of events in 5 min and in 30 s -> verdict, cause, reason.
-TABLE: list[tuple[list[Attempt], Lately, Lately | None, StreamVerdict | None, str, str]] = [
+TABLE: list[
+    tuple[list[Attempt], RecentOutcomes, RecentOutcomes | None, StreamVerdict | None, str, str]
+] = [
     ([], NOTHING, None, None, "", ""),
-    ([Responded(200)], Lately(delivered=9), None, None, "", ""),
+    ([Response(200)], RecentOutcomes(delivered=9), None, None, "", ""),
     # Down: before its breaker opens, while it is open, and long after the last event.
-    ([UNHEALTHY] * 3, Lately(failed=1), None, V.FAILING, "status_503", "0 of 7 delivered in 5 min"),
-    ([TIMEOUT] * 10, Lately(delivered=900, failed=9), None, V.FAILING, "read_timeout", "900 of"),
+    (
+        [UNHEALTHY] * 3,
+        RecentOutcomes(failed=1),
+        None,
+        V.FAILING,
+        "status_503",
+        "0 of 7 delivered in 5 min",
+    ),
+    (
+        [TIMEOUT] * 10,
+        RecentOutcomes(delivered=900, failed=9),
+        None,
+        V.FAILING,
+        "read_timeout",
+        "900 of",
+    ),
     ([UNHEALTHY] * 3, NOTHING, None, V.FAILING, "status_503", "no healthy upstream"),
     # It refuses all, and its breaker has nothing against that; also long after the last event.
     (
         [NO_KEY] * 9,
-        Lately(refused=2_000),
+        RecentOutcomes(refused=2_000),
         None,
         V.REJECTING,
         "status_401",
         "2,000 of 2,000 refused",
     ),
     (
-        [Responded(200), *[NO_KEY] * 10],
-        Lately(delivered=900, refused=9),
+        [Response(200), *[NO_KEY] * 10],
+        RecentOutcomes(delivered=900, refused=9),
         None,
         V.REJECTING,
         "status_401",
         "9 of 909",
     ),
     ([NO_KEY], NOTHING, None, V.REJECTING, "status_401", "401 since 22:13: who are you?"),
-    ([BAD] * 20, Lately(refused=20), None, V.REJECTING, "status_400", "20 of 20 refused in 5 min"),
+    (
+        [BAD] * 20,
+        RecentOutcomes(refused=20),
+        None,
+        V.REJECTING,
+        "status_400",
+        "20 of 20 refused in 5 min",
+    ),
     # A few bad events among good ones, or a single one long ago, say nothing of the destination.
-    ([Responded(200), BAD, Responded(200)], Lately(delivered=996, refused=4), None, None, "", ""),
+    (
+        [Response(200), BAD, Response(200)],
+        RecentOutcomes(delivered=996, refused=4),
+        None,
+        None,
+        "",
+        "",
+    ),
     ([BAD], NOTHING, None, None, "", ""),
     # It takes less than comes.
-    ([MUCH] * 10, Lately(throttled=50), None, V.THROTTLED, "status_429", "0 of 7 delivered"),
+    (
+        [MUCH] * 10,
+        RecentOutcomes(throttled=50),
+        None,
+        V.THROTTLED,
+        "status_429",
+        "0 of 7 delivered",
+    ),
     ([MUCH], NOTHING, None, V.THROTTLED, "status_429", "429 since 22:13"),
     (
-        [MUCH, Responded(200)],
-        Lately(delivered=80, throttled=20),
+        [MUCH, Response(200)],
+        RecentOutcomes(delivered=80, throttled=20),
         None,
         V.THROTTLED,
         "status_429",
         "80 of 87",
     ),
-    ([MUCH, Responded(200)], Lately(delivered=95, throttled=5), None, None, "", ""),
+    ([MUCH, Response(200)], RecentOutcomes(delivered=95, throttled=5), None, None, "", ""),
     # What its owner has to mend is no failure of the destination, and stops it as well.
     (
-        [Failed(Failure.TOKEN_UNAVAILABLE, "401 from idp")],
-        Lately(failed=9),
-        Lately(failed=9),
+        [NoResponse(Failure.TOKEN_UNAVAILABLE, "401 from idp")],
+        RecentOutcomes(failed=9),
+        RecentOutcomes(failed=9),
         V.FAILING,
         "token_unavailable",
         "token unavailable at 22:13: 401 from idp",
     ),
     # It was mended: the newest outcomes count, and so does the last one.
     (
-        [*[UNHEALTHY] * 3, Responded(200)],
-        Lately(delivered=9, failed=99),
-        Lately(delivered=9),
+        [*[UNHEALTHY] * 3, Response(200)],
+        RecentOutcomes(delivered=9, failed=99),
+        RecentOutcomes(delivered=9),
         None,
         "",
         "",
     ),
-    ([*[UNHEALTHY] * 3, Responded(200)], Lately(delivered=1, failed=99), NOTHING, None, "", ""),
+    (
+        [*[UNHEALTHY] * 3, Response(200)],
+        RecentOutcomes(delivered=1, failed=99),
+        NOTHING,
+        None,
+        "",
+        "",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("answers", "lately", "latest", "verdict", "cause", "why"), TABLE)
 def test_the_word_is_that_of_the_last_answers(  # noqa: PLR0917 - a table
     answers: list[Attempt],
-    lately: Lately,
-    latest: Lately | None,
+    lately: RecentOutcomes,
+    latest: RecentOutcomes | None,
     verdict: StreamVerdict | None,
     cause: str,
     why: str,
@@ -117,19 +163,19 @@ def test_the_word_is_that_of_the_last_answers(  # noqa: PLR0917 - a table
 
 def test_the_whole_sentence_is_what_an_operator_wants_to_read() -> None:
     flow = told(Flow(), *[UNHEALTHY] * 10)
-    view = a_view(Lately(failed=180_002), flow.last_refusal, backlog=180_002)
+    view = a_view(RecentOutcomes(failed=180_002), flow.last_refusal, backlog=180_002)
     found = trouble_of(view, TO, record(flow), view.lately, now_ms=NOW_MS)
     assert found is not None
     assert found.reason == ("0 of 180,002 delivered in 5 min; 503 since 22:13: no healthy upstream")
 
 
 def test_a_sentence_holds_the_first_words_of_a_long_answer() -> None:
-    flow = told(Flow(), Responded(503, detail="<html>" * 400))
+    flow = told(Flow(), Response(503, detail="<html>" * 400))
     found = trouble_of(
-        a_view(Lately(failed=1), flow.last_refusal),
+        a_view(RecentOutcomes(failed=1), flow.last_refusal),
         TO,
         record(flow),
-        Lately(failed=1),
+        RecentOutcomes(failed=1),
         now_ms=NOW_MS,
     )
     assert found is not None
@@ -137,7 +183,7 @@ def test_a_sentence_holds_the_first_words_of_a_long_answer() -> None:
 
 
 def test_without_a_word_of_the_workers_receipts_alone_tell() -> None:
-    view = a_view(Lately(refused=5), None)
+    view = a_view(RecentOutcomes(refused=5), None)
     found = trouble_of(view, TO, None, NOTHING, now_ms=NOW_MS)
     assert found is not None
     assert (found.verdict, found.cause, found.reason) == (
@@ -181,7 +227,7 @@ def test_what_a_person_or_a_storm_has_stopped_says_so() -> None:
         V.PAUSED, "paused", "a person has paused it; 1 event waits",
     )  # fmt: skip
     assert found(Flow(), is_disabled=True)[:2] == (V.DISABLED, "disabled")
-    gone = found(told(Flow(), Responded(410, detail="moved")))
+    gone = found(told(Flow(), Response(410, detail="moved")))
     assert gone[:2] == (V.DISABLED, "status_410")
     assert gone[2] == (
         "given up since 22:13, its events become dead letters; 410 since 22:13: moved"
@@ -193,15 +239,15 @@ def test_what_a_person_or_a_storm_has_stopped_says_so() -> None:
 
 def test_a_persons_word_that_no_worker_has_heard_counts_before_what_they_say() -> None:
     down = told(Flow(), *[UNHEALTHY] * 10)
-    view = a_view(Lately(failed=99), down.last_refusal)
+    view = a_view(RecentOutcomes(failed=99), down.last_refusal)
     to = replace(TO, resumed_at_ms=NOW_MS + 1)
     assert trouble_of(view, to, record(down), view.lately, now_ms=NOW_MS) is None
 
 
 def test_a_destination_that_was_well_is_hopeless_once_it_takes_nothing_for_three_seconds() -> None:
     # It took 900 events just now; one request has failed since, of which more may come of.
-    flow = told(Flow(), Responded(200), NO_KEY)
-    lately = Lately(delivered=900, refused=1)
+    flow = told(Flow(), Response(200), NO_KEY)
+    lately = RecentOutcomes(delivered=900, refused=1)
     view = a_view(lately, flow.last_refusal)
 
     def word(after_ms: int) -> StreamVerdict | None:
@@ -210,5 +256,5 @@ def test_a_destination_that_was_well_is_hopeless_once_it_takes_nothing_for_three
 
     assert word(HOPELESS_MS - 1) is None
     assert word(HOPELESS_MS) is V.REJECTING
-    well = told(flow, Responded(200))
+    well = told(flow, Response(200))
     assert trouble_of(view, TO, record(well), lately, now_ms=NOW_MS + HOPELESS_MS) is None

@@ -12,13 +12,13 @@ from shared.proof.balance import Balance
 from shared.proof.overview import (
     DestinationView,
     Finding,
-    Lately,
     MinuteBooks,
     MinuteState,
     Node,
     Quantiles,
+    RecentOutcomes,
     StreamVerdict,
-    Unsettled,
+    UnsettledMinutes,
 )
 from tests.support.console_fixtures import destination_view
 from tests.support.samples import NOW_MS, log_buckets
@@ -63,7 +63,9 @@ def a_view(
         destination_view("s", "d", at_ms=0),
         balance=BALANCE, backlog_events=8, silent_s=silent_s, oldest_age_s=age_s,
         since_accepted=lag, minutes=tuple(minutes),
-        unsettled=Unsettled(12, 0, BLIND.problem) if BLIND in minutes else Unsettled(),
+        unsettled=(
+            UnsettledMinutes(12, 0, BLIND.problem) if BLIND in minutes else UnsettledMinutes()
+        ),
     )  # fmt: skip
 
 
@@ -141,7 +143,7 @@ def test_who_takes_a_second_to_answer_is_slow_before_any_event_is_late(
     found = stream_verdict(parked, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
     assert found.reason == (f"3 wait for a retry, {says}" if says else "")
     # What it answered long ago says nothing of it, once nothing waits.
-    long_ago = replace(view, backlog_events=0, lately=Lately())
+    long_ago = replace(view, backlog_events=0, lately=RecentOutcomes())
     found = stream_verdict(long_ago, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
     assert found.verdict is StreamVerdict.OK
 
@@ -177,14 +179,16 @@ def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
 @pytest.mark.parametrize(
     ("unsettled", "words"),
     [
-        (Unsettled(1, 0, "why"), "1 minute is not checked; 1970-01-01 00:00 UTC: why"),
+        (UnsettledMinutes(1, 0, "why"), "1 minute is not checked; 1970-01-01 00:00 UTC: why"),
         (
-            Unsettled(2_000, None, "why"),
+            UnsettledMinutes(2_000, None, "why"),
             "2,000 minutes are not checked; events with a wild time: why",
         ),
     ],
 )
-def test_what_is_not_settled_is_told_however_old_it_is(unsettled: Unsettled, words: str) -> None:
+def test_what_is_not_settled_is_told_however_old_it_is(
+    unsettled: UnsettledMinutes, words: str
+) -> None:
     view = replace(a_view(0.0, None, None, []), unsettled=unsettled)
     found = stream_verdict(view, TO, slow_after_s=30, now_ms=NOW_MS)
     assert found == Finding(StreamVerdict.CANNOT_TELL, words)

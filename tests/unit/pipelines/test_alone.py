@@ -11,7 +11,7 @@ import pytest
 from pipelines import session as session_module
 from pipelines.jobs import job as job_module
 from pipelines.jobs import runner as runner_module
-from pipelines.jobs.outcomes import Made
+from pipelines.jobs.outcomes import Results
 from pipelines.parts import alone
 from pipelines.parts.alone import ExecutorTurns, NotAloneError
 from pipelines.parts.blame import ExecutorEndedError
@@ -106,7 +106,7 @@ def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
     """Whose first job is slow in an executor that has just started, as anybody's is."""
     ground, seen = Ground.of("a", end=end), list[float | None]()
 
-    def job(*_: object, seconds_max: float | None = None) -> list[Made]:
+    def job(*_: object, seconds_max: float | None = None) -> list[Results]:
         seen.append(seconds_max)
         raise ExecutorEndedError
 
@@ -121,7 +121,7 @@ def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
 def test_whoever_is_to_blame_is_told_for_how_long_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     ground, said = Ground.of("a", end=16), list[str]()
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise ExecutorEndedError("it has ended")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -170,7 +170,7 @@ def test_what_writes_to_a_sink_has_its_time_though_it_is_alone(
 
     task = Mock(sink=sink, share=Mock(earlier={}))
     monkeypatch.setattr(job_module, "_bounded", bounded)
-    monkeypatch.setattr(job_module, "_worked_on", lambda *_: {task: Made()})
+    monkeypatch.setattr(job_module, "_worked_on", lambda *_: {task: Results()})
     settings = Mock(job_s_max=60.0, sink_job_s_max=300.0)
-    assert job_module.run_job(Mock(), settings, [task], seconds_max=10.0) == [Made()]
+    assert job_module.run_job(Mock(), settings, [task], seconds_max=10.0) == [Results()]
     assert seen == [most_s]

@@ -13,14 +13,14 @@ from msgspec import structs
 from pipelines.archive import earlier as earlier_module
 from pipelines.archive.earlier import EarlierReads, Gone
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import Planned
+from pipelines.lanes.shares import PlannedJob
 from pipelines.parts.kept_records import ArchiveAwayError, kept_record, kept_rows
 from pipelines.settings import PipelinesSettings
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import stream_topic
-from shared.proof.archived import Archived, Laid
+from shared.proof.archived import ArchivedObject, Laid
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from tests.support.archive_made import ARCHIVE, AT_MS, kept, row, sink_of
 
@@ -40,7 +40,7 @@ SINCE = document("since", **{"from": {"stream": "orders", "start": AT_MS + 15}})
 TEE = document(ARCHIVE.name, to=[{"archive": "here"}])
 
 
-def made(folder: Path, first: int, end: int) -> Archived:
+def made(folder: Path, first: int, end: int) -> ArchivedObject:
     rows = [row(0, at) for at in range(first, end)]
     (said,) = kept(sink_of(folder, life=LIFE), *rows, ranges={ONE: (first, end)})
     return said
@@ -94,11 +94,11 @@ class Ground:
 
         asyncio.run(run())
 
-    def job(self) -> Planned:
+    def job(self) -> PlannedJob:
         (job,) = self.book.plan(0.0)
         return job
 
-    def end(self, job: Planned) -> None:
+    def end(self, job: PlannedJob) -> None:
         self.book.done(job, 0.1, 1.0)
         self.book.over(job)
 

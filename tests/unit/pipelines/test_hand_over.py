@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.jobs.sink import Refused, Said, SinkAwayError, hand_over, heard
+from pipelines.jobs.sink import RefusedEvent, Said, SinkAwayError, hand_over, heard
 from shared.config.pipeline import Pipeline
 from shared.event.envelope import ORIGIN_OFFSET, REASON
 from shared.event.record import KafkaPartition, Ranges, RecordOut
@@ -34,7 +34,7 @@ SCHEMA = pa.schema(_FIELDS)
 
 
 @dataclass
-class Kept:
+class KeepingSink:
     """A sink that keeps what it is given, and refuses odd offsets of the second partition."""
 
     is_away: bool = False
@@ -42,7 +42,7 @@ class Kept:
     taken: list[list[tuple[int, int]]] = field(default_factory=list)
 
     @contextmanager
-    def open(self, ranges: Ranges) -> Iterator["Kept"]:
+    def open(self, ranges: Ranges) -> Iterator["KeepingSink"]:
         assert ranges == RANGES
         yield self
 
@@ -53,7 +53,7 @@ class Kept:
             raise SinkAwayError("nobody is there")
         for row in rows:
             if row["partition"] and row["offset"] % 2:
-                yield Refused(row, "odd", "we take even ones")
+                yield RefusedEvent(row, "odd", "we take even ones")
 
     def end(self) -> Iterable[Said]:
         yield f"{sum(map(len, self.taken))} kept"
@@ -76,14 +76,14 @@ def row(partition: int, offset: int, outcome: str = "passed") -> dict[str, Any]:
     }
 
 
-def handed(sink: Kept, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+def handed(sink: KeepingSink, *rows: dict[str, Any]) -> list[dict[str, Any]]:
     batches = [pa.RecordBatch.from_pylist(list(rows), SCHEMA)] if rows else []
     told = hand_over(batches, sink=sink, lane=PIPELINE.lane_id, ranges=RANGES)
     return [row for batch in told for row in batch.to_pylist()]
 
 
 def test_events_come_by_kafka_partition_and_dead_letters_pass_by() -> None:
-    sink = Kept()
+    sink = KeepingSink()
     told = handed(sink, row(0, 1), row(0, 2, "dead"), row(0, 3), row(1, 0))
     assert sink.taken == [[(0, 1), (0, 3)], [(1, 0)]]
     assert [each["value"] for each in told if each["topic"] == DEAD] == [b"letter"]
@@ -91,7 +91,7 @@ def test_events_come_by_kafka_partition_and_dead_letters_pass_by() -> None:
 
 
 def test_what_a_sink_refuses_is_the_letter_of_the_event_as_it_came() -> None:
-    told = handed(Kept(), row(1, 0), row(1, 1))
+    told = handed(KeepingSink(), row(1, 0), row(1, 1))
     (letter,) = (each for each in told if each["topic"] == DEAD)
     headers = {each["key"]: each["value"] for each in letter["headers"]}
     assert (letter["value"], headers[REASON], headers[ORIGIN_OFFSET]) == (b"came", b"odd", b"1")
@@ -103,7 +103,9 @@ def test_what_a_sink_refuses_is_the_letter_of_the_event_as_it_came() -> None:
 def test_a_sink_that_is_away_is_told_to_the_driver_and_the_rest_is_read() -> None:
     batch = pa.RecordBatch.from_pylist([row(0, 1)], SCHEMA)
     rest = iter([batch, batch, batch])
-    told = list(hand_over(rest, sink=Kept(is_away=True), lane=PIPELINE.lane_id, ranges=RANGES))
+    told = list(
+        hand_over(rest, sink=KeepingSink(is_away=True), lane=PIPELINE.lane_id, ranges=RANGES)
+    )
     assert next(rest, None) is None
     said = [json.loads(each["said"]) for part in told for each in part.to_pylist()]
     assert said == [{"away": "nobody is there"}]
@@ -112,4 +114,4 @@ def test_a_sink_that_is_away_is_told_to_the_driver_and_the_rest_is_read() -> Non
 
 
 def test_where_nothing_passes_no_sink_is_opened() -> None:
-    assert handed(Kept(is_away=True)) == []
+    assert handed(KeepingSink(is_away=True)) == []

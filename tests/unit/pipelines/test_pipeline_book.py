@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.lanes.book import SHARED_EVENTS_MAX, SHARED_JOBS_MAX, SHARES_MAX, PipelineBook
 from pipelines.lanes.gathering import Gathering
-from pipelines.lanes.shares import Planned
+from pipelines.lanes.shares import PlannedJob
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
@@ -53,11 +53,13 @@ def have(book: PipelineBook, end: int) -> None:
     assert book.see_ends(dict.fromkeys(PLACES, end)) == []
 
 
-def who(jobs: list[Planned]) -> list[list[str]]:
+def who(jobs: list[PlannedJob]) -> list[list[str]]:
     return [[share.lane_id for share in job.shares] for job in jobs]
 
 
-def end_well(book: PipelineBook, job: Planned, *, took_s: float = 0.1, now_s: float = 1.0) -> None:
+def end_well(
+    book: PipelineBook, job: PlannedJob, *, took_s: float = 0.1, now_s: float = 1.0
+) -> None:
     book.done(job, took_s, now_s=now_s)
     book.over(job)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.functions import Reducer, reducing
 from pipelines.functions.faults import FunctionFailedError
 from pipelines.functions.reducing import STATE_BYTES_MAX, begun, folded
-from pipelines.functions.states import Folded, ToFold
+from pipelines.functions.states import FoldedState, ToFold
 from pipelines.windows.aggregates import states_of
 from pipelines.windows.change import Head
 from pipelines.windows.kept import KeptWindows, Partial
@@ -47,7 +47,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Reducer], None]:
     return install
 
 
-def fold(asked: Sequence[ToFold]) -> list[Folded]:
+def fold(asked: Sequence[ToFold]) -> list[FoldedState]:
     return [folded(each, both_ways=True) for each in asked]
 
 

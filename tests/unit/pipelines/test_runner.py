@@ -12,10 +12,10 @@ import pytest
 from pipelines.jobs import runner as runner_module
 from pipelines.jobs.job import STEP_FAILED, JobFailedError, JobLateError, Task
 from pipelines.jobs.losses import Losses
-from pipelines.jobs.outcomes import Made
+from pipelines.jobs.outcomes import Results
 from pipelines.jobs.runner import JobRunner
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import Planned
+from pipelines.lanes.shares import PlannedJob
 from pipelines.metrics import PipelineMetrics
 from pipelines.parts.blame import ExecutorEndedError
 from pipelines.settings import PipelinesSettings
@@ -123,17 +123,17 @@ class Ground:
         runner = JobRunner(spark, settings, metrics, book, writers, losses, {})
         return cls(book, writers, runner, log, lost)
 
-    def run(self) -> Planned:
+    def run(self) -> PlannedJob:
         (job,) = self.run_all()
         return job
 
-    def run_all(self) -> list[Planned]:
+    def run_all(self) -> list[PlannedJob]:
         jobs = self.book.plan(0.0)
         for job in jobs:
             self._run(job)
         return jobs
 
-    def _run(self, job: Planned) -> None:
+    def _run(self, job: PlannedJob) -> None:
         names = [share.lane_id.rpartition(":")[2] for share in job.shares]
         work = [Task(document(name), it) for name, it in zip(names, job.shares, strict=True)]
         asyncio.run(self.runner.run(job, work))
@@ -157,9 +157,9 @@ def test_what_may_be_written_is_said_first_and_receipts_go_with_the_position(
     ground = Ground.of("a", end=10)
     seen: list[Any] = []
 
-    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Made]:
+    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Results]:
         seen.extend(ground.writers.said)
-        return [Made(7, {"filtered": {0: 3}}) for _ in tasks]
+        return [Results(7, {"filtered": {0: 3}}) for _ in tasks]
 
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()
@@ -178,10 +178,10 @@ def test_who_cannot_be_written_for_is_tried_again_and_holds_up_no_other(
     ground = Ground.of("bad", "good", end=10)
     ran: list[list[str]] = []
 
-    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Made]:
+    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Results]:
         ran.append([task.pipeline.name for task in tasks])
         ground.writers.broken.add("bad")
-        return [Made(10) for _ in tasks]
+        return [Results(10) for _ in tasks]
 
     monkeypatch.setattr(runner_module, "run_job", job)
     if not is_late:
@@ -198,7 +198,7 @@ def test_the_event_that_cannot_be_worked_on_rests_with_its_receipt(
 ) -> None:
     ground = Ground.of("a", end=1)
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -221,7 +221,7 @@ def test_more_than_one_event_that_fails_is_cut_and_nothing_is_given_up(
 ) -> None:
     ground = Ground.of("a", end=10)
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -234,7 +234,7 @@ def test_more_than_one_event_that_fails_is_cut_and_nothing_is_given_up(
 def test_whatever_else_goes_wrong_is_tried_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     ground = Ground.of("a", end=10)
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise OSError("the JVM is gone")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -250,7 +250,7 @@ def test_what_kafka_has_deleted_is_passed_by_and_nothing_is_blamed_for_it(
     ground = Ground.of("a", end=10)
     ground.log.start = 7
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise JobFailedError("there is nothing at 0")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -272,7 +272,7 @@ def test_what_is_gone_is_not_passed_by_before_kafka_has_been_told(
     ground = Ground.of("a", end=10)
     ground.log.start = 7
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         ground.writers.broken.add("a")
         raise JobFailedError("there is nothing at 0")
 
@@ -288,7 +288,7 @@ def test_what_kafka_has_deleted_is_looked_for_where_there_is_an_archive(
     ground.log.start = 7
     ground.runner.losses.is_archived = lambda _: True
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise JobFailedError("there is nothing at 0")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -312,7 +312,7 @@ def test_an_event_out_of_an_archive_that_cannot_be_worked_on_rests(
     if is_away:
         (tmp_path / said.path).unlink()
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -333,11 +333,11 @@ def test_who_ends_an_executor_among_others_is_to_blame_only_if_it_does_so_alone(
     ground = Ground.of("bad", "good", end=1)
     ran: list[list[str]] = []
 
-    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Made]:
+    def job(_: object, __: object, tasks: Sequence[Task], **___: object) -> list[Results]:
         ran.append([task.pipeline.name for task in tasks])
         if ran[-1] != ["good"]:
             raise ExecutorEndedError("it has ended")
-        return [Made(1) for _ in tasks]
+        return [Results(1) for _ in tasks]
 
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()
@@ -360,7 +360,7 @@ def test_an_event_of_an_offender_that_merely_fails_does_not_end_the_search(
     lane = ground.book.lanes[document("a").lane_id]
     faults = iter([ExecutorEndedError("it has ended")] * 2 + [JobFailedError("division by zero")])
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise next(faults, JobFailedError("division by zero"))
 
     monkeypatch.setattr(runner_module, "run_job", job)
@@ -382,7 +382,7 @@ def test_who_is_late_through_others_is_tried_alone_and_not_cut(
     ground = Ground.of("a", end=10)
     ground.runner.spark.trouble = trouble  # type: ignore[attr-defined]
 
-    def job(*_: object, **__: object) -> list[Made]:
+    def job(*_: object, **__: object) -> list[Results]:
         raise JobLateError("it took longer than 60 s")
 
     monkeypatch.setattr(runner_module, "run_job", job)

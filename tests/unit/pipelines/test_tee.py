@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.jobs import tee as tee_module
-from pipelines.jobs.outcomes import Made
+from pipelines.jobs.outcomes import Results
 from pipelines.jobs.sink import SinkAwayError
 from pipelines.jobs.tee import TeeEnd, TeeTask, columns_of, read, run_tee, tee
 from shared.event.envelope import event_headers
@@ -45,7 +45,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> OneLog:
 
 
 @dataclass
-class Kept:
+class StoringSink:
     """A sink that keeps what it is given."""
 
     away: str = ""
@@ -53,7 +53,7 @@ class Kept:
     taken: list[tuple[int, int]] = field(default_factory=list)
 
     @contextmanager
-    def open(self, _: Ranges) -> Iterator["Kept"]:
+    def open(self, _: Ranges) -> Iterator["StoringSink"]:
         yield self
 
     def take(self, events: pa.RecordBatch) -> Iterable[str]:
@@ -77,7 +77,7 @@ def a_record(where: KafkaPartition, offset: int, **more: Any) -> RecordIn:
     return RecordIn(origin=Origin(*where, offset), **(told | more))
 
 
-def done(log: OneLog, sink: Kept, ranges: Ranges) -> TeeEnd:
+def done(log: OneLog, sink: StoringSink, ranges: Ranges) -> TeeEnd:
     assert log.logs.keys() >= ranges.keys()
     (end,) = tee([TeeTask("kafka", sink, ranges)])
     return end
@@ -87,7 +87,7 @@ def test_all_of_each_range_is_handed_over_and_nothing_beside(log: OneLog) -> Non
     # What is missing in between are marks of Kafka's own.
     log.write(a_record(WHERE, offset) for offset in (3, 4, 6, 7, 9))
     log.write(a_record(OTHER, offset) for offset in (0, 1))
-    sink = Kept()
+    sink = StoringSink()
     end = done(log, sink, {WHERE: (4, 9), OTHER: (0, 2)})
     assert sink.taken == [(0, 4), (0, 6), (0, 7), (1, 0), (1, 1)]
     assert (end.made.passed, [*end.reports]) == (5, ["3 taken", "2 taken", "over"])
@@ -97,14 +97,14 @@ def test_all_of_each_range_is_handed_over_and_nothing_beside(log: OneLog) -> Non
 
 def test_a_range_of_nothing_but_marks_is_done(log: OneLog) -> None:
     log.write([a_record(WHERE, 0), a_record(WHERE, 5)])
-    sink = Kept()
-    assert done(log, sink, {WHERE: (2, 4)}) == TeeEnd(Made(), ["over"])
+    sink = StoringSink()
+    assert done(log, sink, {WHERE: (2, 4)}) == TeeEnd(Results(), ["over"])
     assert sink.taken == []
 
 
 def test_a_sink_that_is_away_is_told_in_words(log: OneLog) -> None:
     log.write([a_record(WHERE, 0)])
-    end = done(log, Kept("nobody is there"), {WHERE: (0, 1)})
+    end = done(log, StoringSink("nobody is there"), {WHERE: (0, 1)})
     assert end == TeeEnd(away="nobody is there", is_wrongly_set=True)
 
 
@@ -124,7 +124,7 @@ def test_a_leader_that_moves_is_looked_for(log: OneLog) -> None:
 def test_what_kafka_has_deleted_before_it_was_kept_is_told(log: OneLog) -> None:
     log.write(a_record(WHERE, offset) for offset in range(3))
     log.forget(WHERE, 2)
-    end = done(log, Kept(), {WHERE: (0, 3)})
+    end = done(log, StoringSink(), {WHERE: (0, 3)})
     assert end.away.startswith(f"{TOPIC}, Kafka partition 0, has nothing at 0 any more")
 
 
@@ -137,7 +137,7 @@ def test_what_nobody_has_is_told_with_its_place(
     if harm == "leaderless":
         log.leaderless.add(WHERE)
     with pytest.raises(KafkaUnavailableError, match=r"orders, Kafka partition 0, at"):
-        done(log, Kept(), {WHERE: (0, 9)})
+        done(log, StoringSink(), {WHERE: (0, 9)})
 
 
 def test_what_is_told_of_an_event_is_what_its_headers_say() -> None:
@@ -160,11 +160,11 @@ class Tasks:
 
 def test_a_job_comes_to_what_its_tasks_have_done(log: OneLog) -> None:
     log.write([a_record(WHERE, 0), a_record(OTHER, 1), a_record(OTHER, 2)])
-    sink = Kept()
+    sink = StoringSink()
     ranges = {WHERE: (0, 1), OTHER: (1, 3)}
     made = run_tee(Tasks(), "kafka", sink, ranges, pool="p")  # type: ignore[arg-type]
     assert (made.passed, made.event_time_ms_min) == (3, AT_MS - 120_000)
     assert sum(made.event_times.values()) == 3
     assert sum(each.value == b"over" for each in made.records) == 2, "of each task"
     with pytest.raises(SinkAwayError, match="nobody"):
-        run_tee(Tasks(), "kafka", Kept("nobody"), ranges, pool="p")  # type: ignore[arg-type]
+        run_tee(Tasks(), "kafka", StoringSink("nobody"), ranges, pool="p")  # type: ignore[arg-type]

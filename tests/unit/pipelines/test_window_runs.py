@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from pipelines.jobs.kept_lanes import KeptLane, kept_for
-from pipelines.jobs.outcomes import Made
+from pipelines.jobs.outcomes import Results
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import PipelineShare, Planned
+from pipelines.lanes.shares import PipelineShare, PlannedJob
 from pipelines.windows.partials import AHEAD_MS_MAX
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition
@@ -70,7 +70,7 @@ class Run:
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     written_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     late: int = 0
-    job: tuple[int, Planned, list[dict[str, Any]], Made] | None = None
+    job: tuple[int, PlannedJob, list[dict[str, Any]], Results] | None = None
 
     def __post_init__(self) -> None:
         self.begin()
@@ -109,7 +109,7 @@ class Run:
                 took_ms = 1 if job.is_quick else self.dice.randrange(50, 900)
                 self.job = (self.now_ms + took_ms, job, found, made)
 
-    def counted(self, share: PipelineShare) -> tuple[list[dict[str, Any]], Made]:
+    def counted(self, share: PipelineShare) -> tuple[list[dict[str, Any]], Results]:
         """As Spark does it."""
         assert WINDOW is not None
         frontier_ms = self.keeper.kept.head.frontier_ms
@@ -140,9 +140,9 @@ class Run:
             for (start_ms, key), times in groups.items()
         ]
         passed = sum(len(times) for times in groups.values())
-        return [{"late": late}], Made(passed=passed, stored_ms=stored_ms, found=found)
+        return [{"late": late}], Results(passed=passed, stored_ms=stored_ms, found=found)
 
-    def end(self, job: Planned, told: list[dict[str, Any]], made: Made) -> None:
+    def end(self, job: PlannedJob, told: list[dict[str, Any]], made: Results) -> None:
         """All of it is stored, and then it counts."""
         share = job.shares[0]
         change, _ = self.keeper.change(PIPELINE, share, made, PLACES, room=2**40)

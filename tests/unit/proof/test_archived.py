@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from shared.proof.archived import (
-    Archived,
+    ArchivedObject,
     ArchiveId,
     by_time,
     continues,
@@ -22,8 +22,8 @@ DAY_MS = 86_400_000
 AT_MS = 1_795_500_000_000
 
 
-def made(first: int, end: int, *, partition: int = 0, from_ms: int = AT_MS) -> Archived:
-    return Archived(
+def made(first: int, end: int, *, partition: int = 0, from_ms: int = AT_MS) -> ArchivedObject:
+    return ArchivedObject(
         tenant="acme",
         stream="orders",
         archive="orders-kept",
@@ -63,7 +63,7 @@ def test_an_object_is_called_by_day_partition_and_range_below_its_own_tenant() -
     assert is_manifest(one.manifest_path)
     assert not is_manifest(one.path)
     assert one.id == ArchiveId("acme", "orders", "orders-kept")
-    assert Archived.from_json(one.to_json()) == one
+    assert ArchivedObject.from_json(one.to_json()) == one
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_no_object_is_about_is_a_gap() -> None:
     assert gaps(objects) == {0: Offsets.of([(10, 15)])}
 
 
-def paths(*objects: Archived) -> list[str]:
+def paths(*objects: ArchivedObject) -> list[str]:
     return [each.manifest_path for each in objects]
 
 
@@ -117,8 +117,8 @@ def test_each_life_is_below_its_archive() -> None:
     one = structs.replace(made(5, 12), life="kJ9_-q")
     assert one.id == ArchiveId("acme", "orders", "orders-kept", "kJ9_-q")
     assert one.path.startswith(f"{made(5, 12).id.root}/life=kJ9_-q/events/")
-    assert Archived.from_json(one.to_json()) == one
+    assert ArchivedObject.from_json(one.to_json()) == one
     assert life_in(f"{one.id.root}/") == "kJ9_-q"
     assert life_in(one.id.manifests) is None
     told = one.to_json().replace(b'"life":"kJ9_-q",', b"")
-    assert Archived.from_json(told) == made(5, 12), "as they were written first"
+    assert ArchivedObject.from_json(told) == made(5, 12), "as they were written first"

@@ -15,7 +15,7 @@ from shared.event.times import minute_of
 from shared.proof.last_answer import FailedTry
 from shared.proof.receipt import (
     SHEET_BYTES_MAX,
-    Covered,
+    CoveredOffsets,
     Receipt,
     ReceiptOutcome,
     cover,
@@ -61,7 +61,7 @@ def test_a_receipt_adds_up_its_events() -> None:
         reason="status_200",
         batch_id="msg_1",
         event_count=3,
-        covered=(Covered(TOPIC, 0, 4, 6), Covered(TOPIC, 0, 9, 10)),
+        covered=(CoveredOffsets(TOPIC, 0, 4, 6), CoveredOffsets(TOPIC, 0, 9, 10)),
         minutes={1_699_999_980_000: 2, 1_700_000_040_000: 1},
         event_time_ms_min=1_699_999_980_000,
         accepted_at_ms_min=NOW_MS + 7,
@@ -204,7 +204,11 @@ def test_a_minute_starts_at_or_before_its_times(time_ms: int, minute_ms: int) ->
 
 def test_what_was_sent_beside_an_event_is_its_piece_of_the_batch() -> None:
     topic = a_receipt().covered[0].topic
-    covered = (Covered(topic, 0, 5, 9), Covered(topic, 1, 2, 7), Covered(topic, 1, 8, 9))
+    covered = (
+        CoveredOffsets(topic, 0, 5, 9),
+        CoveredOffsets(topic, 1, 2, 7),
+        CoveredOffsets(topic, 1, 8, 9),
+    )
     receipt = structs.replace(a_receipt(), batch_id="msg_1", covered=covered)
     assert list(receipt.beside(Origin(topic, 1, 6))) == [(2, 7)]
     assert list(receipt.beside(Origin(topic, 1, 7))) == []

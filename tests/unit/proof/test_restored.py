@@ -7,7 +7,7 @@ from deploy.cli.archive.put_back import PutBack, nothing_yet
 from shared.event.record import KafkaPartition, Origin
 from shared.event.topics import stream_topic
 from shared.proof.archived import ArchiveId
-from shared.proof.restored import Restored, RestoredView, Restores
+from shared.proof.restored import RestoredEvents, RestoredView, Restores
 
 TOPIC, AT_MS = stream_topic("orders"), 1_700_000_000_000
 ARCHIVE = ArchiveId("default", "orders", "kept", "life")
@@ -22,7 +22,7 @@ def event(offset: int) -> dict[str, int]:
     return {"offset": offset, "time_ms": AT_MS + offset}
 
 
-def put_back(*offsets: int) -> Restored:
+def put_back(*offsets: int) -> RestoredEvents:
     made = spring()
     for offset in offsets:
         made.add(0, event(offset), is_of_whole=True)
@@ -36,7 +36,7 @@ def test_what_was_put_back_is_told_by_its_offsets_and_what_was_left_out_is_not()
     made.leave_out(0)
     made.add(1, event(2), is_of_whole=True)
     # It was cut here, and goes on from what it has told.
-    made = PutBack(Restored.from_json(made.said(8).to_json()))
+    made = PutBack(RestoredEvents.from_json(made.said(8).to_json()))
     made.add(0, event(8), is_of_whole=True)
     made.leave_out(0)
     made.add(0, event(10), is_of_whole=True)

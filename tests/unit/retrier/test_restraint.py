@@ -34,7 +34,7 @@ ORDER = ReplayOrder(
 )
 
 
-class Held:
+class ReplayGround:
     """A replay of ORDER, and what its retrier knows; nothing asks Kafka before it has put any."""
 
     def __init__(self, *, within_s: float = 30.0) -> None:
@@ -74,7 +74,7 @@ def test_each_tenant_has_the_same_part_however_many_it_has() -> None:
 
 
 def test_nothing_holds_it_back_while_all_is_well() -> None:
-    held = Held()
+    held = ReplayGround()
     assert (held.restraint.failure, held.why()) == ("", "")
     assert held.why(record(Flow(), FlowState.CLOSED)) == ""
     assert held.restraint.rate_max == 100.0
@@ -83,7 +83,7 @@ def test_nothing_holds_it_back_while_all_is_well() -> None:
 
 
 def test_it_has_failed_once_what_it_is_for_is_gone_or_somebody_elses() -> None:
-    held = Held()
+    held = ReplayGround()
     held.know()
     assert held.restraint.failure == "the destination was removed"
     held.know(TO, tenant="others")
@@ -103,11 +103,11 @@ def test_it_has_failed_once_what_it_is_for_is_gone_or_somebody_elses() -> None:
 )
 def test_it_waits_while_the_destination_fails(state: BreakerState, until_ms: int, why: str) -> None:
     flow = Flow(breaker=Breaker(state=state, until_ms=until_ms))
-    assert Held().why(record(flow, FlowState(state.value))) == why
+    assert ReplayGround().why(record(flow, FlowState(state.value))) == why
 
 
 def test_it_waits_while_the_destination_asks_for_it_is_disabled_or_paused() -> None:
-    held = Held()
+    held = ReplayGround()
     gate = Flow(gate=RateGate(closed_until_ms=NOW_MS + 1))
     assert (
         held.why(record(gate, FlowState.THROTTLED)) == "the destination is not sent to: throttled"
@@ -120,7 +120,7 @@ def test_it_waits_while_the_destination_asks_for_it_is_disabled_or_paused() -> N
 
 
 def test_it_waits_while_the_destination_has_more_than_it_takes_on_any_machine() -> None:
-    held, well = Held(), ""
+    held, well = ReplayGround(), ""
     full = "the destination takes less than it gets"
 
     def told(parked: int, store: str = "m1-1") -> str:
@@ -129,7 +129,7 @@ def test_it_waits_while_the_destination_has_more_than_it_takes_on_any_machine() 
     # What was parked before it came is none of its business.
     assert (told(10_000), told(10_500), told(90_000, "m2-1")) == (well, well, well)
     assert (told(90_001, "m2-1"), told(10_500)) == (full, full)
-    brief = Held(within_s=1e-6)
+    brief = ReplayGround(within_s=1e-6)
     flow = record(Flow(), FlowState.CLOSED)
     crowded = changed(flow, flow=Flow(parks={"budget": 5_000}))
     assert [brief.why(each) for each in (flow, crowded)] == [well, full]

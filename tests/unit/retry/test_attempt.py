@@ -8,10 +8,10 @@ from shared.retry.attempt import (
     CONFIG_FAULTS,
     SPLITTABLE,
     Attempt,
-    Failed,
     Failure,
+    NoResponse,
     Outcome,
-    Responded,
+    Response,
     Verdict,
     WebhookDirective,
     classify,
@@ -104,7 +104,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_each_status_has_the_verdict_of_the_table(status: int) -> None:
-    verdict = classify(Responded(status))
+    verdict = classify(Response(status))
     found = (
         verdict.outcome,
         verdict.is_breaker_failure,
@@ -125,16 +125,16 @@ def test_every_status_there_can_be_follows_the_rule_of_three() -> None:
             expected = NEVER
         else:
             expected = AGAIN
-        assert classify(Responded(status)).outcome is expected, status
+        assert classify(Response(status)).outcome is expected, status
 
 
 def test_a_redirect_is_never_a_delivery() -> None:
-    assert all(classify(Responded(status)).outcome is AGAIN for status in range(300, 400))
+    assert all(classify(Response(status)).outcome is AGAIN for status in range(300, 400))
 
 
 @pytest.mark.parametrize("failure", Failure)
 def test_each_failure_has_the_verdict_of_the_table(failure: Failure) -> None:
-    verdict = classify(Failed(failure, "some detail"))
+    verdict = classify(NoResponse(failure, "some detail"))
     found = (
         verdict.outcome,
         verdict.is_ambiguous,
@@ -148,18 +148,18 @@ def test_each_failure_has_the_verdict_of_the_table(failure: Failure) -> None:
 
 def test_a_destination_may_add_statuses_to_the_recoverable_ones() -> None:
     retry_on = frozenset({408, 425})
-    assert classify(Responded(408), retry_on=retry_on).outcome is AGAIN
-    assert classify(Responded(425), retry_on=retry_on).outcome is AGAIN
-    assert classify(Responded(404), retry_on=retry_on).outcome is NEVER
-    assert not classify(Responded(408), retry_on=retry_on).is_breaker_failure
+    assert classify(Response(408), retry_on=retry_on).outcome is AGAIN
+    assert classify(Response(425), retry_on=retry_on).outcome is AGAIN
+    assert classify(Response(404), retry_on=retry_on).outcome is NEVER
+    assert not classify(Response(408), retry_on=retry_on).is_breaker_failure
 
 
 def test_nobody_can_make_a_success_recoverable() -> None:
-    assert classify(Responded(200), retry_on=frozenset({200})).outcome is OK
+    assert classify(Response(200), retry_on=frozenset({200})).outcome is OK
 
 
 def test_a_status_that_is_to_be_retried_is_not_split_as_well() -> None:
-    assert not classify(Responded(413), retry_on=frozenset({413})).is_splittable
+    assert not classify(Response(413), retry_on=frozenset({413})).is_splittable
 
 
 def test_no_status_is_both_the_events_fault_and_the_settings_fault() -> None:
@@ -167,8 +167,8 @@ def test_no_status_is_both_the_events_fault_and_the_settings_fault() -> None:
 
 
 attempts: st.SearchStrategy[Attempt] = st.one_of(
-    st.builds(Responded, st.integers(), st.none() | st.text(), st.text()),
-    st.builds(Failed, st.sampled_from(Failure), st.text()),
+    st.builds(Response, st.integers(), st.none() | st.text(), st.text()),
+    st.builds(NoResponse, st.sampled_from(Failure), st.text()),
 )
 
 
@@ -187,9 +187,9 @@ def test_flags_only_stand_where_they_can_mean_something(attempt: Attempt) -> Non
 
 
 def test_of_a_first_copy_nobody_knows_unless_the_second_one_settles_it() -> None:
-    assert classify(Responded(503, is_resent=True)).is_ambiguous
-    assert not classify(Responded(200, is_resent=True)).is_ambiguous
-    assert not classify(Responded(400, is_resent=True)).is_ambiguous
+    assert classify(Response(503, is_resent=True)).is_ambiguous
+    assert not classify(Response(200, is_resent=True)).is_ambiguous
+    assert not classify(Response(400, is_resent=True)).is_ambiguous
 
 
 @pytest.mark.parametrize("status", [100, 302, 400, 429, 503])
@@ -197,10 +197,10 @@ def test_of_a_first_copy_nobody_knows_unless_the_second_one_settles_it() -> None
 def test_a_destination_may_ask_for_no_more_of_a_message(
     status: int, directive: WebhookDirective
 ) -> None:
-    asked = classify(Responded(status, "30", directive=directive, is_resent=True), retry_on={400})
+    asked = classify(Response(status, "30", directive=directive, is_resent=True), retry_on={400})
     assert asked == Verdict(NEVER, f"asked_{directive.value}")
     # What it has taken it has taken.
-    assert classify(Responded(204, directive=directive)) == classify(Responded(204))
+    assert classify(Response(204, directive=directive)) == classify(Response(204))
 
 
 def test_what_a_destination_asks_for_is_one_of_two_words() -> None:

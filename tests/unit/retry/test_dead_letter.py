@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observe.lag.progress import Progress
-from shared.event.envelope import Envelope, Malformed, malformed_headers, open_retry_record
+from shared.event.envelope import Envelope, MalformedRecord, malformed_headers, open_retry_record
 from shared.event.payload import payload_of
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, REDRIVEN, retry_topic
@@ -58,7 +58,7 @@ def a_letter(
 
 def a_malformed_letter() -> Letter:
     record = RecordIn(Origin(retry_topic("30s"), 0, 4), NOW_MS, b"k", b"\xff", (("v", b"9"),))
-    written = route_malformed(Malformed(record, "header v is not readable"), now_ms=NOW_MS)
+    written = route_malformed(MalformedRecord(record, "header v is not readable"), now_ms=NOW_MS)
     return open_letter(RecordIn(Origin(DEAD, 0, 5), NOW_MS, b"k", written.value, written.headers))
 
 
@@ -124,7 +124,7 @@ def test_a_malformed_record_with_all_of_our_headers_is_not_taken_for_an_event() 
     ).headers
     tier = RecordIn(Origin(retry_topic("30s"), 0, 4), NOW_MS, b"k", b"{}", whole)
     headers = malformed_headers(
-        Malformed(tier, "why"), reason="malformed_retry_record", dead_at_ms=NOW_MS
+        MalformedRecord(tier, "why"), reason="malformed_retry_record", dead_at_ms=NOW_MS
     )
     record = RecordIn(Origin(DEAD, 0, 5), NOW_MS, b"k", b"{}", headers)
     assert isinstance(open_retry_record(record), Envelope)

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.event.envelope import History
-from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from shared.retry.decision import (
     DEADLINE_PASSED,
     DESTINATION_REFUSED_RETRY,
     RETRIES_EXHAUSTED,
     DeadLetter,
     Decision,
-    Delivered,
     Hop,
     Park,
     RetryLater,
@@ -23,6 +22,7 @@ from shared.retry.decision import (
     Send,
     Situation,
     Split,
+    Success,
     admit,
     admit_unknown,
 )
@@ -44,11 +44,11 @@ def after(attempt: Attempt, history: History | None = None) -> Decision:
 
 
 def test_a_2xx_is_delivered() -> None:
-    assert after(Responded(204, retry_after="-1")) == Delivered("status_204")
+    assert after(Response(204, retry_after="-1")) == Success("status_204")
 
 
 def test_a_4xx_is_dead_and_its_attempt_is_counted() -> None:
-    decision = after(Responded(404, detail="no such path" + "!" * 1_000))
+    decision = after(Response(404, detail="no such path" + "!" * 1_000))
     assert decision == DeadLetter(
         "status_404",
         replace(
@@ -63,10 +63,10 @@ def test_a_4xx_is_dead_and_its_attempt_is_counted() -> None:
 
 
 def test_only_what_was_sent_is_an_attempt_with_a_time() -> None:
-    parked = after(Failed(Failure.BREAKER_OPEN))
+    parked = after(NoResponse(Failure.BREAKER_OPEN))
     assert isinstance(parked, Park)
     assert parked.history.last_attempt_at_ms is None
-    sent = after(Failed(Failure.READ_TIMEOUT))
+    sent = after(NoResponse(Failure.READ_TIMEOUT))
     assert isinstance(sent, RetryLater)
     assert sent.history.last_attempt_at_ms == a_situation().now_ms
 
@@ -74,13 +74,13 @@ def test_only_what_was_sent_is_an_attempt_with_a_time() -> None:
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_a_batch_that_one_event_may_have_spoilt_is_split(status: int) -> None:
     situation = a_situation(batch_count=2)
-    assert decided(a_history(), Responded(status), SCHEDULE, situation) == Split(f"status_{status}")
-    assert isinstance(decided(a_history(), Responded(status), SCHEDULE, a_situation()), DeadLetter)
+    assert decided(a_history(), Response(status), SCHEDULE, situation) == Split(f"status_{status}")
+    assert isinstance(decided(a_history(), Response(status), SCHEDULE, a_situation()), DeadLetter)
 
 
 def test_a_batch_that_no_single_event_has_spoilt_is_not_split() -> None:
     situation = a_situation(batch_count=500)
-    assert isinstance(decided(a_history(), Responded(401), SCHEDULE, situation), DeadLetter)
+    assert isinstance(decided(a_history(), Response(401), SCHEDULE, situation), DeadLetter)
 
 
 # attempts made here, seconds of budget left -> local delay, or None for a retry tier
@@ -101,7 +101,7 @@ def test_a_recoverable_failure_is_tried_again_in_place_while_the_budget_lasts(
     made: int, budget_s: float, delay_s: float | None
 ) -> None:
     situation = a_situation(local_attempt_count=made, budget_s=budget_s)
-    decision = decided(a_history(), Responded(503), SCHEDULE, situation)
+    decision = decided(a_history(), Response(503), SCHEDULE, situation)
     if delay_s is None:
         assert isinstance(decision, RetryLater)
         assert decision.history.attempt_count == 1
@@ -113,10 +113,10 @@ def test_a_recoverable_failure_is_tried_again_in_place_while_the_budget_lasts(
 
 def test_a_local_wait_is_as_long_as_the_destination_asked() -> None:
     situation = a_situation(local_attempt_count=1)
-    decision = decided(a_history(), Responded(429, retry_after="3"), SCHEDULE, situation)
+    decision = decided(a_history(), Response(429, retry_after="3"), SCHEDULE, situation)
     assert isinstance(decision, RetryLocally)
     assert decision.delay_s == 3.0
-    longer = decided(a_history(), Responded(429, retry_after="5.001"), SCHEDULE, situation)
+    longer = decided(a_history(), Response(429, retry_after="5.001"), SCHEDULE, situation)
     assert isinstance(longer, RetryLater)
 
 
@@ -135,7 +135,7 @@ WALK = [
 
 @pytest.mark.parametrize(("rounds", "expected"), WALK)
 def test_each_round_moves_an_event_along_the_tiers(rounds: int, expected: str) -> None:
-    decision = after(Responded(500), a_history(attempt_count=rounds))
+    decision = after(Response(500), a_history(attempt_count=rounds))
     match decision:
         case RetryLater(tier=tier):
             assert tier.name == expected
@@ -168,34 +168,34 @@ ASKED = [
 def test_the_later_of_tier_and_destination_decides(
     retry_after: str | None, tier: str, not_before_s: float
 ) -> None:
-    decision = after(Responded(503, retry_after))
+    decision = after(Response(503, retry_after))
     assert isinstance(decision, RetryLater)
     assert decision.tier.name == tier
     assert decision.history.not_before_ms == NOW_MS + round(not_before_s * 1000)
 
 
 def test_a_tier_longer_than_asked_is_kept() -> None:
-    decision = after(Responded(503, "60"), a_history(attempt_count=3))
+    decision = after(Response(503, "60"), a_history(attempt_count=3))
     assert isinstance(decision, RetryLater)
     assert decision.tier.name == "2h"
 
 
 def test_a_negative_retry_after_is_a_refusal_for_good() -> None:
-    decision = after(Responded(503, "-1"))
+    decision = after(Response(503, "-1"))
     assert isinstance(decision, DeadLetter)
     assert decision.reason == DESTINATION_REFUSED_RETRY
     assert decision.history.attempt_count == 1
 
 
 def test_what_was_never_tried_costs_no_attempt() -> None:
-    decision = after(Failed(Failure.PAUSED, "by ops"), a_history(attempt_count=4, park_count=1))
+    decision = after(NoResponse(Failure.PAUSED, "by ops"), a_history(attempt_count=4, park_count=1))
     assert isinstance(decision, Park)
     assert decision.tier.name == "30s"
     assert (decision.history.attempt_count, decision.history.park_count) == (4, 2)
     assert (decision.history.cause, decision.history.last_detail) == ("paused", "by ops")
 
 
-@pytest.mark.parametrize("attempt", [Responded(500), Failed(Failure.PAUSED)])
+@pytest.mark.parametrize("attempt", [Response(500), NoResponse(Failure.PAUSED)])
 @pytest.mark.parametrize(("left_s", "is_dead"), [(30.001, False), (30.0, True), (-5.0, True)])
 def test_nothing_waits_past_its_deadline(attempt: Attempt, left_s: float, is_dead: bool) -> None:  # noqa: FBT001 - a row of the table
     decision = after(attempt, a_history(deadline_s=left_s))
@@ -205,7 +205,7 @@ def test_nothing_waits_past_its_deadline(attempt: Attempt, left_s: float, is_dea
 
 
 def test_asked_to_wait_past_the_deadline_an_event_gets_a_last_try_before_it() -> None:
-    decision = after(Responded(503, "86400"), a_history(deadline_s=10 * HOUR_S))
+    decision = after(Response(503, "86400"), a_history(deadline_s=10 * HOUR_S))
     assert isinstance(decision, RetryLater)
     assert decision.tier.name == "8h"
     last_try_at_ms = decision.history.deadline_at_ms - 60_000
@@ -213,21 +213,21 @@ def test_asked_to_wait_past_the_deadline_an_event_gets_a_last_try_before_it() ->
 
 
 def test_ambiguity_once_seen_stays() -> None:
-    timed_out = after(Failed(Failure.READ_TIMEOUT))
+    timed_out = after(NoResponse(Failure.READ_TIMEOUT))
     assert isinstance(timed_out, RetryLater)
     assert timed_out.history.is_ambiguous
-    later = after(Responded(500), timed_out.history)
+    later = after(Response(500), timed_out.history)
     assert isinstance(later, RetryLater)
     assert later.history.is_ambiguous
-    parked = after(Failed(Failure.PAUSED), later.history)
+    parked = after(NoResponse(Failure.PAUSED), later.history)
     assert isinstance(parked, Park)
     assert parked.history.is_ambiguous
 
 
 def test_the_last_status_is_kept_when_no_new_one_came() -> None:
-    first = after(Responded(503))
+    first = after(Response(503))
     assert isinstance(first, RetryLater)
-    second = after(Failed(Failure.CONNECT_REFUSED, "no one there"), first.history)
+    second = after(NoResponse(Failure.CONNECT_REFUSED, "no one there"), first.history)
     assert isinstance(second, RetryLater)
     assert second.history.last_status == 503
     assert second.history.cause == "connect_refused"
@@ -263,13 +263,13 @@ def test_a_released_event_goes_where_the_table_says(
 
 attempts: st.SearchStrategy[Attempt] = st.one_of(
     st.builds(
-        Responded,
+        Response,
         st.integers(100, 599),
         st.none()
         | st.floats(-10, 200_000).map(lambda wait_s: f"{wait_s:.3f}")
         | st.sampled_from(["soon", "Fri, 31 Dec 9999 23:59:59 GMT"]),
     ),
-    st.builds(Failed, st.sampled_from(Failure)),
+    st.builds(NoResponse, st.sampled_from(Failure)),
 )
 situations = st.builds(
     Situation,
@@ -288,7 +288,7 @@ def test_events_that_were_sent_together_stay_together(
 ) -> None:
     """`deliver` counts on it: one batch is retried in place or split as a whole, or not at all."""
     kinds = [type(decided(each, attempt, SCHEDULE, situation)) for each in (one, other)]
-    if any(kind in {Delivered, RetryLocally, Split} for kind in kinds):
+    if any(kind in {Success, RetryLocally, Split} for kind in kinds):
         assert kinds[0] is kinds[1]
 
 
@@ -297,7 +297,7 @@ def test_no_decision_forgets_what_went_before(
     history: History, attempt: Attempt, situation: Situation
 ) -> None:
     decision = decided(history, attempt, SCHEDULE, situation)
-    if isinstance(decision, Delivered | Split):
+    if isinstance(decision, Success | Split):
         return
     kept = decision.history
     assert kept.first_attempt_at_ms == history.first_attempt_at_ms
@@ -342,7 +342,7 @@ class Life:
                     assert self.now_ms < history.deadline_at_ms, "past its deadline"
                     situation = a_situation(now_ms=self.now_ms)
                     decision = decided(history, reply, schedule, situation)
-                    if isinstance(decision, Delivered | DeadLetter):
+                    if isinstance(decision, Success | DeadLetter):
                         self.reason = decision.reason
                         return
                     assert isinstance(decision, RetryLater | Park)
@@ -369,7 +369,7 @@ def test_every_life_ends_and_no_attempt_is_early_or_past_the_deadline(
 
 def test_a_destination_that_is_always_down_sees_thirteen_rounds() -> None:
     life = Life([0.0])
-    life.live([Responded(500)], RetrySchedule())
+    life.live([Response(500)], RetrySchedule())
     assert len(life.tried_at_ms) == 13
     assert life.reason == RETRIES_EXHAUSTED
     assert life.tried_at_ms[-1] == NOW_MS + 239_730_000
@@ -377,7 +377,7 @@ def test_a_destination_that_is_always_down_sees_thirteen_rounds() -> None:
 
 def test_a_destination_that_stays_paused_lets_events_rest_until_the_deadline() -> None:
     life = Life([1.0])
-    life.live([Failed(Failure.PAUSED)], RetrySchedule(deadline_s=HOUR_S))
+    life.live([NoResponse(Failure.PAUSED)], RetrySchedule(deadline_s=HOUR_S))
     assert life.reason == DEADLINE_PASSED
     assert life.tried_at_ms[-1] > NOW_MS + (HOUR_S - 62) * 1000
 
@@ -387,7 +387,7 @@ def test_asked_past_the_deadline_the_last_try_comes_in_its_last_minutes(
     deadline_s: float, lags_s: list[float]
 ) -> None:
     life = Life(lags_s)
-    life.live([Responded(503, "86400"), Responded(200)], RetrySchedule(deadline_s=deadline_s))
+    life.live([Response(503, "86400"), Response(200)], RetrySchedule(deadline_s=deadline_s))
     assert life.reason == "status_200"
     assert NOW_MS + (deadline_s - 62) * 1000 <= life.tried_at_ms[1]
 

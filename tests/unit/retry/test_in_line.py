@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from shared.event.envelope import History
-from shared.retry.attempt import Failed, Failure, Responded
+from shared.retry.attempt import Failure, NoResponse, Response
 from shared.retry.decision import (
     DEADLINE_PASSED,
     DESTINATION_REFUSED_RETRY,
     DeadLetter,
-    Delivered,
     Hold,
     RetryLocally,
     Situation,
     Split,
+    Success,
     refuse,
     settle,
 )
@@ -38,41 +38,41 @@ def test_it_waits_as_in_the_first_two_tiers_however_often_it_was_tried(
 ) -> None:
     """No tier is ever used up: what ends it is the deadline."""
     before = a_history(attempt_count=attempts)
-    after = held(decided(before, Responded(503), SCHEDULE, IN_LINE))
+    after = held(decided(before, Response(503), SCHEDULE, IN_LINE))
     assert after.attempt_count == attempts + 1
     assert after.not_before_ms == NOW_MS + 1_000 * wait_s
     assert after.last_attempt_at_ms == NOW_MS
 
 
 def test_the_destination_may_ask_for_longer_and_the_last_try_is_at_the_deadline() -> None:
-    asked = held(decided(a_history(), Responded(503, retry_after="900"), SCHEDULE, IN_LINE))
+    asked = held(decided(a_history(), Response(503, retry_after="900"), SCHEDULE, IN_LINE))
     assert asked.not_before_ms == NOW_MS + 900_000
     late = replace(a_history(), deadline_at_ms=NOW_MS + 7_000)
-    last = held(decided(late, Responded(503, retry_after="900"), SCHEDULE, IN_LINE))
+    last = held(decided(late, Response(503, retry_after="900"), SCHEDULE, IN_LINE))
     assert last.not_before_ms == NOW_MS + 7_000
     over = replace(a_history(), deadline_at_ms=NOW_MS)
-    gone = decided(over, Responded(503), SCHEDULE, IN_LINE)
+    gone = decided(over, Response(503), SCHEDULE, IN_LINE)
     assert isinstance(gone, DeadLetter)
     assert gone.reason == DEADLINE_PASSED
 
 
 def test_what_is_not_recoverable_ends_as_anywhere() -> None:
-    assert isinstance(decided(a_history(), Responded(404), SCHEDULE, IN_LINE), DeadLetter)
+    assert isinstance(decided(a_history(), Response(404), SCHEDULE, IN_LINE), DeadLetter)
     several = replace(IN_LINE, batch_count=2)
-    assert isinstance(decided(a_history(), Responded(400), SCHEDULE, several), Split)
-    refused = decided(a_history(), Responded(503, retry_after="-1"), SCHEDULE, IN_LINE)
+    assert isinstance(decided(a_history(), Response(400), SCHEDULE, several), Split)
+    refused = decided(a_history(), Response(503, retry_after="-1"), SCHEDULE, IN_LINE)
     assert isinstance(refused, DeadLetter)
     assert refused.reason == DESTINATION_REFUSED_RETRY
-    assert decided(a_history(), Responded(200), SCHEDULE, IN_LINE) == Delivered("status_200")
+    assert decided(a_history(), Response(200), SCHEDULE, IN_LINE) == Success("status_200")
     first = replace(IN_LINE, local_attempt_count=1)
-    assert isinstance(decided(a_history(), Responded(503), SCHEDULE, first), RetryLocally)
+    assert isinstance(decided(a_history(), Response(503), SCHEDULE, first), RetryLocally)
 
 
 def test_what_was_nobodys_fault_is_tried_again_at_once_nearly() -> None:
-    slow = held(decided(a_history(), Failed(Failure.SLOW_ANSWER), SCHEDULE, IN_LINE))
+    slow = held(decided(a_history(), NoResponse(Failure.SLOW_ANSWER), SCHEDULE, IN_LINE))
     assert (slow.not_before_ms, slow.attempt_count) == (NOW_MS + 1_000, 0)
     rejecting = replace(IN_LINE, is_held=True)
-    assert held(decided(a_history(), Responded(403), SCHEDULE, rejecting)).attempt_count == 0
+    assert held(decided(a_history(), Response(403), SCHEDULE, rejecting)).attempt_count == 0
 
 
 def test_what_may_not_be_sent_now_waits_no_longer_than_a_persons_word_may_take() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shared.event.envelope import EVENT_BYTES_MAX, History
-from shared.retry.attempt import Failure, Responded
+from shared.retry.attempt import Failure, Response
 from shared.retry.decision import (
     DEADLINE_PASSED,
     TOO_LARGE,
@@ -28,17 +28,17 @@ SITUATION = Situation(9, NOW_MS, may_retry_locally=True, local_attempt_count=3, 
 
 def test_what_a_held_destination_rejects_waits() -> None:
     held = replace(SITUATION, is_held=True)
-    decision = decided(a_history(), Responded(401), SCHEDULE, held)
+    decision = decided(a_history(), Response(401), SCHEDULE, held)
     assert isinstance(decision, Park)
     assert (decision.history.attempt_count, decision.history.cause) == (0, "status_401")
-    assert isinstance(decided(a_history(), Responded(400), SCHEDULE, held), Split)
+    assert isinstance(decided(a_history(), Response(400), SCHEDULE, held), Split)
 
 
 def test_what_the_destination_cannot_bear_is_not_tried_again_in_place() -> None:
     first = replace(SITUATION, local_attempt_count=1)
-    assert isinstance(decided(a_history(), Responded(503), SCHEDULE, first), RetryLocally)
+    assert isinstance(decided(a_history(), Response(503), SCHEDULE, first), RetryLocally)
     unbearable = replace(first, may_retry_locally=False)
-    assert isinstance(decided(a_history(), Responded(503), SCHEDULE, unbearable), RetryLater)
+    assert isinstance(decided(a_history(), Response(503), SCHEDULE, unbearable), RetryLater)
 
 
 # cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds not to be early

@@ -14,10 +14,9 @@ import pytest
 
 from shared.event.envelope import Envelope, History, open_retry_record
 from shared.event.record import Origin, RecordIn
-from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from shared.retry.decision import (
     DeadLetter,
-    Delivered,
     Hold,
     Hop,
     Park,
@@ -26,6 +25,7 @@ from shared.retry.decision import (
     Send,
     Situation,
     Split,
+    Success,
     Waiting,
     admit,
 )
@@ -51,26 +51,31 @@ POLICIES: tuple[tuple[bool, AbstractSet[int]], ...] = (
     (True, frozenset()),
 )
 
-OK = Responded(200)
+OK = Response(200)
 # Answers of a bad hour, and of a bad week; each life draws from one of them.
 MOODS: tuple[tuple[Attempt, ...], ...] = (
-    (OK, Responded(503), Responded(500), Failed(Failure.READ_TIMEOUT)),
-    (Failed(Failure.CONNECT_REFUSED), Failed(Failure.DNS_FAILED), Responded(502), Responded(302)),
+    (OK, Response(503), Response(500), NoResponse(Failure.READ_TIMEOUT)),
     (
-        Responded(429, "1"),
-        Responded(429, "7"),
-        Responded(503, "900"),
-        Responded(429, "86400"),
-        Responded(503, "99999999"),
-        Responded(429, "Tue, 14 Nov 2023 22:13:20 GMT"),
+        NoResponse(Failure.CONNECT_REFUSED),
+        NoResponse(Failure.DNS_FAILED),
+        Response(502),
+        Response(302),
     ),
     (
-        Failed(Failure.BREAKER_OPEN),
-        Failed(Failure.PAUSED),
-        Failed(Failure.BUDGET_USED_UP),
-        Responded(503),
+        Response(429, "1"),
+        Response(429, "7"),
+        Response(503, "900"),
+        Response(429, "86400"),
+        Response(503, "99999999"),
+        Response(429, "Tue, 14 Nov 2023 22:13:20 GMT"),
     ),
-    (OK, Responded(400), Responded(401), Responded(408), Responded(422), Responded(503, "-1")),
+    (
+        NoResponse(Failure.BREAKER_OPEN),
+        NoResponse(Failure.PAUSED),
+        NoResponse(Failure.BUDGET_USED_UP),
+        Response(503),
+    ),
+    (OK, Response(400), Response(401), Response(408), Response(422), Response(503, "-1")),
 )
 # How often, after a park, the destination is in another mood.
 CHANGE = 0.3
@@ -134,7 +139,7 @@ class Life:
                 case Split():
                     assert batch_count > 1
                     batch_count = 1
-                case Delivered():
+                case Success():
                     self.rounds += 1
                     self.end = "delivered"
                     return
@@ -159,7 +164,7 @@ class Life:
 
     def check_wait(self, attempt: Attempt, delay_s: float, history: History) -> None:
         """The longer of tier and destination, unless the last try before the deadline is nearer."""
-        assert isinstance(attempt, Responded | Failed)
+        assert isinstance(attempt, Response | NoResponse)
         asked = getattr(attempt, "retry_after", None) or "0"
         asked_s = min(float(asked), RETRY_AFTER_S_MAX) if asked.isdigit() else 0.0
         now_ms = self.clock_ms()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from observe.lag.progress import Progress
-from shared.event.envelope import Envelope, Malformed, open_retry_record
+from shared.event.envelope import Envelope, MalformedRecord, open_retry_record
 from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import retry_key
 from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
@@ -18,7 +18,7 @@ from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes, rec
 TIER = Tier("5m", 300.0)
 
 
-def read_back(record: RecordOut) -> Envelope | Malformed:
+def read_back(record: RecordOut) -> Envelope | MalformedRecord:
     return open_retry_record(
         RecordIn(Origin(record.topic, 0, 7), NOW_MS, record.key, record.value, record.headers)
     )
@@ -61,7 +61,7 @@ def test_no_way_changes_an_event_or_forgets_a_fact(envelope: Envelope) -> None:
 def test_what_cannot_be_opened_is_kept_as_it_is(key: bytes | None) -> None:
     record = RecordIn(Origin("hifi.retry.30s", 1, 9), NOW_MS, key, b"\xff\x00", (("x", b"y"),))
     opened = open_retry_record(record)
-    assert isinstance(opened, Malformed)
+    assert isinstance(opened, MalformedRecord)
     dead = route_malformed(opened, now_ms=NOW_MS)
     assert (dead.topic, dead.key, dead.value) == ("hifi.dead", key, b"\xff\x00")
     assert dead.headers[0] == ("x", b"y")

@@ -6,7 +6,7 @@ import pytest
 
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
-from shared.proof.archived import Archived
+from shared.proof.archived import ArchivedObject
 from shared.runtime.archive import kept_log as kept_log_module
 from shared.runtime.archive.kept_log import DamagedObjectError, KeptLog, sound_bytes
 from tests.support.archive_made import ARCHIVE, AT_MS, bucket_of, kept, row, sink_of
@@ -14,7 +14,7 @@ from tests.support.archive_made import ARCHIVE, AT_MS, bucket_of, kept, row, sin
 ONE = KafkaPartition("hifi.stream.orders", 0)
 
 
-def made(folder: Path, first: int, end: int, *, days: int = 0) -> Archived:
+def made(folder: Path, first: int, end: int, *, days: int = 0) -> ArchivedObject:
     """An object with an event at each of its offsets, of so many days later."""
     rows = [row(0, at) for at in range(first, end)]
     for each in rows:

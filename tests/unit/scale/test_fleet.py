@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.scale.fleet import FleetPlan, FleetRun, LaneLoad, simulate
-from shared.scale.policy import Policy, Seen, policy_of
+from shared.scale.policy import FleetMetrics, Policy, policy_of
 from shared.scale.throughput import Proportional
 from shared.scale.traffic import DAY_S, curve_of, rates_of
 from tests.support.slot_names import names_in
@@ -29,13 +29,13 @@ def poisson(dice: random.Random, mean: float) -> int:
     return count
 
 
-class Scripted:
+class ScriptedPolicy:
     """Wants so many from a second on."""
 
     def __init__(self, *wishes: tuple[int, int]) -> None:
         self._wishes = wishes
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         return [count for at_s, count in self._wishes if at_s <= seen.at_s][-1]
 
 
@@ -67,7 +67,7 @@ def test_every_event_that_arrived_was_delivered_or_waits(
         count_max=6,
         zone_lost_at_s=zone_lost_at_s,
     )
-    policy = Scripted(*((10 * place, count) for place, count in enumerate(wishes)))
+    policy = ScriptedPolicy(*((10 * place, count) for place, count in enumerate(wishes)))
     run = simulate(lanes, plan, policy)
     assert run.arrived == sum(int(weight * curve[-1]) for weight in weights)
     assert run.arrived == run.delivered + run.waiting + run.held
@@ -122,7 +122,7 @@ def test_nothing_comes_of_nothing() -> None:
 
 def test_an_instance_works_after_its_metric_and_its_boot() -> None:
     plan = replace(ONE, count_max=9, boot_s=90, metric_s=10, metric_delay_s=10)
-    run = simulate([LaneLoad(curve_of([50.0] * 200))], plan, Scripted((0, 1), (60, 3)))
+    run = simulate([LaneLoad(curve_of([50.0] * 200))], plan, ScriptedPolicy((0, 1), (60, 3)))
     # The wish is made of what was true at 60, which is known at 70.
     assert list(run.ready).index(3) == 70 + 90
     assert run.steps == 1
@@ -132,12 +132,12 @@ def test_an_instance_works_after_its_metric_and_its_boot() -> None:
 
 def test_what_boots_goes_first_when_less_is_wanted() -> None:
     plan = replace(ONE, count_max=9, boot_s=40, metric_delay_s=0)
-    wishes = Scripted((0, 1), (10, 3), (20, 7), (30, 4), (100, 1))
+    wishes = ScriptedPolicy((0, 1), (10, 3), (20, 7), (30, 4), (100, 1))
     run = simulate([LaneLoad(curve_of([1.0] * 150))], plan, wishes)
     seen = dict(zip(run.ready, range(150), strict=True))
     assert seen == {1: 149, 3: 59, 4: 99}
     # All that began to boot last, and no more.
-    wishes = Scripted((0, 1), (10, 3), (20, 7), (30, 3))
+    wishes = ScriptedPolicy((0, 1), (10, 3), (20, 7), (30, 3))
     assert max(simulate([LaneLoad(curve_of([1.0] * 150))], plan, wishes).ready) == 3
 
 
@@ -145,7 +145,7 @@ def test_lanes_stand_still_while_they_move_and_only_those_that_must() -> None:
     names = [*names_in(0, 2, 2), *names_in(1, 2, 2)]
     lanes = [LaneLoad(curve_of([10.0] * 120), name=name) for name in names]
     plan = replace(ONE, count_max=2, boot_s=0, metric_delay_s=0, handover_s=7)
-    run = simulate(lanes, plan, Scripted((0, 1), (60, 2)))
+    run = simulate(lanes, plan, ScriptedPolicy((0, 1), (60, 2)))
     # From one instance to two, half of the lanes move: 20 events/s wait for 7 s.
     assert max(run.backlog) == 2 * 10 * 7
     assert run.worst_age_s == 6
@@ -167,7 +167,7 @@ def test_a_lost_zone_takes_its_part_and_is_replaced() -> None:
 
 def test_a_zone_takes_what_boots_in_it_as_well() -> None:
     plan = FleetPlan(throughput=Proportional(100.0), boot_s=60, zone_lost_at_s=30)
-    run = simulate([LaneLoad(curve_of([10.0] * 120))], plan, Scripted((0, 6)))
+    run = simulate([LaneLoad(curve_of([10.0] * 120))], plan, ScriptedPolicy((0, 6)))
     # Three boot from 20 on and one of them is lost at 30, with one of the three that work.
     assert [run.ready[29], run.ready[30], run.ready[80], run.ready[90]] == [3, 2, 4, 6]
 
@@ -199,14 +199,14 @@ def test_who_holds_more_lanes_is_later_and_the_other_is_no_help() -> None:
     assert simulate([LaneLoad(curve, name=name) for name in even], plan, TWO).waiting == 0
 
 
-class Noted:
+class NotingPolicy:
     """A policy that keeps what it is shown."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.seen: list[Seen] = []
+        self.seen: list[FleetMetrics] = []
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         self.seen.append(seen)
         return self._policy.wanted(seen)
 
@@ -215,7 +215,7 @@ def test_held_lanes_call_for_nothing_of_ours_and_drive_lag_to_its_maximum() -> N
     curve = curve_of([100.0] * 7_200)
     lanes = [LaneLoad(curve), LaneLoad(curve, is_held=True)]
     plan = replace(ONE, count_max=50, throughput=Proportional(1_000.0))
-    ours = Noted(policy_of("load:0.7"))
+    ours = NotingPolicy(policy_of("load:0.7"))
     run = simulate(lanes, plan, ours)
     assert (max(run.ready), run.steps) == (1, 0)
     assert run.held == 100 * 7_200
@@ -251,13 +251,13 @@ def test_a_day_of_50_lanes_looks_at_a_lane_only_when_one_waits() -> None:
     assert spiky.arrived == spiky.delivered + spiky.waiting
 
 
-class Raised:
+class RaisingPolicy:
     """Wants one more once, and then what there is to be."""
 
     def __init__(self) -> None:
         self._is_first = True
 
-    def wanted(self, seen: Seen) -> int:
+    def wanted(self, seen: FleetMetrics) -> int:
         more, self._is_first = self._is_first, False
         return seen.desired + more
 
@@ -265,5 +265,5 @@ class Raised:
 def test_metrics_are_late_and_the_wish_is_not() -> None:
     # Two periods are on their way when the first is answered: they must not take the answer back.
     plan = replace(ONE, count_max=9, metric_s=5, metric_delay_s=20)
-    run = simulate([LaneLoad(curve_of([1.0] * 200))], plan, Raised())
+    run = simulate([LaneLoad(curve_of([1.0] * 200))], plan, RaisingPolicy())
     assert (run.steps, run.ready[-1]) == (1, 2)

@@ -9,8 +9,8 @@ import pytest
 from shared.scale.fleet import FleetPlan, LaneLoad, simulate
 from shared.scale.policy import (
     ByLoad,
+    FleetMetrics,
     Policy,
-    Seen,
     StepScaling,
     TargetTracking,
     Timetable,
@@ -22,12 +22,12 @@ from shared.scale.traffic import curve_of, noisy
 from shared.slots import SLOT_COUNT
 from tests.support.slot_names import names_in
 
-SEEN = Seen(
+SEEN = FleetMetrics(
     at_s=0, ready=10, desired=10, use=0.6, arrivals=6_000.0, backlog=0, age_s=0, rating=1_000.0
 )
 
 
-def follow(policy: Policy, *points: Seen) -> list[int]:
+def follow(policy: Policy, *points: FleetMetrics) -> list[int]:
     """What it says period after period, if it gets what it wants at once."""
     said, count = [], SEEN.desired
     for number, point in enumerate(points):

@@ -18,13 +18,13 @@ Event: TypeAlias = dict[str, Any]
 Take: TypeAlias = Callable[[Event], object]
 # Hifi sends at most as much as `batch_bytes_max` of the destination says; 64 MB is its limit.
 BODY_BYTES_MAX = 64_000_000
-# What an event is answered that may be sent again, and one that must not.
+# The status for an event that may be sent again, and for one that must not.
 _LATER, _NEVER = 503, 422
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Reply(NamedTuple):
-    """What to answer, in the order in which Flask takes it."""
+    """The answer, in the order that Flask expects."""
 
     body: bytes
     status: int
@@ -67,7 +67,7 @@ class Delivery:
 
 
 class Receiver:
-    """Of one destination. `secrets` as it has them; None takes what is not signed, from anybody."""
+    """Receives for one destination, with its `secrets`; None accepts unsigned requests."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Receiver:
     def answer(self, headers: Mapping[str, str], body: bytes, take: Take) -> Reply:
         """Give each new event to `take`, and answer for it.
 
-        What `take` raises has the event sent again; RefusedError makes it a dead letter.
+        If `take` raises, Hifi sends the event again; RefusedError makes it a dead letter.
         """
         try:
             delivery = self.open(headers, body)
@@ -125,7 +125,7 @@ class Receiver:
 
 
 def status_of(error: Exception) -> int:
-    """What an event is answered after this was raised for it."""
+    """Return the status for an event after this error."""
     if isinstance(error, RefusedError):
         return _NEVER
     log.error("An event was not taken; it will be sent again.", exc_info=error)
@@ -157,7 +157,7 @@ def _events(headers: Mapping[str, str], body: bytes) -> list[Event]:
 
 
 def _name(event: Event) -> str | None:
-    """What tells an event from others: of CloudEvents, the source belongs to it."""
+    """Return an event's identity; for CloudEvents it includes the source."""
     name = event.get("id")
     if not isinstance(name, str):
         return None

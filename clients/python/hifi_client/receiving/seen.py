@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Seen(Protocol):
-    """What a receiver asks of a memory: give it one of your own, in a database for instance."""
+    """The memory that a receiver needs; you may pass your own, for example in a database."""
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Those of the ids that were added."""
@@ -17,7 +17,7 @@ class Seen(Protocol):
 
 
 class SeenInMemory:
-    """The newest so many ids, of this process alone."""
+    """Remembers the newest `count_max` ids, for this process alone."""
 
     def __init__(self, count_max: int = 100_000) -> None:
         self._count_max = count_max

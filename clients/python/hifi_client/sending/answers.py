@@ -1,4 +1,4 @@
-"""Reads what an answer of the gateway means for each event of a request.
+"""Reads the meaning of a gateway's answer for each event of a request.
 
 Pure: status, headers and body in, one frozen value out. It follows the gateway's contract
 (docs/api.md), and believes a yes only where it is one: a proxy's 200 is none.
@@ -34,9 +34,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known of the events of one request, by their places in it.
+    """The result of one request's events, by their places in it.
 
-    What is neither final nor to be sent again was accepted, unless nothing is known of any.
+    An event neither final nor to be sent again was accepted, unless no result is known at all.
     """
 
     final: Mapping[int, Verdict] = field(default_factory=dict)
@@ -45,10 +45,10 @@ class Reading:
     may_be_stored: bool = False
     # None of it was taken; it may be in pieces.
     is_to_be_halved: bool = False
-    # No request will do better until somebody has changed something.
+    # No request will succeed until somebody has changed something.
     is_setup: bool = False
     wait_s: float | None = None
-    # A sentence about what is wrong, if something is.
+    # A sentence about the problem, if any.
     problem: str = ""
     code: str = ""
 
@@ -59,7 +59,7 @@ ALL_ACCEPTED = Reading()
 def read_answer(  # noqa: PLR0911 - one for each kind of answer
     status: int, headers: Mapping[str, str], body: bytes, count: int
 ) -> Reading:
-    """What an answer says of so many events; header names are in lower case."""
+    """Read an answer about `count` events; header names are in lower case."""
     said = _members(body)
     if status == 204 and not body:  # noqa: PLR2004
         return ALL_ACCEPTED

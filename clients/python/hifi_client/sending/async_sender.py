@@ -1,4 +1,4 @@
-"""Sends events from asyncio: the same sender behind it, and nothing in the loop waits for it."""
+"""Sends events from asyncio: it wraps the same sender, and never blocks the loop."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class AsyncSender:
 
     @property
     def problem(self) -> str:
-        """What is wrong just now, in a sentence; empty while all is well."""
+        """The current problem, in a sentence; empty while all is well."""
         return self._sender.problem
 
     async def send(
@@ -38,7 +38,7 @@ class AsyncSender:
             await asyncio.sleep(_LOOK_S)
 
     async def send_many(self, events: Iterable[Given], *, key: str | None = None) -> SentMany:
-        """Take events in their order, for less than `send` costs for each of them.
+        """Take events in order, for less than `send` costs for each of them.
 
         All of them or, if one is no event, none; FullError has in `sent` those that were taken.
         """
@@ -61,11 +61,11 @@ class AsyncSender:
         await asyncio.to_thread(self._sender.check)
 
     async def flush(self, timeout_s: float | None = None) -> bool:
-        """Send what waits now, and wait until all of it has its final fate; False if it has not."""
+        """Send all waiting events, and wait until each has its final fate; False if it has not."""
         return await asyncio.to_thread(self._sender.flush, timeout_s)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Send what there is, for so long (`exit_s`); what is left has its fate, or is spooled."""
+        """Send the rest for up to `timeout_s` (`exit_s`); settle or spool what remains."""
         await asyncio.to_thread(self._sender.close, timeout_s)
 
     async def __aenter__(self) -> Self:

@@ -9,7 +9,7 @@ from itertools import islice
 from hifi_client.errors import ClosedError, FullError
 from hifi_client.sending.fates import Fates, Stretch
 
-# What an event costs besides its bytes: an object, its place in a list.
+# The memory of an event besides its bytes: an object, its place in a list.
 EVENT_OVERHEAD_BYTES = 64
 
 
@@ -26,7 +26,7 @@ class Batch:
         self.count = len(lines)
         self.fates = fates
         self.born_s = born_s
-        # None: the events stand as they do in the fates.
+        # None if the events have the same places as in the fates.
         self.places = places
         # With the break behind each.
         self.line_bytes = 0
@@ -52,7 +52,7 @@ class Batch:
 
     @property
     def lines(self) -> list[bytes]:
-        """Each event by itself, for what is not asked of all together."""
+        """Each event as a line of its own, for uses that need single events."""
         if len(self.pieces) < self.count:
             self.pieces = self.body.removesuffix(b"\n").split(b"\n")
         return self.pieces
@@ -79,7 +79,7 @@ class Buffer:
         self._is_ready, self._has_room = threading.Condition(lock), threading.Condition(lock)
         self._open: Batch | None = None
         self._sealed: deque[Batch] = deque()
-        # Of all events here and under way, but for the open batch.
+        # The memory of all events here and under way, except the open batch.
         self._bytes = 0
         self._waiting = 0
         self._is_flushing = self._is_closed = False
@@ -90,7 +90,7 @@ class Buffer:
             return self._held()
 
     def put(self, line: bytes, *, wait_s: float | None) -> tuple[Fates, int]:
-        """Where the event stands. Waits for room, for ever if `wait_s` is None."""
+        """Return the event's place. Wait for room, without limit if `wait_s` is None."""
         size = len(line) + 1
         with self._lock:
             batch = self._open
@@ -103,7 +103,7 @@ class Buffer:
     def put_many(
         self, lines: Sequence[bytes], stretches: list[Stretch], *, wait_s: float | None
     ) -> None:
-        """Put them in their order, and add where they stand; what was put stays if room ends."""
+        """Put them in order and add their places; those already put stay if room ends."""
         at = 0
         with self._lock:
             while at < len(lines):
@@ -126,7 +126,7 @@ class Buffer:
     def put_text(
         self, text: bytes, count: int, stretches: list[Stretch], *, wait_s: float | None
     ) -> bool:
-        """Put so many lines in one piece, with a break behind each, if a batch has room for all."""
+        """Put `count` lines in one piece, with a break after each, if a batch has room for all."""
         size, cost = len(text), len(text) + count * (EVENT_OVERHEAD_BYTES - 1)
         with self._lock:
             held = 0 if self._open is None else self._open.count
@@ -167,7 +167,7 @@ class Buffer:
                 self._is_ready.wait(wait_s)
 
     def release(self, charged_bytes: int) -> None:
-        """What was taken has left memory."""
+        """Note that taken events have left memory."""
         with self._lock:
             self._bytes -= charged_bytes
             if self._waiting:
@@ -180,7 +180,7 @@ class Buffer:
             self._is_ready.notify_all()
 
     def close(self) -> None:
-        """Nothing is put any more; what is here can be taken."""
+        """Accept no more events; those already here can be taken."""
         with self._lock:
             self._is_closed = self._is_flushing = True
             if self._open is not None:
@@ -204,7 +204,7 @@ class Buffer:
     def _batch_with_room(
         self, size: int, wait_s: float | None, *, cost: int | None = None
     ) -> Batch:
-        """The batch for a line, once there is room; what need not be asked for each event."""
+        """Return the batch for a line, once there is room; the checks not needed for each event."""
         self._wait_for_room(size - 1 + EVENT_OVERHEAD_BYTES if cost is None else cost, wait_s)
         if self._is_closed:
             raise ClosedError(

@@ -36,12 +36,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a gateway is."""
+    """The address of a gateway."""
 
     url: str
     host: str
     port: int
-    # What stands before /v1/, where a proxy has it under a path.
+    # The path before /v1/, if a proxy serves the gateway under one.
     path: str
     tls: ssl.SSLContext | None
 
@@ -57,7 +57,7 @@ def read_target(
     ca_file: Path | str | None = None,
     client_certificate: tuple[Path | str, Path | str] | None = None,
 ) -> Target:
-    """The parts of a URL; a sentence about what is wrong with it otherwise."""
+    """Return the parts of a URL, or a sentence about its error."""
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname or ""
@@ -144,12 +144,12 @@ class Connection:
             if answer.headers.get("connection", "keep-alive").lower() != "keep-alive":
                 self.close()
             return answer
-        reading = _Begun(connected, begun)
+        reading = _ReadAhead(connected, begun)
         response = http.client.HTTPResponse(reading, method="POST")  # type: ignore[arg-type]
         try:
             response.begin()
             while _SWITCHING < response.status < _LEAST_FINAL:
-                # Such as 103, which tells a browser what to load meanwhile: the answer follows.
+                # Such as 103, a hint for browsers: the answer follows.
                 # Its reader stays open for that.
                 response.fp = None  # type: ignore[assignment]
                 response = http.client.HTTPResponse(reading, method="POST")  # type: ignore[arg-type]
@@ -199,7 +199,7 @@ def _plain(begun: bytes) -> Answer | None:
     return Answer(int(status[9:12]), found, body) if is_plain else None
 
 
-class _Begun(io.RawIOBase):
+class _ReadAhead(io.RawIOBase):
     """A socket of which a piece was read already."""
 
     def __init__(self, connected: socket.socket, begun: bytes) -> None:

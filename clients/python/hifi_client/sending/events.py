@@ -1,4 +1,4 @@
-"""Turns what is sent into a line of JSON with an id, the same however often it goes."""
+"""Turns an event into a line of JSON with an id, which stays the same for every retry."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from hifi_client.sending.json_writer import Encode, write_json, write_json_many
 
 Given: TypeAlias = Mapping[str, Any] | str | bytes
 
-# What the gateway takes of one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
+# The gateway's default limit for one event (HIFI_GATEWAY_EVENT_BYTES_MAX).
 EVENT_BYTES_MAX = 1_000_000
 
 
@@ -41,7 +41,7 @@ def line_of(
     key: str | None = None,
     encode: Encode = write_json,
 ) -> tuple[str, bytes]:
-    """The event's id and its line; what is given as text keeps its bytes, but for line breaks."""
+    """The event's id and its line; an event given as text keeps its bytes except line breaks."""
     # Asked first, as it nearly always is one, and asking an abstract class takes longer.
     is_given = type(event) is dict or isinstance(event, Mapping)
     members: Mapping[str, Any] = event if is_given else _read(event)  # type: ignore[assignment, arg-type]
@@ -88,7 +88,7 @@ def lines_of(
 ) -> tuple[list[str], Lines]:
     """The ids and lines of many, as `line_of` makes them."""
     given = list(events)
-    # What nearly all are like, without a call for each.
+    # The most common case, without a call for each event.
     if key is None and encode is write_json and set(map(type, given)) == {dict}:
         ids, members = _with_ids(given)  # type: ignore[arg-type]
         if set(map(type, ids)) == {str}:

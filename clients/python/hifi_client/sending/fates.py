@@ -1,4 +1,4 @@
-"""Says what became of each event: of those that go together, once for all of them."""
+"""Reports the outcome of each event, once for all events of a batch."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one event, and why."""
+    """The outcome of one event, and its reason."""
 
     id: str
     fate: Fate
@@ -50,7 +50,7 @@ _LEFT = "The sender was closed before it was sent; the next one with this spool 
 
 
 class Fates:
-    """Of the events of one batch. Those who wait for one of them hold it; nobody else need."""
+    """The fates of one batch's events. Only callers that wait for one hold a reference."""
 
     __slots__ = (
         *("__weakref__", "_callbacks", "_changed"),
@@ -60,7 +60,7 @@ class Fates:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._is_spooled = self._is_accepted = self._is_left = False
-        # Of single events, by their place in the batch.
+        # Outcomes of single events, by their place in the batch.
         self._told: dict[int, Outcome] = {}
         self._callbacks: list[tuple[int, str, Told]] = []
 
@@ -85,7 +85,7 @@ class Fates:
             self._changed.notify_all()
 
     def all_accepted(self) -> None:
-        """All of which nothing else was told."""
+        """Accept all events that have no other outcome."""
         with self._changed:
             self._is_accepted = True
         self._say()
@@ -140,7 +140,7 @@ class Fates:
                 _call(told, found)
 
 
-# Those that have somebody to call, whom nobody else may hold.
+# Fates with callbacks: perhaps nothing else holds a reference to them.
 _WATCHED: set[Fates] = set()
 
 
@@ -156,11 +156,11 @@ class Sent:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of it, once that is known for good."""
+        """The final outcome, once it is known."""
         return self._fates.outcome(self._nth, self.id)
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """What became of it for good; TimeoutError if that is not known in time."""
+        """Return the final outcome; TimeoutError if that is not known in time."""
         return self._wait(self._fates.outcome, timeout_s)
 
     def wait_safe(self, timeout_s: float | None = None) -> Outcome:
@@ -193,16 +193,16 @@ Stretch: TypeAlias = tuple[Fates, int, int]
 
 
 class SentMany(Sequence[Sent]):
-    """Events that were given to a sender at once, in their order; each is made when asked for."""
+    """Events that were given to a sender at once, in order; each is made when asked for."""
 
     __slots__ = ("_ids", "_stretches")
 
     def __init__(self, ids: Sequence[str], stretches: Sequence[Stretch]) -> None:
-        # Of those that found no room there are ids only.
+        # Events without room have only ids.
         self._ids, self._stretches = ids, stretches
 
     def wait(self, timeout_s: float | None = None) -> list[Outcome]:
-        """What became of each for good; TimeoutError if one is not known in time."""
+        """Return the final outcome of each; TimeoutError if one is not known in time."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         return [
             sent.wait(None if until_s is None else max(0.0, until_s - time.monotonic()))

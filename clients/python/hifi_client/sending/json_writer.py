@@ -54,7 +54,7 @@ def fast_writers() -> tuple[Encode, EncodeMany] | None:
     def write(members: dict[str, Any]) -> bytes:
         try:
             line = fast.encode(members)
-        # What it refuses (a key that is None, a text of another class) is JSON all the same.
+        # The fast encoder refuses some valid JSON (a key that is None, a text of another class).
         except (TypeError, ValueError):
             return careful.encode(members).encode()
         return checked(members, line)

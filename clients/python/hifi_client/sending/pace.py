@@ -5,21 +5,21 @@ import threading
 import time
 
 FIRST_S, LONGEST_S = 0.1, 5.0
-# What has to be changed by a person needs no look every few seconds.
+# A problem that a person has to fix needs no retry every few seconds.
 SETUP_S = 10.0
 
 
 class Pace:
-    """When the next request may go, and what stands in the way."""
+    """Decides when the next request may go, and keeps the current problem."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._not_before_s = 0.0
-        # What the gateway has asked for holds, also when another request goes well meanwhile.
+        # The gateway's requested pause holds even if another request succeeds meanwhile.
         self._asked_until_s = 0.0
         self._failures = 0
         self._is_ended = False
-        # A sentence about what is wrong just now.
+        # A sentence about the current problem.
         self.problem = ""
 
     @property

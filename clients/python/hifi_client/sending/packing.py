@@ -1,4 +1,4 @@
-"""Packs bodies with gzip or zstd, where that is asked for and is worth it."""
+"""Packs bodies with gzip or zstd, if requested and worthwhile."""
 
 import gzip
 import importlib
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from hifi_client.errors import SetupError
 
 Pack: TypeAlias = Callable[[bytes], bytes]
-# What the gateway takes for a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
+# The gateway refuses a higher ratio as a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
 _RATIO_MAX = 90
 # Less than one packet.
 _BYTES_MIN = 1_000
@@ -16,7 +16,7 @@ _GZIP_LEVEL = 1
 
 
 def packer(compression: str | None) -> Pack | None:
-    """What packs a body; None if nothing does."""
+    """Return the function that packs a body; None without compression."""
     match compression:
         case None:
             return None

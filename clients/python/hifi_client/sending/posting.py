@@ -40,7 +40,7 @@ class Poster:
         self._headers = {"content-type": "application/x-ndjson", "accept": "application/json"}
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
-        # Whoever can read a key's hash must not be able to sign, and so not with the key itself.
+        # A reader of a key's hash must not be able to sign, and we never sign with the key itself.
         self._signing_key = (
             hmac.new(key.encode(), _SIGNED, hashlib.sha256).hexdigest().encode()
             if key is not None and options.is_signing
@@ -51,7 +51,7 @@ class Poster:
         return Connection(self.target, timeout_s=self.options.timeout_s)
 
     def rehearse(self) -> str:
-        """What stands in the way of an event, in a sentence; empty if nothing does."""
+        """Return the reason why an event would fail, in a sentence; empty if there is none."""
         connection = self.connect()
         try:
             answer = self._exchange(connection, _REHEARSED, query="?dry_run=true")
@@ -95,7 +95,7 @@ class Poster:
                 if not reading.again:
                     refused += self._tell(part, reading)
                     break
-                # With a key the same request is judged anew, so it must stay whole.
+                # With a key the gateway judges the same request again, so it must stay whole.
                 if len(reading.again) < part.count and part_key is None:
                     refused += self._tell(part, reading)
                     part = part.part(reading.again)
@@ -109,7 +109,7 @@ class Poster:
         return secrets.token_hex(16) if self.options.is_idempotent else None
 
     def _attempt(self, connection: Connection, part: Batch, request_key: str | None) -> Reading:
-        """One request, and what follows from its answer."""
+        """Send one request, and read its answer."""
         count = part.count
         more = {} if request_key is None else {"idempotency-key": f'"{request_key}"'}
         try:
@@ -121,7 +121,7 @@ class Poster:
         else:
             reading = read_answer(answer.status, answer.headers, answer.body, count)
         if not reading.again:
-            # An answer is an answer: whatever it says of these events, somebody is there.
+            # Any answer proves that the gateway is there, whatever its verdict on these events.
             self.pace.went_well()
             return reading
         about = self._about(reading)
@@ -152,7 +152,7 @@ class Poster:
         return reading.problem if url in reading.problem else f"{url}: {reading.problem}"
 
     def _tell(self, part: Batch, reading: Reading) -> list[tuple[int, Verdict]]:
-        """Tell the events what is final; those that were refused, by their place in the batch."""
+        """Settle events with final outcomes; return the refused ones, by place in the batch."""
         count = part.count
         verdicts, again = dict(reading.final), frozenset(reading.again)
         if reading.is_to_be_halved:
@@ -214,9 +214,9 @@ class Poster:
 
 
 class Posts:
-    """The threads that post what is in memory."""
+    """The threads that post the batches in memory."""
 
-    # Whether what is not sent at the end is in safety.
+    # Whether unsent events at the end are safe on disk.
     may_leave = False
 
     def __init__(self, poster: Poster, buffer: Buffer) -> None:
@@ -233,7 +233,7 @@ class Posts:
         return True
 
     def stop(self) -> None:
-        """End what is under way: events that have no fate get theirs."""
+        """End all batches under way: events without a fate get theirs."""
         self.poster.pace.end()
         until_s = time.monotonic() + _JOIN_S
         for thread in self.threads:
@@ -250,7 +250,7 @@ class Posts:
                     key = self.poster.new_key()
                     self.poster.post(connection, batch, gives_up=True, request_key=key)
                 except Exception as error:
-                    # A mistake of ours, or of what is called with outcomes: the others go on.
+                    # A mistake of ours, or of a callback with outcomes: the other batches go on.
                     log.exception("A batch of %d events was not sent.", batch.count)
                     reason = f"The sender made a mistake: {error!r}."
                     self.poster.give_up(batch, Fate.UNKNOWN, reason)

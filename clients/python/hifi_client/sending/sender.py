@@ -1,4 +1,4 @@
-"""Sends events to a stream: two lines for a stranger, and each event's fate for who wants it."""
+"""Sends events to a stream: two lines are enough, and each event's fate is available."""
 
 import atexit
 import logging
@@ -32,21 +32,21 @@ _LOOK_S = 0.02
 class Options:
     """How a sender sends; every one may be given to it by name."""
 
-    # An API key; HIFI_API_KEY of the environment if none is given. None of both: no key is sent.
+    # An API key; HIFI_API_KEY of the environment if none is given. Without either no key is sent.
     key: str | None = None
     # Whether requests are signed with it (keys that must sign).
     is_signing: bool = False
-    # What writes a dict as JSON in place of msgspec or the standard library, such as orjson.dumps.
+    # Writes a dict as JSON instead of msgspec or the standard library, such as orjson.dumps.
     encode: Callable[[dict[str, Any]], bytes | str] | None = None
     # 'gzip', 'zstd' or None.
     compression: str | None = None
-    # A batch goes when it has so many events or bytes, or is so old.
+    # A batch goes when it reaches this many events or bytes, or this age.
     batch_count_max: int = 500
     batch_bytes_max: int = 1_000_000
     linger_s: float = 0.05
     # Requests under way at once; 1 keeps the order of events.
     parallel_max: int = 4
-    # What events in memory may take. When it is full `send` waits, or raises FullError.
+    # The memory limit for events. When it is full `send` waits, or raises FullError.
     memory_bytes_max: int = 32_000_000
     when_full: WhenFull = "block"
     # How long an event is tried before its fate is not_stored or unknown; not with a spool.
@@ -61,7 +61,7 @@ class Options:
     spool_bytes_max: int = 1_000_000_000
     # Called with each event's final outcome, from a thread of the sender's.
     on_outcome: OnOutcome | None = None
-    # How long the end of the process waits for what is under way.
+    # How long the end of the process waits for requests under way.
     exit_s: float = 10.0
     # Authorities of the gateway's certificate, if they are not those of the machine.
     ca_file: Path | str | None = None
@@ -111,7 +111,7 @@ class Sender:
             self._start()
 
     def send(self, event: Given, *, event_id: str | None = None, key: str | None = None) -> Sent:
-        """Take an event, and say what became of it later: `sent.wait()`, `await sent`.
+        """Take an event, and report its outcome later: `sent.wait()`, `await sent`.
 
         `key` orders: events of one key lie in one Kafka partition (`partitionkey` of the event).
         Waits while memory is full, or raises FullError, as `when_full` says.
@@ -126,7 +126,7 @@ class Sender:
         event_id: str | None = None,
         key: str | None = None,
     ) -> Sent:
-        """As `send`, but wait no longer than this for room (None: for ever)."""
+        """As `send`, but wait at most this long for room (None: without limit)."""
         if self._posts is None:
             self._start()
         found_id, line = line_of(event, event_id=event_id, key=key, encode=self._encode)
@@ -134,7 +134,7 @@ class Sender:
         return Sent(found_id, fates, nth)
 
     def send_many(self, events: Iterable[Given], *, key: str | None = None) -> SentMany:
-        """Take events in their order, for less than `send` costs for each of them.
+        """Take events in order, for less than `send` costs for each of them.
 
         All of them or, if one is no event, none. Where `when_full` is "raise" some may be taken
         before memory is full: FullError has these in `sent`.
@@ -144,7 +144,7 @@ class Sender:
     def send_many_within(
         self, wait_s: float | None, events: Iterable[Given], *, key: str | None = None
     ) -> SentMany:
-        """As `send_many`, but wait no longer than this for room (None: for ever)."""
+        """As `send_many`, but wait at most this long for room (None: without limit)."""
         ids, lines = self.lines_of(events, key=key)
         stretches: list[Stretch] = []
         sent = SentMany(ids, stretches)
@@ -177,7 +177,7 @@ class Sender:
 
     @property
     def problem(self) -> str:
-        """What is wrong just now, in a sentence; empty while all is well."""
+        """The current problem, in a sentence; empty while all is well."""
         return self._poster.pace.problem
 
     def check(self) -> None:
@@ -187,7 +187,7 @@ class Sender:
             raise GatewayError(problem)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Send what waits now, and wait until all of it has its final fate; False if it has not."""
+        """Send all waiting events, and wait until each has its final fate; False if it has not."""
         if self._posts is None:
             return True
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -202,7 +202,7 @@ class Sender:
             self._buffer.flush(is_on=False)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Send what there is, for so long (`exit_s`); what is left has its fate, or is spooled."""
+        """Send the rest for up to `timeout_s` (`exit_s`); settle or spool what remains."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -249,7 +249,7 @@ class Sender:
         return self._buffer.held_bytes == 0 and (self._posts is None or self._posts.is_idle)
 
     def forked(self) -> None:
-        """In a child nothing of this goes on: its threads and its spool are the parent's.
+        """Close the sender in a child: its threads and its spool are the parent's.
 
         One that has not begun may begin in the child.
         """
@@ -263,7 +263,7 @@ class Sender:
             self._posts.abandon()
 
 
-# Strongly: whoever sends one event and forgets the sender wants it to be sent, too.
+# Strongly: an event must be sent even if the caller drops the sender.
 _OPEN: set[Sender] = set()
 
 

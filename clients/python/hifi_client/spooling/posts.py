@@ -24,14 +24,14 @@ _TOGETHER_MAX = 16
 
 
 class SpooledPosts(Posts):
-    """One thread that writes, and the others that post what is on the disk."""
+    """One thread that writes to disk, and others that post from there."""
 
     may_leave = True
 
     def __init__(self, poster: Poster, buffer: Buffer, folder: Path, stream: str) -> None:
         self._spool = Spool(folder, stream=stream, bytes_max=poster.options.spool_bytes_max)
-        # Of batches on the disk, while somebody holds an event of them or is to be called (fates
-        # that nobody asks for must not take memory for as long as the gateway is away).
+        # Fates of batches on the disk, while a caller holds an event of them or awaits a callback
+        # (unused fates must not take memory for as long as the gateway is away).
         self._fates: weakref.WeakValueDictionary[Place, Fates] = weakref.WeakValueDictionary()
         self._is_ending = False
         self._writer = threading.Thread(target=self._write_all, name="hifi-spool", daemon=True)
@@ -119,7 +119,7 @@ class SpooledPosts(Posts):
         self._spool.done(frame.place)
 
     def _set_aside(self, refused: Sequence[tuple[bytes, str, str]]) -> bool:
-        """Keep what was refused, once the disk takes it; False if this process ends before."""
+        """Keep refused events, once the disk takes them; False if this process ends before."""
         while not self.poster.pace.is_ended:
             try:
                 self._spool.set_aside(refused)

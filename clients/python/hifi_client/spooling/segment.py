@@ -22,7 +22,7 @@ _BEGIN_BYTES_MAX = 200
 
 @dataclass(frozen=True, order=True, slots=True)
 class Place:
-    """Where a batch begins."""
+    """The place where a batch begins."""
 
     segment: int
     offset: int
@@ -38,7 +38,7 @@ class Frame:
 
 
 class DamageError(Exception):
-    """What lies there is no batch, and is not merely cut short."""
+    """The bytes are no batch, and not merely a batch cut short."""
 
 
 class Segment:
@@ -71,7 +71,7 @@ class Segment:
         return offset + len(data)
 
     def cut(self, size: int) -> None:
-        """Take away what was written behind there."""
+        """Cut off everything written after that place."""
         os.ftruncate(self._file, size)
 
     def sync(self) -> None:
@@ -93,7 +93,7 @@ class Segment:
         return Frame(Place(self.number, offset), offset + _HEAD.size + length, body)
 
     def next_mark(self, offset: int) -> int | None:
-        """Where the next whole batch may begin, behind damage."""
+        """Return where the next whole batch may begin, after damage."""
         data = os.pread(self._file, self.size - offset, offset)
         at = data.find(_MARK, 1)
         return None if at < 0 else offset + at

@@ -1,7 +1,7 @@
-"""Keeps batches on disk until the gateway has them: append-only, checked, bounded, of one owner.
+"""Keeps batches on disk until the gateway has them: append-only, checked, bounded, one owner.
 
-What `append` has returned for survives this process. What was sent and not noted as done when a
-process was killed is sent again by the next one, with the same ids.
+A batch survives this process once `append` has returned. If a process is killed before it notes a
+sent batch as done, the next one sends it again, with the same ids.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class Spool:
         self._changed = threading.Condition()
         self._lock = _own(folder)
         self._segments: dict[int, Segment] = {}
-        # Under way, in their order, and which of them are done.
+        # Batches under way, in order, and those of them that are done.
         self._taken: deque[tuple[Place, int]] = deque()
         self._done: set[Place] = set()
         self._active: Segment | None = None
@@ -62,7 +62,7 @@ class Spool:
 
     @property
     def held_bytes(self) -> int:
-        """What it takes of the disk, with what was refused."""
+        """The bytes that it takes on disk, including refused ones."""
         return self._aside_bytes + sum(each.size for each in self._segments.values())
 
     def is_empty(self) -> bool:
@@ -146,7 +146,7 @@ class Spool:
             self._aside_bytes += len(data)
 
     def end(self) -> None:
-        """Nobody takes anything any more; what is under way can still be done."""
+        """Hand out no more batches; those under way can still be marked as done."""
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()
@@ -173,7 +173,7 @@ class Spool:
                 segment.close()
             os.close(self._position_file)
             self._refused.close()
-            # A child of a fork that has not come to run yet has it open, too.
+            # A forked child that has not run yet has it open, too.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._lock.close()
 
@@ -188,14 +188,14 @@ class Spool:
         return self._active
 
     def _give_up_active(self) -> None:
-        """After a failed write or fsync nobody knows what is there: go on in another file."""
+        """Leave the active file after a failed write or fsync: its content is unknown."""
         if self._active is not None:
             with contextlib.suppress(OSError):
                 self._active.cut(self._active.size)
             self._active = None
 
     def _read_next(self) -> Frame | None:
-        """The next batch to be taken, past what is damaged and what was done."""
+        """Return the next batch to take, past damaged and finished ones."""
         while (segment := self._skip_ends()) is not None:
             offset = self._next.offset
             try:
@@ -235,7 +235,7 @@ class Spool:
         self._advance()
 
     def _advance(self) -> None:
-        """Go past all that is done without a gap."""
+        """Advance past the batches that are done, up to the first gap."""
         end: Place | None = None
         while self._taken and self._taken[0][0] in self._done:
             begun, end_offset = self._taken.popleft()
@@ -246,7 +246,7 @@ class Spool:
             self._remove_before(end)
 
     def _remove_before(self, end: Place) -> None:
-        """Take away what is done; the one that is written to only once it is full."""
+        """Delete finished segments; the active one only once it is full."""
         for number in sorted(self._segments):
             segment = self._segments[number]
             is_done = number < end.segment or (number == end.segment and end.offset >= segment.size)
@@ -266,7 +266,7 @@ class Spool:
         os.pwrite(self._position_file, data, 0)
 
     def _open_segments(self) -> Place:
-        """Open what an earlier process has left: where to go on."""
+        """Open the segments of an earlier process; return where to continue."""
         data = os.pread(self._position_file, _POSITION.size, 0)
         noted = Place(0, 0)
         if len(data) == _POSITION.size and zlib.crc32(data[:16]) == _POSITION.unpack(data)[2]:

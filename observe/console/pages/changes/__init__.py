@@ -1,1 +1,1 @@
-"""What somebody who may makes, changes and removes by forms: the parts of all of them, and more."""
+"""The forms by which admins make, change and remove things: their shared parts, and some forms."""

@@ -1,4 +1,4 @@
-"""Shows a form on a page of its own, again with what was wrong, and the command beside it."""
+"""Shows a form on a page of its own, again with any errors, and the command beside it."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +14,17 @@ from observe.console.parts.layout import Page, form, render, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from shared.runtime.control_client import RefusedError
 
-# A document is shown in so many lines; the rest of it is scrolled.
+# Lines in which a document is shown; the rest of it is scrolled.
 _LINES_MIN, _LINES_MAX = 6, 40
 
 
 class NotReadError(Exception):
-    """What somebody has typed is nothing that could be sent."""
+    """The typed text cannot be sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormPage:
-    """A form of what is typed, and what is around it."""
+    """A form with typed input, and the page around it."""
 
     title: str
     heading: Child
@@ -32,13 +32,13 @@ class FormPage:
     content: Sequence[Child]
     yes: str
     back: str
-    # The command that does the same, and what else there is to know.
+    # The command that does the same, and a further note.
     command: str
     note: Child = ""
     hidden: Mapping[str, str] = field(default_factory=dict)
     # Where it is sent; empty for where it was asked for.
     path: str = ""
-    # What else may be done with what is typed: what it is called, and where it is sent for it.
+    # Another action for the typed input: its label, and the path to send it to.
     other: tuple[str, str] | None = None
 
     def page(self, asked: PageRequest, wrong: str = "", beside: Child = None) -> Page:
@@ -70,7 +70,7 @@ class FormPage:
         return fragment(tag("button", says, type="submit", formaction=path), " ")
 
     def again(self, asked: PageRequest, wrong: str, status: int, beside: Child = None) -> Response:
-        """With what was typed, what is wrong with it, and what there is to see beside that."""
+        """Show the form again with the typed input, its error, and more to see beside it."""
         page = self.page(asked, wrong, beside)
         return HTMLResponse(render(page, asked.around), status_code=status)
 
@@ -139,7 +139,7 @@ async def write_settings(
     settings: dict[str, Any] | None = None,
     **said: str,
 ) -> Response:
-    """Put the settings, or the JSON that was typed, or show the form again with what is wrong."""
+    """Put the settings, or the JSON that was typed, or show the form again with the error."""
     try:
         body = object_of(asked.field("settings")) if settings is None else settings
         change = asked.control.put(*path, version=version, body=body)

@@ -36,7 +36,7 @@ _DAYS_MAX = 36_500
 
 
 def key_links(asked: PageRequest, key: ApiKey) -> Child:
-    """What may be done with a key."""
+    """Links to the changes of a key."""
     if not asked.viewer.may_change:
         return ""
     links = [("Rotate …", ROTATE)]
@@ -50,7 +50,7 @@ async def new_page(asked: PageRequest) -> Page:
 
 
 async def make(asked: PageRequest) -> Response:
-    """Make it and show its secret, or the form again with what was wrong."""
+    """Make it and show its secret, or the form again with the error."""
     name = asked.field("name")
     if name in {key.id for key in asked.keys}:
         return _form(asked).again(asked, f"There is a key {name} already.", 409)

@@ -1,6 +1,6 @@
-"""Puts pipelines from what somebody pastes, and says in which line a document is wrong.
+"""Puts pipelines from pasted documents, and says in which line a document is wrong.
 
-Its shape is judged by the gateway at once, its expressions and its tests by who runs pipelines,
+The gateway judges its shape at once. The pipeline service judges its expressions and its tests
 within seconds: the page waits for that as `hifi pipelines put` does.
 """
 
@@ -59,7 +59,7 @@ _NOTE = fragment(
 
 
 def pipeline_links(pipeline: Pipeline, context: PageContext) -> Safe:
-    """What may be done with it; only what keeps something is ever built anew."""
+    """Links to the changes of a pipeline; only one that keeps state can be rebuilt."""
     links = [("Change …", CHANGE), ("Try …", TRY)]
     links += [("Rebuild …", REPLACE)] if pipeline.kept_shape else []
     is_built = context.configuration.replacement_of(pipeline.name) is not None

@@ -14,13 +14,13 @@ from shared.runtime.files.document_text import Document, document_of
 from shared.runtime.setup_error import UsageError
 
 PIPELINES = "/pipelines"
-# As of streams: no pipeline is called so.
+# With a colon, as for streams: no pipeline has such a name.
 NEW, CHANGE, TRY = (f"{PIPELINES}:{what}" for what in ("new", "change", "try"))
-# What the gateway tells beside the document, or has of its own.
+# Fields that the gateway adds to the document.
 _NOT_TYPED = {"state", "tenant", "generation"}
-# A parser that knows lines takes half a second of a core for so much.
+# A parser that knows lines takes half a second of a core for a document of this size.
 _WITH_LINES_BYTES_MAX = 65_536
-# So much of the document is shown around a line that is wrong.
+# Lines to show around a wrong one, and characters of each.
 _AROUND, _LINE_CHARS_MAX = 2, 200
 
 
@@ -52,7 +52,7 @@ def refused(
 
 
 def placed(document: Document, pointer: str, says: str) -> str:
-    """With the line and the part of the document that it is said of."""
+    """The message with the line and the part of the document that it is about."""
     nth, part = document.line(pointer) if pointer else None, ".".join(pointer.split("/")[1:])
     where = [] if nth is None else [f"line {nth}"]
     where += [part] if part and not says.startswith(part) else []
@@ -60,7 +60,7 @@ def placed(document: Document, pointer: str, says: str) -> str:
 
 
 def around(document: Document, pointer: str, text: str) -> Child:
-    """The line that is wrong, between those around it; nothing if that is not known."""
+    """The wrong line with the lines around it; nothing if the line is not known."""
     wrong = document.line(pointer) if pointer else None
     if wrong is None:
         return None
@@ -74,18 +74,18 @@ def around(document: Document, pointer: str, text: str) -> Child:
 
 
 def text_of(shown: dict[str, Any]) -> str:
-    """What the gateway shows, without what it says by saying nothing."""
+    """The gateway's document as text, without fields at their defaults."""
     fields = {name: shown[name] for name in shown if name not in _NOT_TYPED}
     try:
         said = Document("", fields, {}).pipeline().known_fields(with_defaults=False)
     except UsageError:
-        # Of a newer release, which says more than we know.
+        # The document is from a newer release, with fields that we do not know.
         return json_text(fields)
     return json_text(_said_in(fields, said))
 
 
 def _said_in(shown: Any, said: Any) -> Any:
-    """The same without the members that are not said."""
+    """The same without the members that `said` does not have."""
     if isinstance(shown, dict) and isinstance(said, dict):
         return {name: _said_in(shown[name], said[name]) for name in shown if name in said}
     if isinstance(shown, list) and isinstance(said, list) and len(shown) == len(said):

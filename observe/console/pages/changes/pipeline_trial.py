@@ -1,6 +1,6 @@
-"""Tries a pipeline on events that somebody pastes, or on the newest of its stream.
+"""Tries a pipeline on pasted events, or on the newest of its stream.
 
-Also one that is being typed, before it is made or changed: nothing is written, nothing is stored.
+A pipeline that is still being typed can be tried, too: nothing is written, nothing is stored.
 """
 
 import json
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 _NEWEST = "10"
 _SHOWN_CHARS = 400
-# As the gateway calls what becomes of an event, and as people do.
+# An event's outcomes, in the gateway's words and in people's.
 _OUTCOMES = {
     "passed": "passed on",
     "filtered": "dropped",
@@ -57,7 +57,7 @@ async def try_page(asked: PageRequest) -> Page:
 
 
 async def try_out(asked: PageRequest) -> Page | Response:
-    """What would come of it; or the form again with what is wrong."""
+    """The outcome of a trial; or the form again with the error."""
     text, name = typed_document(asked), asked.field("pipeline")
     shown = _form(asked, text, name, asked.field("version"))
     try:
@@ -70,7 +70,7 @@ async def try_out(asked: PageRequest) -> Page | Response:
     if not name or newest is None:
         wrong = "name: it needs one." if not name else "The newest: say how many, 1 to 100."
         return shown.again(asked, wrong, 422)
-    # It may show what events say.
+    # It may show the content of events.
     log.info("pipeline.tried", key_id=asked.viewer.key_id, pipeline=name)
     what = {"events": events} if events else {"newest": newest}
     try:
@@ -84,7 +84,7 @@ async def try_out(asked: PageRequest) -> Page | Response:
 
 
 def events_of(text: str) -> list[Any]:
-    """One event, a list of them, or one in each line; NotReadError if it is none of these."""
+    """Read one event, a list of them, or one a line; NotReadError if it is none of these."""
     if not text.strip():
         return []
     try:

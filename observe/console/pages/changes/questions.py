@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class ChangeByForm(NamedTuple):
-    """What asks for a change, and what makes it; both at one path."""
+    """The page that asks for a change, and the action that makes it; both at one path."""
 
     ask: Answer
     make: Answer
@@ -27,23 +27,23 @@ class ChangeByForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeQuestion:
-    """What it would be, in words before and behind its name, and on the button."""
+    """A change to confirm, in words before and behind its name, and on the button."""
 
     name: str
     words: tuple[str, str, str]
     says: Child
     also: Child
-    # Which page is lit, and which follows a no.
+    # The highlighted page, and the one to return to without the change.
     here: str
     back: str
     # Where the gateway's API has it.
     at: tuple[str, ...]
-    # What the form says beside the version of what was seen.
+    # Fields of the form beside the version that was seen.
     fields: Mapping[str, str] = field(default_factory=dict)
 
     async def page(self, asked: PageRequest) -> Page:
         before, behind, yes = self.words
-        # Asked for in any case: the gateway may refuse whoever looks.
+        # Asked for in any case: the gateway may refuse the viewer.
         version = await asked.control.version(*self.at)
         content = (
             tag("h1", before, code(self.name), behind),
@@ -63,7 +63,7 @@ class ChangeQuestion:
 
 
 def same(command: str) -> Safe:
-    """The command that does what the form does."""
+    """The command that does the same as the form."""
     return fragment("The same: ", code(command), ".")
 
 
@@ -76,7 +76,7 @@ async def done(
     back: str,
     **said: str,
 ) -> Response:
-    """Write down who does it, do it, and show the page that follows once it can be seen there."""
+    """Log the author, make the change, and go to the next page once the change shows there."""
     log.info(what, key_id=asked.viewer.key_id, **said)
     await change
     await asked.wait_until(seen)

@@ -21,9 +21,9 @@ from shared.event.topics import STREAM_PARTITIONS
 from shared.proof.balance import Balance
 
 STREAMS = "/streams"
-# A colon is in no stream's name, so that none is taken for one of these.
+# No stream's name has a colon, so none is taken for one of these.
 NEW, SETTINGS, REMOVE = (f"{STREAMS}:{what}" for what in ("new", "settings", "remove"))
-# What a page has of its own.
+# Fields that the page fills in itself.
 _NOT_SET = {"name", "tenant"}
 _BEGIN = {"key_pointer": "", "partition_count": STREAM_PARTITIONS, "schema": None}
 _LABEL = "Settings, as JSON"
@@ -34,7 +34,7 @@ _NOTE = (
 
 
 def stream_links(name: str, context: PageContext, *, may_change: bool) -> Safe:
-    """What may be done with a stream that is there."""
+    """Links to the changes of an existing stream."""
     if not may_change or name not in context.configuration.streams:
         return NOTHING
     links = [
@@ -66,14 +66,14 @@ async def settings_page(asked: PageRequest) -> Page:
 
 
 async def change_settings(asked: PageRequest) -> Response:
-    """Write them, or show the form again with what was wrong."""
+    """Write the settings, or show the form again with the error."""
     name, version = asked.stream.name, asked.field("version")
     shown = _settings_form(asked, asked.field("settings"), version)
     return await _write(asked, shown, name, version=version)
 
 
 async def remove_page(asked: PageRequest) -> Page:
-    """What would be lost is shown first; what must go before it, in place of the question."""
+    """Ask, and show the losses first; or, instead, list the things to remove before it."""
     name, known = asked.stream.name, asked.context.configuration
     destinations = sorted(each.id for each in known.destinations_of(name))
     pipelines = sorted({each.name for each in known.pipelines_at(name)})
@@ -111,7 +111,7 @@ async def remove(asked: PageRequest) -> Response:
 
 
 def _lost(asked: PageRequest, name: str) -> str:
-    """As `hifi streams delete` says it: what is left for destinations that were removed."""
+    """The events left for removed destinations, in the words of `hifi streams delete`."""
     seen = asked.context.overview.removed
     left = sum((gone.balance for gone in seen if gone.stream == name), Balance())
     return (

@@ -1,4 +1,4 @@
-"""Makes, changes, tests and removes channels by forms; what is sealed is typed anew, or stays."""
+"""Makes, changes, tests and removes channels by forms; secrets are typed again, or stay."""
 
 from typing import Any, get_args
 
@@ -35,7 +35,7 @@ _ABOUT = {
 
 
 def channel_links(asked: PageRequest, channel: Channel) -> Child:
-    """What may be done with a channel."""
+    """Links to the changes of a channel."""
     if not may_change(asked):
         return ""
     links = [("Change …", SETTINGS), ("Test …", TEST), ("Remove …", REMOVE)]
@@ -72,7 +72,7 @@ async def settings_page(asked: PageRequest) -> Page:
 
 
 async def change_settings(asked: PageRequest) -> Response:
-    """Write them, or show the form again with what was wrong."""
+    """Write the settings, or show the form again with the error."""
     channel, version = asked.channel, asked.field("version")
     shown = _form(asked, channel, version, asked.fields)
     return await _write(asked, shown, channel.name, version=version)
@@ -89,7 +89,7 @@ async def test_page(asked: PageRequest) -> Page:
 
 
 async def test(asked: PageRequest) -> Response:
-    """Send a message for a try, and show what came back."""
+    """Send a test message, and show the answer."""
     name = asked.channel.name
     log.info("channel.tested", key_id=asked.viewer.key_id, channel=name)
     told = await asked.control.test_channel(name)
@@ -138,7 +138,7 @@ async def _ask(asked: PageRequest, words: tuple[str, str, str], says: str, comma
 
 
 async def _write(asked: PageRequest, shown: FormPage, name: str, *, version: str) -> Response:
-    # Of whom it is, only the gateway says: the viewer's tenant, or the default one.
+    # The gateway alone decides whose it is: the viewer's tenant's, or the default one's.
     key, before = asked.channel_id(name), asked.context.configuration.channels
     return await write_settings(
         asked,
@@ -171,7 +171,7 @@ def _wanted(asked: PageRequest) -> dict[str, Any]:
 
 
 def _typed(channel: Channel) -> dict[str, str]:
-    """What the form of a channel shows before anything is typed."""
+    """The values in a channel's form before anything is typed."""
     return {
         "via": channel.via,
         "url": channel.url or "",
@@ -220,7 +220,7 @@ def _form(asked: PageRequest, channel: Channel | None, version: str, typed: Any)
     )
 
 
-# What asks, and what does it, by path.
+# The question and the change, by path.
 CHANGES = {
     NEW: ChangeByForm(new_page, make),
     SETTINGS: ChangeByForm(settings_page, change_settings),

@@ -1,4 +1,4 @@
-"""The page of channels: where people are told of trouble, and the ways to make and change them."""
+"""The page of channels, which carry news of trouble to people, with links to change them."""
 
 from observe.console.page_request import PageRequest
 from observe.console.pages.channels.channel_changes import (

@@ -35,7 +35,7 @@ _HALTS = {
     FlowState.HALF_OPEN: "failing",
     FlowState.THROTTLED: "rate-limited",
 }
-# What is true of each halt, and what to do before it is tried.
+# The facts about each halt, and the steps before a try.
 _SAYS = {
     "paused": "Somebody has paused it. Its events wait in Kafka and go out in order.",
     "held": "It refused one request after another (401, 403, 404), so its events are held. Mend its"
@@ -58,7 +58,7 @@ def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
         return "disabled"
     if destination.is_paused:
         return "paused"
-    # Delivery says so until its next request; what a person has said since counts.
+    # Delivery reports the halt until its next request; a person's newer request takes precedence.
     heard = heard_of(destination, flow)
     if heard and heard.flow.is_blocked and not (heard.flow.is_held or heard.flow.disabled_at_ms):
         return "blocked"
@@ -68,7 +68,7 @@ def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
 def halt_fact(
     destination: Destination | None, flow: FlowRecord | None, *, may_resume: bool
 ) -> Child:
-    """The halt as the page of its destination says it; nothing when there is none."""
+    """The halt in the words of its destination's page; nothing when there is none."""
     halt = halt_of(destination, flow)
     if destination is None or not halt:
         return ""
@@ -81,12 +81,12 @@ def halt_fact(
 
 
 def path_for(what: str, destination: Destination) -> str:
-    """The page that asks before it is done."""
+    """The path of the page that asks before the change."""
     return f"{what}?stream={destination.stream}&destination={destination.name}"
 
 
 def changes_note(destination: Destination, *, may_change: bool) -> Safe:
-    """Links to what may be done with it."""
+    """Links to the changes of a destination."""
     if not may_change:
         return NOTHING
     links = [("Change settings …", SETTINGS), ("Pause …", PAUSE), ("Remove …", REMOVE)]
@@ -186,7 +186,7 @@ async def _done(
     )
 
 
-# What asks, and what does it, by path.
+# The question and the change, by path.
 CHANGES = {
     RESUME: ChangeByForm(resume_page, resume),
     PAUSE: ChangeByForm(pause_page, pause),

@@ -43,11 +43,11 @@ from shared.proof.overview import DestinationView
 # A busy delivery worker gives several signs a second: less than this is its heartbeat.
 _SILENT_S = 4.0
 PATH = "/destinations"
-# What the list can be narrowed to, and how that is called.
+# The choices to narrow the list by, and their labels.
 _ONLY = {"": "all destinations", "trouble": "those in trouble"}
-# Of an answer in a row; its own page has the rest.
+# Characters of an answer in a row; the destination's own page has the rest.
 _TEXT_CHARS_MAX = 60
-# So many in trouble are named above the list.
+# Destinations in trouble to name above the list.
 _NAMED_MAX = 5
 # A closed breaker is what electricians call it; to everybody else it says the opposite.
 _STATES = {
@@ -88,7 +88,7 @@ def destination_page(
 
 
 def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
-    """The destinations that are asked for, the worst first, so many at a time."""
+    """One page of the requested destinations, the worst first."""
     query, views = ListQuery.of(asked, _ONLY), worst_first(context.overview.destinations)
     found = [
         view
@@ -210,7 +210,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
 
 
 def _last_answers(view: DestinationView) -> Safe:
-    """What was taken last, and what was not, in the destination's own words."""
+    """The last accepted and the last refused request, in the destination's own words."""
     facts = wording.last_answers(view)
     if not facts:
         return NOTHING
@@ -220,18 +220,18 @@ def _last_answers(view: DestinationView) -> Safe:
 
 
 def _last_answer(view: DestinationView) -> Child:
-    """What it said last, in its own words if it has not taken what it was sent."""
+    """Its last answer, in its own words if it refused the request."""
     refusal = view.last_refusal
     if refusal is not None and refusal.at_ms > view.last_ok_at_ms:
         text = " ".join(filter(None, (words_of(refusal.reason), refusal.text[:_TEXT_CHARS_MAX])))
         return tag("span", f"{wording.minute(refusal.at_ms)} {text}", class_="warn")
-    # To the minute: a row that changes each second is sent to everybody who looks.
+    # To the minute, as every change of a row is sent to all viewers.
     said = f"{wording.minute(view.last_ok_at_ms)} taken" if view.last_ok_at_ms else wording.NONE
     return tag("span", said, class_="good" if view.last_ok_at_ms else "quiet")
 
 
 def _success(view: DestinationView) -> Child:
-    """The part of the last outcomes that was a delivery, with the way to how that went on."""
+    """The share of deliveries among the last outcomes, with a link to its history."""
     ended = view.lately.total
     if not ended:
         return wording.NONE
@@ -241,7 +241,7 @@ def _success(view: DestinationView) -> Child:
 
 
 def _sending(view: DestinationView, context: PageContext) -> Safe:
-    """What holds it back: a person's word, or its breaker."""
+    """The cause that holds it back: a person's request, or its breaker."""
     configured = context.configured(view.destination_id)
     if configured and (configured.is_paused or configured.is_disabled):
         return tag("span", halt_of(configured, None), class_="warn")
@@ -261,7 +261,7 @@ def _breaker(flow: FlowRecord | None) -> Safe:
 
 
 def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms: int) -> Child:
-    """Since when, and when it is given up if it goes on like that; nothing until half of that."""
+    """Since when it fails, and when it will be given up; nothing until half of that time."""
     since_ms = flow.flow.failing_since_ms if flow else 0
     if configured is None or not since_ms:
         return None

@@ -1,4 +1,4 @@
-"""Parts of a destination's page: what it answered lately, and how it is set."""
+"""Parts of a destination's page: its recent answers, and its settings."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from observe.lag.trouble import words_of
 from shared.config.destination import Destination
 from shared.proof.overview import DestinationView, RefusedRequest
 
-# Its name, what the page says above, and secrets, of which only that they are there is said.
+# Its name, fields that the page shows above, and secrets, of which it shows only that they exist.
 _NOT_LISTED = {"stream", "name", "url", "is_paused", "is_disabled", "resumed_at_ms"}
 _SECRET = {"secret_headers", "auth", "client_certificate", "signing_secrets"}
 
@@ -47,7 +47,7 @@ def _row(refused: RefusedRequest) -> list[Child]:
 
 
 def settings_section(configured: Destination | None) -> Safe:
-    """How it is set: what was set by somebody first; nothing of one that was removed."""
+    """A destination's settings, those set by a person first; nothing if it was removed."""
     if configured is None:
         return NOTHING
     chosen = configured.known_fields(with_defaults=False)

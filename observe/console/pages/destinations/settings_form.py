@@ -17,14 +17,14 @@ from observe.console.parts.pieces import code
 from shared.event.topics import destination_id
 
 SETTINGS, NEW = "/destinations/settings", "/destinations/new"
-# What a page has of its own, or the gateway tells beside the settings.
+# Fields that the page fills in itself, or that the gateway adds to the settings.
 _NOT_SET = {"stream", "name", "warning"}
 _BEGIN = '{\n  "url": "https://"\n}'
 _LABEL = "Settings, as JSON"
 
 
 async def settings_page(asked: PageRequest) -> Page:
-    """How a destination is set, to be changed."""
+    """The form with a destination's settings, to change them."""
     shown, version = await asked.control.seen(*control_path(asked.destination))
     text = json_text({name: shown[name] for name in shown if name not in _NOT_SET})
     return _settings_form(asked, text, version).page(asked)
@@ -35,14 +35,14 @@ async def new_page(asked: PageRequest) -> Page:
 
 
 async def change_settings(asked: PageRequest) -> Response:
-    """Write them, or show the form again with what was wrong."""
+    """Write the settings, or show the form again with the error."""
     version, path = asked.field("version"), control_path(asked.destination)
     shown = _settings_form(asked, asked.field("settings"), version)
     return await _write(asked, shown, *path, version=version)
 
 
 async def make(asked: PageRequest) -> Response:
-    """The same of one that is not there yet."""
+    """Write the settings of a new destination."""
     stream, name = asked.field("stream"), asked.field("destination")
     shown = _new_form(asked, asked.field("settings"))
     if asked.context.configured(destination_id(stream, name)) is not None:

@@ -1,1 +1,1 @@
-"""The pages of single events: found in one stream or in all, the newest, and what was sent."""
+"""The pages of single events: found in one stream or in all, the newest, and sent requests."""

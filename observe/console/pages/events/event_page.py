@@ -1,4 +1,4 @@
-"""The page of one event: found by its id, its way from POST on, and what it says if asked."""
+"""The page of one event: found by its id, its way from POST on, and its payload on request."""
 
 from collections.abc import Sequence
 
@@ -25,34 +25,34 @@ from observe.console.parts.pieces import (
 from shared.glossary import STAGE_WORDS
 from shared.proof.outcome_sets import weight
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from shared.proof.trail import Kept
+from shared.proof.trail import KeptRecord
 from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 
 log = structlog.get_logger()
 
-# What somebody can read on a page; the log has the rest.
+# As much as somebody can read on a page; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
-# So many batches that an event was in are told of, the newest first.
+# Batches to show that an event was in, the newest first.
 _BATCHES_MAX = 5
-# Of so many attempts the request is shown, the newest.
+# Attempts whose request is shown, the newest.
 _REQUESTS_MAX = 20
 
 
 def now_at(found: FoundEvent, schedule: RetrySchedule) -> list[tuple[str, str]]:
-    """Where the event is by now at each destination that was told of, and what comes next."""
+    """Say where the event is at each destination with a receipt, and what comes next."""
     last: dict[str, Receipt] = {}
     for receipt in found.trail.receipts:
         known = last.setdefault(receipt.destination_id, receipt)
         last[receipt.destination_id] = max(known, receipt, key=_weight)
-    waits: dict[str, Kept] = {}
+    waits: dict[str, KeptRecord] = {}
     for kept in sorted(found.trail.retries, key=lambda each: each.stored_at_ms):
         waits[kept.envelope.destination_id or ""] = kept
     return [(name, _now(last[name], waits.get(name), schedule)) for name in sorted(last)]
 
 
-def _now(receipt: Receipt, kept: Kept | None, schedule: RetrySchedule) -> str:
+def _now(receipt: Receipt, kept: KeptRecord | None, schedule: RetrySchedule) -> str:
     if receipt.reason == REDRIVEN_REASON:
         return "sent again out of dead letters; no answer yet"
     at = wording.moment(receipt.ended_at_ms)
@@ -91,7 +91,7 @@ async def show_payload(asked: PageRequest) -> Page:
 async def _find(
     asked: PageRequest, stream: str, event_id: str, *, before_ms: int | None = None
 ) -> SearchResult:
-    # Whoever wants to see all that came later says so.
+    # The field `all` asks for everything that came later.
     ids = () if asked.field("all") else asked.context.configuration.readers_of(stream)
     find = asked.sources.events.find
     async with asked.search_turn():
@@ -101,7 +101,7 @@ async def _find(
 def found_page(
     asked: PageRequest, event_id: str, result: SearchResult | None, *, shows_payload: bool = False
 ) -> Page:
-    """What was found; nothing was looked for if there is no result."""
+    """The page of the found events; without a result nothing was looked for."""
     stream = asked.field("stream")
     content = [*find_head(asked), done_note(sent_note(asked))]
     status = ""
@@ -144,11 +144,11 @@ def _timeline(found: FoundEvent, asked: PageRequest, again: Safe, payload: Safe)
 
 
 def _requests(steps: Sequence[TrailStep], context: PageContext) -> dict[int, Safe]:
-    """The newest requests, by the step that tells what came of each."""
+    """The newest requests, by the step with the outcome of each."""
     made: dict[int, Safe] = {}
     for nth in reversed(range(len(steps))):
         sent = steps[nth].sent
-        # Of one that is removed the settings are gone.
+        # The settings of a removed destination are gone.
         to = context.configured(sent.destination_id) if sent else None
         if sent and to and len(made) < _REQUESTS_MAX:
             made[nth] = request_shown(sent, to)
@@ -156,7 +156,7 @@ def _requests(steps: Sequence[TrailStep], context: PageContext) -> dict[int, Saf
 
 
 def _rest_note(found: FoundEvent) -> Safe:
-    """What was not looked at."""
+    """Say which records were not looked at."""
     if not found.trail.is_whole:
         return tag("p", "There may be more: reading took too long to look at all.", class_="warn")
     if not found.trail.ends_there:
@@ -171,7 +171,7 @@ def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:
 
 
 def batches_of(found: FoundEvent) -> Safe:
-    """What was sent together with it; of many, the nearest are named."""
+    """The events sent together with it; if there are many, the nearest are named."""
     origin, stream = found.envelope.origin, found.envelope.stream
     facts: dict[str, Child] = {}
     for receipt in reversed(found.trail.receipts):
@@ -222,7 +222,7 @@ def _payload(found: FoundEvent) -> Safe:
 
 
 def _payload_button(found: FoundEvent, asked: PageRequest) -> Safe:
-    """Hidden until somebody who may asks; who asks is written down."""
+    """A button that shows the payload to people with the right; each use is written down."""
     if not asked.viewer.may_change:
         return tag("p", "The payload is shown to keys with the scope admin.", class_="quiet")
     envelope = found.envelope

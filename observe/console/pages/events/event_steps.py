@@ -1,4 +1,4 @@
-"""The steps of an event's way, out of what the log has of it."""
+"""The steps of an event's way, from its records in the log."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from shared.event.record import Origin
 from shared.event.topics import tier_of
 from shared.proof.last_answer import SHOWN_CHARS_MAX
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from shared.proof.trail import Kept
+from shared.proof.trail import KeptRecord
 from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.resend import RESENT_REASON
 from shared.retry.schedule import RetrySchedule
@@ -27,12 +27,12 @@ class TrailStep:
     kind: str
     what: str
     facts: tuple[tuple[str, str], ...] = ()
-    # The request of which this came.
+    # The request that led to this step.
     sent: SentRequest | None = None
 
 
 def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
-    """Everything that is known of an event, in the order in which it happened."""
+    """Everything that is known of an event, in the order of its occurrence."""
     envelope = found.envelope
     stored = "Stored in Kafka, which reported it: the customer got a yes"
     if found.restored_by:
@@ -48,7 +48,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
         ),
     ]
     for receipt in found.trail.receipts:
-        # What came of the last one and what follows from it happened at the same moment.
+        # The last request's outcome and its consequence have the same time.
         steps += [*_failed_tries(receipt), _attempt(receipt)]
     delays_s = {tier.name: tier.delay_s for tier in schedule.tiers}
     for kept in found.trail.retries:
@@ -67,11 +67,11 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
             TrailStep(kept.stored_at_ms, "retrier", "bad",
                  f"Dead letter for {kept.envelope.destination_id}: {reason}", facts)
         )  # fmt: skip
-    # Whatever the clocks of two machines say: nothing is tried before it is stored.
+    # Clocks of two machines differ, but nothing is tried before it is stored.
     return steps[:2] + sorted(steps[2:], key=lambda step: step.at_ms)
 
 
-def due_at_ms(kept: Kept, schedule: RetrySchedule) -> int:
+def due_at_ms(kept: KeptRecord, schedule: RetrySchedule) -> int:
     history = kept.envelope.history
     not_before_ms = history.not_before_ms if history else 0
     tier = tier_of(kept.place.topic)
@@ -79,7 +79,7 @@ def due_at_ms(kept: Kept, schedule: RetrySchedule) -> int:
 
 
 def _failed_tries(receipt: Receipt) -> Iterator[TrailStep]:
-    """Each request of a round that was not taken, with what its answer said."""
+    """Each refused request of a round, with the text of its answer."""
     for nth, failed in enumerate(receipt.failed_tries):
         answer = failed.text[:SHOWN_CHARS_MAX]
         facts = (
@@ -108,7 +108,7 @@ def _attempt(receipt: Receipt) -> TrailStep:
         return TrailStep(receipt.ended_at_ms, "retrier", "neutral", what)
     took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
     whose = receipt.destination_id
-    # What is parked, or refused unseen, has had no request.
+    # A parked event, or one that was refused unseen, has had no request.
     is_tried = bool(receipt.batch_id)
     waits = f"Not {'delivered to' if is_tried else 'tried at'} {whose}, to be tried again"
     what, kind = {
@@ -136,7 +136,7 @@ def _place(at: Origin) -> tuple[str, str]:
     return "place", f"{at.topic}, partition {at.partition}, offset {at.offset}"
 
 
-def _history(kept: Kept) -> tuple[tuple[str, str], ...]:
+def _history(kept: KeptRecord) -> tuple[tuple[str, str], ...]:
     history = kept.envelope.history
     if history is None:
         return ()
@@ -151,7 +151,7 @@ def _history(kept: Kept) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in pairs if value)
 
 
-def _header(kept: Kept, name: str) -> str:
+def _header(kept: KeptRecord, name: str) -> str:
     return kept.headers.get(name, b"").decode(errors="replace")
 
 

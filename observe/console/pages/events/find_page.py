@@ -24,7 +24,7 @@ from shared.proof.acked import request_time_ms
 from shared.runtime.kafka.lookup.key_search import EVENTS_MAX, KeyedEvents
 from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 
-# As the form calls them, and as people do.
+# The form's fields, and their labels.
 _NAMES = {"id": "Event id", "key": "Ordering key", "request": "Request id"}
 _OFF = (
     "The index of events is switched off, so that one stream has to be named: choose it, or have"
@@ -62,7 +62,7 @@ def find_head(asked: PageRequest) -> list[Child]:
 
 
 async def find_page(asked: PageRequest) -> Page | Response:
-    """What is asked for without an id in a stream; only the form if nothing is."""
+    """The results of a search that names no id in a stream; only the form if it names nothing."""
     stream = asked.field("stream")
     match [name for name in _NAMES if asked.field(name)]:
         case []:
@@ -161,7 +161,7 @@ async def _by_request(asked: PageRequest, request_id: str) -> Page | Response:
 
 
 def _left_streams(asked: PageRequest) -> list[str]:
-    """Those after the ones that the page before has told of."""
+    """The streams after those that the previous page has covered."""
     after = asked.field("after")
     return [each for each in asked.streams if each > after]
 

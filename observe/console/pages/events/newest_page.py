@@ -21,11 +21,11 @@ from observe.console.parts.pieces import (
 )
 from shared.glossary import COUNT_WORDS
 
-# By what events are picked, as the gateway calls it.
+# The fields to pick events by, in the gateway's words.
 _PICKED = ("destination", "outcome", "until", "key", "request", "contains")
-# As long as the gateway looks for.
+# The longest text that the gateway searches for.
 _TEXT_CHARS_MAX = 1_000
-# The gateway's cursors are numbers and dots; what is longer is none.
+# The gateway's cursors are numbers and dots; a longer text is none.
 _CURSOR_CHARS_MAX = 20_000
 
 
@@ -42,7 +42,7 @@ async def newest_page(asked: PageRequest) -> Page:
     if stream:
         if stream not in asked.streams:
             raise HTTPException(404, "There is no such stream, or it is not yours.")
-        # Whoever looks for a text sees what events say.
+        # A search for a text reveals the content of events.
         if "contains" in picked and not asked.viewer.may_change:
             raise HTTPException(403, "Looking into events needs a key with the scope admin.")
         found = await asked.control.newest(stream, before=before, picked=picked)
@@ -137,7 +137,7 @@ def _older(
     newest = "/events/newest?" + urlencode({"stream": stream, **picked})
     older = ""
     if found["older"]:
-        # It says where to go on, and so until when.
+        # The cursor says where to go on, so it replaces `until`.
         rest = {name: text for name, text in picked.items() if name != "until"}
         older = "/events/newest?" + urlencode({"stream": stream, **rest, "before": found["older"]})
     return pager([("" if is_first else "Newest", "" if is_first else newest), ("Older", older)],

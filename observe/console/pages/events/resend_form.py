@@ -1,4 +1,4 @@
-"""The form on the page of an event that sends it again, and what it does."""
+"""The form on the page of an event that sends it again, and its action."""
 
 from http import HTTPStatus
 from urllib.parse import urlencode
@@ -19,7 +19,7 @@ from shared.runtime.kafka.lookup.event_search import FoundEvent
 log = structlog.get_logger()
 
 PATH = "/events/resend"
-# Of so many destinations it is said what became of them there; an address has no room for more.
+# Destinations whose outcome the address carries; it has no room for more.
 _TOLD_MAX = 50
 
 
@@ -30,7 +30,7 @@ def send_again_form(found: FoundEvent, asked: PageRequest) -> Safe:
     if not names:
         return NOTHING
     place = str(Place(envelope.origin.partition, envelope.origin.offset))
-    # By its place: whoever sends events chooses their ids, and this is pasted into a shell.
+    # By its place: senders choose the ids of events, and this is pasted into a shell.
     command = f"hifi events resend {envelope.stream} --place {place}"
     if not asked.viewer.may_change:
         says = " sends it again, with a key of the scope admin."
@@ -57,7 +57,7 @@ def send_again_form(found: FoundEvent, asked: PageRequest) -> Safe:
 
 
 async def resend(asked: PageRequest) -> Response:
-    """As the gateway allows it to whoever has signed in; its refusal is said on a page."""
+    """Send the event again if the gateway allows the viewer to; a page shows its refusal."""
     stream, event_id = asked.field("stream"), asked.fields.get("id", "")
     if stream not in asked.streams:
         raise HTTPException(404, "There is no such stream, or it is not yours.")
@@ -92,7 +92,7 @@ async def resend(asked: PageRequest) -> Response:
 
 
 def sent_note(asked: PageRequest) -> str:
-    """What has just become of an event at each destination, in our words whatever is asked."""
+    """Report an event's fresh outcome at each destination, only in words of our own."""
     names = set(_names(asked, asked.field("stream")))
     pairs = (pair.partition(":") for pair in asked.field("sent").split(","))
     told = {name: what for name, _, what in pairs if name in names}

@@ -1,6 +1,6 @@
-"""Shows the request of an attempt, made anew of its receipt and of its destination's settings.
+"""Shows the request of an attempt, rebuilt from its receipt and its destination's settings.
 
-What was sent is not kept. The page says so, and what cannot be known of it any more.
+Sent requests are not kept. The page says so, and lists what cannot be known of them.
 """
 
 import re
@@ -15,12 +15,12 @@ from shared.config.destination import BodyFormat, Destination
 from shared.proof.receipt import Receipt, ReceiptOutcome
 
 MASK = "(masked)"
-# Those of the destination's own that are named, and so much of each.
+# How many of the destination's own headers to show, and characters of each.
 HEADERS_MAX, VALUE_CHARS_MAX = 10, 100
 _URL_CHARS_MAX = 300
 # Somebody may have put a secret where everybody can read it.
 _LIKE_A_SECRET = re.compile(r"auth|cookie|key|passw|secret|session|signature|token", re.IGNORECASE)
-# The type of its body, and what is in it.
+# The type of its body, and a description of its content.
 _BODIES: dict[BodyFormat, tuple[str, str]] = {
     "json": ("application/json", "a JSON array of {}"),
     "cloudevents": ("application/cloudevents-batch+json", "a JSON array of {} as CloudEvents"),
@@ -31,7 +31,7 @@ _BODIES: dict[BodyFormat, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """What a receipt tells of one of the requests of its round."""
+    """The facts that a receipt has about one of the requests of its round."""
 
     destination_id: str
     batch_id: str
@@ -48,7 +48,7 @@ class SentRequest:
 
     @classmethod
     def of_last(cls, receipt: Receipt) -> "SentRequest | None":
-        """None of what had no request, or whose request is among the failed ones."""
+        """Return the last request; None if there was none, or if it is among the failed ones."""
         count = len(receipt.failed_tries)
         if not receipt.batch_id or (count and receipt.outcome is not ReceiptOutcome.DELIVERED):
             return None
@@ -67,7 +67,7 @@ class SentRequest:
 
 
 def request_shown(sent: SentRequest, to: Destination) -> Safe:
-    """Its line, its headers, and what its body was; behind a word that opens it."""
+    """A request's line, its headers and the kind of its body, behind a summary that opens it."""
     lines = [
         f"POST {shown_url(to.url)}",
         *(f"{name}: {value}" for name, value in headers(sent, to)),
@@ -83,7 +83,7 @@ def request_shown(sent: SentRequest, to: Destination) -> Safe:
 
 
 def request_note() -> Safe:
-    """What those who read the requests have to know."""
+    """A note for people who read the requests."""
     says = (
         "Hifi does not store requests. This one is rebuilt from the receipt and today's settings,"
         " so it differs if the settings have changed since. If the batch was split, or its events"
@@ -98,7 +98,7 @@ _UNLESS_SET = (("user-agent", "hifi"), ("accept-encoding", "identity"))
 
 
 def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
-    """Those that are known of it, in the order in which they are sent; secrets are masked."""
+    """The known headers of a request, in the order of sending; secrets are masked."""
     yield "host", urlsplit(to.url).netloc.rpartition("@")[2]
     match to.auth:
         case Basic():
@@ -129,7 +129,7 @@ def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
 
 
 def shown_url(url: str) -> str:
-    """Without user, password and the values of its query."""
+    """The URL without user, password and the values of its query."""
     parts = urlsplit(url)
     names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     # A query without names may be a secret as a whole.

@@ -1,1 +1,1 @@
-"""Shares a service's work out among its processes, and fences who has lost his part."""
+"""Shares a service's work out among its processes, and fences those that have lost theirs."""

@@ -1,7 +1,7 @@
 """Keeps how far the members of a lease group are, in the group itself.
 
 Each position is committed as this member of this generation, so Kafka takes none of a member that
-it has given up. What may have been sent beyond it stands beside it, in the commit's metadata.
+it has given up. The commit's metadata holds the offset up to which events may have been sent.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from shared.runtime.kafka.clients import KafkaClient, new_client, start_client
 from shared.runtime.kafka.leases.member import Standing
 
 _DEFAULT_RETENTION = -1
-# While the group changes, its members are of another generation for milliseconds.
+# While the group changes, its members have another generation for milliseconds.
 _UNSETTLED = (IllegalGenerationError, RebalanceInProgressError)
 _SETTLED_WITHIN_S, _AGAIN_S = 3.0, 0.05
 
 
-# Nobody knows up to where.
+# The value for an unknown end.
 WHATEVER = 2**62
 
 
 class Reach(NamedTuple):
-    """How far somebody is in a Kafka partition."""
+    """How far a member is in a Kafka partition."""
 
     # Done up to here.
     at: int
     # May have been sent up to here.
     until: int
-    # By which job; 0: none.
+    # The job that may have sent them; 0 for none.
     job: int = 0
 
     @property
     def word(self) -> str:
-        """What stands beside the offset."""
+        """The metadata of the commit."""
         return f"{self.until},{self.job}"
 
 
@@ -59,7 +59,7 @@ class FencedPositions:
         self._opening = asyncio.Lock()
 
     async def read(self) -> dict[KafkaPartition, Reach]:
-        """Whatever any member has ever said."""
+        """Read the positions of all members, past and present."""
         answer = await self._ask(lambda: OffsetFetchRequest(self._group, None))
         if code := getattr(answer, "error_code", 0):
             self._coordinator = None
@@ -67,7 +67,7 @@ class FencedPositions:
         rows = [(topic, *row) for topic, partitions in answer.topics for row in partitions]
         for topic, number, *_, code in rows:
             if code:
-                # As if it had never been passed, it would be sent from its beginning.
+                # Left out, the partition would be sent again from its beginning.
                 raise for_code(code)(f"{topic}, {number}")
         return {
             KafkaPartition(topic, number): _reach_of(offset, metadata)
@@ -78,9 +78,9 @@ class FencedPositions:
     async def write(
         self, reaches: Mapping[KafkaPartition, Reach], standing: Callable[[], Standing | None]
     ) -> None:
-        """Returns when Kafka has them; a KafkaError if it does not take them from us.
+        """Commit positions; raise a KafkaError if Kafka does not take them from us.
 
-        Without a standing they are somebody else's by now.
+        Without a standing they belong to another member already.
         """
         if not reaches:
             return
@@ -137,5 +137,5 @@ def _reach_of(at: int, metadata: str | None) -> Reach:
     until, _, job = (metadata or "").partition(",")
     if until.isdigit() and job.isdigit():
         return Reach(at, int(until), int(job))
-    # A person has set it, with a tool of Kafka's.
+    # A person has set it, with one of Kafka's tools.
     return Reach(at, WHATEVER)

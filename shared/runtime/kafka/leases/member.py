@@ -1,9 +1,9 @@
 """Keeps a process's part of a fixed number of slots, by Kafka's own group coordination (ADR 0058).
 
-Each member says what it still holds when it joins, and who leads the group gives out only what
-nobody holds. So work goes on while the group changes, and a slot that moves is first brought to its
-end by its holder. Who hears nothing from Kafka for a session lets go of everything, as the others
-take it for dead then.
+Each member says which slots it still holds when it joins, and the group's leader gives out only
+slots that nobody holds. So work goes on while the group changes, and a holder ends its work on a
+slot before the slot moves. A member that hears nothing from Kafka for a session lets go of
+everything, as the others take it for dead then.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from shared.slots import SLOT_COUNT, may_have, slot_of, spelled
 
 log = structlog.get_logger()
 
-# A member that is silent for so long is dead to the others: half of the minute within which its
-# work is to run elsewhere is left for that. Kafka allows no less than 6 s unless its
+# A member that is silent for this long is dead to the others. Its work is to run elsewhere within a
+# minute, and half of that is left for the move. Kafka allows no less than 6 s unless its
 # group.min.session.timeout.ms says so.
 SESSION_S = 20.0
-# What is under way may take so long to come to its end when it moves to another member.
+# When a slot moves to another member, its running work may take this long to end.
 DRAIN_S = 10.0
 # A change of the group reaches each member with its next heartbeat, and a slot that moves takes two
 # changes: a second in all. Kafka answers thousands of them a second.
@@ -51,7 +51,7 @@ _BEAT_S = 0.5
 _PAUSE_S, _PAUSE_S_MAX = 0.25, 3.0
 # Kafka answers a join when everybody has joined, within a session; a bit later is lost.
 _JOIN_GRACE_S = 5.0
-# To say goodbye saves the others from waiting for a session; it is no more than that.
+# A goodbye only saves the others from waiting for a session.
 _GOODBYE_S = 3.0
 # No consumers: tools that reset or show these leave us alone.
 _PROTOCOL = "hifi"
@@ -69,20 +69,20 @@ def clock_s() -> float:
 
 
 class SlotWork(Protocol):
-    """What is done for the slots that a process holds. It is called in the event loop."""
+    """The work for the slots that a process holds. It is called in the event loop."""
 
     def begin(self, slots: frozenset[int]) -> None:
-        """Nobody else works on these any more."""
+        """Start on these: nobody else works on them any more."""
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Bring what is under way to its end, and begin nothing more: asked for each by itself.
+        """Let running work end, and begin nothing more; called for each slot by itself.
 
-        Another may have them when this returns. It is cancelled when it takes too long, and what is
-        left is dropped.
+        Another may have them when this returns. It is cancelled when it takes too long, and the
+        rest is dropped.
         """
 
     def drop(self, slots: frozenset[int]) -> None:
-        """Stop at once: others may have them by now."""
+        """Stop at once: others may have them already."""
 
 
 class Standing(NamedTuple):
@@ -94,7 +94,7 @@ class Standing(NamedTuple):
 
 
 class LeaseMember:
-    """One process's membership. It works on what it holds, whatever happens to the group."""
+    """One process's membership. It works on its slots, whatever happens to the group."""
 
     def __init__(
         self,
@@ -107,24 +107,24 @@ class LeaseMember:
         drain_s: float = DRAIN_S,
     ) -> None:
         self.held: frozenset[int] = frozenset()
-        # Whether what we hold, or that we hold nothing, is what the group has said.
+        # Whether the group has confirmed the slots that we hold, or that we hold none.
         self.is_told = False
         self._bootstrap_servers = bootstrap_servers
         self._work = work
         self._slot_count = slot_count
         self._session_s, self._drain_s = session_s, drain_s
         self._standing = Standing(group, JoinGroupRequest.UNKNOWN_MEMBER_ID, -1)
-        # Of what it holds, what it has been told to give up.
+        # The held slots that it is to give up.
         self._finishing: frozenset[int] = frozenset()
-        # What it has given up since that was last said in the log.
+        # The slots that it has given up since the last log line about that.
         self._given_up: frozenset[int] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Something has changed that the group must be told of, by joining again.
+        # Set when the group must learn of a change, by our joining again.
         self._news = asyncio.Event()
         self._must_join = True
         self._is_leaving = False
         self._lapses: asyncio.TimerHandle | None = None
-        # When it does, by `clock_s`: after a suspension its timer comes late.
+        # When the lease lapses, by `clock_s`: after a suspension its timer comes late.
         self._lapses_s = 0.0
         # Until when it takes nothing, by the same clock.
         self._waits_until_s = 0.0
@@ -135,16 +135,16 @@ class LeaseMember:
 
     @property
     def ours_until_ms(self) -> int:
-        """Until when nobody else gets what is held, if Kafka hears no more of us; by the clock."""
+        """Until when nobody else gets our slots, if Kafka hears no more of us; by the clock."""
         return now_ms() + round(1000 * self.left_s) if self.left_s else 0
 
     @property
     def left_s(self) -> float:
-        """For how long nobody else gets what is held, if Kafka hears no more of us."""
+        """For how long nobody else gets our slots, if Kafka hears no more of us."""
         return self._lapses_s - clock_s() if self.held else 0.0
 
     def share_out(self, slot_count: int) -> None:
-        """Share out so many slots from now on, whenever this is who leads the group."""
+        """Share out this many slots from now on, whenever this member leads the group."""
         if slot_count != self._slot_count:
             self._slot_count = slot_count
             self._join_again()
@@ -153,7 +153,7 @@ class LeaseMember:
         return slot_of(name, self._slot_count)
 
     def holds(self, name: str) -> bool:
-        """Whether what has this name is ours."""
+        """Say whether the slot of this name is ours."""
         return self.slot_of(name) in self.held
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -190,7 +190,7 @@ class LeaseMember:
                     " group.min.session.timeout.ms and group.max.session.timeout.ms."
                 ) from error
             except (KafkaUnavailableError, KafkaError, OSError, TimeoutError) as error:
-                # What that leads to is told when it does: the lease is lost.
+                # A later log line reports the result: the lease is lost.
                 log.info("lease.no_contact", group=self._standing.group, error=repr(error))
             pause_s = min(2 * pause_s, _PAUSE_S_MAX) if loop.time() - began_s < 1 else _PAUSE_S
             await asyncio.sleep(pause_s)
@@ -230,13 +230,13 @@ class LeaseMember:
         self._is_known_alive(sent_s)
 
     async def _join(self, ask: _Ask) -> None:
-        """Say what is held, and hear what may be."""
+        """Say which slots we hold, and learn which we may have."""
         group, member_id, _ = self._standing
         self._news.clear()
         self._say_given_up()
         claimed = self.held
         session_ms = round(self._session_s * 1000)
-        # What one that leaves has given up goes to others, though it is held up by the rest.
+        # A leaving member's released slots go to others at once, even while it drains the rest.
         leaves = {self._slot_count} if self._is_leaving else set()
         protocols = [(_PROTOCOL, _encode(sorted(claimed | leaves)))]
         request = JoinGroupRequest(
@@ -266,7 +266,7 @@ class LeaseMember:
     def _heed_generation(self, member_id: str, generation: int) -> None:
         """Take nothing for a session if Kafka has forgotten the group that it was a member of.
 
-        Others have not heard of that yet, and hold what they held, until their next beat.
+        Others do not know that yet, and hold their slots until their next beat.
         """
         before = self._standing
         if (generation, member_id == before.member_id) < (before.generation, True):
@@ -281,7 +281,7 @@ class LeaseMember:
         new = mine - self.held if may_take else frozenset()
         self.held |= new
         self.is_told = True
-        # What came to its end while the group was joined is still taken for ours.
+        # The group still takes slots for ours whose work ended while we joined.
         self._must_join = bool(claimed - self.held)
         if new:
             log.info("lease.begun", group=self._standing.group, slots=spelled(new))
@@ -296,7 +296,7 @@ class LeaseMember:
         new = slots - self._finishing
         self._finishing |= new
         for slot in sorted(new):
-            # Who hangs in one holds up none of the others.
+            # A slot whose work hangs holds up none of the others.
             task = asyncio.create_task(self._finish(frozenset({slot})))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -319,7 +319,7 @@ class LeaseMember:
         self._given_up = frozenset()
 
     def _is_known_alive(self, sent_s: float) -> None:
-        """Kafka has heard us at that time or later, and will for a session take us for alive."""
+        """Extend the lease: Kafka heard us at that time or later, and trusts us for a session."""
         if self._lapses is not None:
             self._lapses.cancel()
         self._lapses_s = sent_s + self._session_s
@@ -364,7 +364,7 @@ class LeaseMember:
 async def _coordinator(
     bootstrap_servers: str, group: str, *, session_s: float
 ) -> AsyncIterator[_Ask]:
-    """Asks the broker that leads a group, for as long as the block lasts; its no is an error."""
+    """Asks the broker that leads a group while the block lasts; raises its error codes."""
     client = new_client(
         bootstrap_servers,
         client_id="hifi-leases",

@@ -1,7 +1,7 @@
-"""Finds events in Kafka, by their id or by the request that brought them, and what became of them.
+"""Finds events in Kafka, by id or by the request that brought them, and their later fate.
 
-A search is bounded in time: what was not found says how far it has looked, and can be gone on with
-from there.
+A search is bounded in time: one that finds nothing says how far it has looked, and the next search
+can go on from there.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 # How many records a step back takes from each Kafka partition: a fetch or two.
 _CHUNK = 4_000
-# What a person waits for an answer without wondering.
+# How long a person waits for an answer without wondering.
 SEARCH_S_MAX = 6.0
-# An index may know of many events of one id: so many of each Kafka partition are shown.
+# An index may know of many events of one id: show this many of each Kafka partition.
 _FOUND_MAX = 5
-# As many to each side of an event are named as were sent with it.
+# Name at most this many on each side of an event, of those sent with it.
 _AROUND = 10
-# Receipts carry the times of another machine's clock; this much earlier we look, to miss none.
+# Receipts carry the times of another machine's clock; we begin this much earlier to miss none.
 CLOCK_SLACK_MS = 60_000
-# Whoever looks for one event waits so long for what came after it had ended everywhere; and clocks
-# of brokers are no further from each other than this, or more is read.
+# A search for one event waits this long for records from after it had ended everywhere. Clocks of
+# brokers are no further from each other than the second value, or more is read.
 _SOON_S, _NEAR_MS = 0.5, 5_000
-# Between two looks for what may just be written.
+# Pause between two looks for a record that may just be written.
 _LOOK_S = 0.1
 # A broker that answers later is as good as away to somebody who waits for a page.
 _REQUEST_TIMEOUT_MS = 5_000
@@ -44,14 +44,14 @@ _REQUEST_TIMEOUT_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FoundEvent:
-    """One event of the log, with everything that names it since."""
+    """One event of the log, with all later records that name it."""
 
     envelope: Envelope
     stored_at_ms: int
     trail: Trail
-    # By which restore it was put back then; empty if by none.
+    # The restore that put it back then; empty if none did.
     restored_by: str = ""
-    # Ids by offset of those beside it in its Kafka partition, if it was sent with others.
+    # Ids by offset of its neighbours in its Kafka partition, if it was sent with others.
     around: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -59,19 +59,19 @@ class FoundEvent:
 class SearchResult:
     found: tuple[FoundEvent, ...] = ()
     records_read: int = 0
-    # Looked at everything younger than this; None when it was the whole log.
+    # The search looked at everything younger than this; None if that was the whole log.
     back_to_ms: int | None = None
     # The index knew these.
     is_from_index: bool = False
-    # If it did not: of so many events it has all ids, and of the others it may not have got there.
-    # None: nobody asked it.
+    # If it did not: it has all ids of this many events, and may not have reached the others yet.
+    # It is None if nobody asked the index.
     passed_over: int = 0
     index_is_behind: bool | None = None
 
 
 @dataclass(slots=True)
 class _Walk:
-    """What a walk back through a topic has come by."""
+    """The results of a walk back through a topic so far."""
 
     event_id: str
     records_read: int = 0
@@ -106,7 +106,7 @@ class EventSearch:
         self._turn = asyncio.Lock()
 
     async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId:
-        """Which of these streams the index has the id of."""
+        """The streams, of these, for which the index has the id."""
         async with self._turn:
             return await asyncio.to_thread(streams_with_id, self._places, streams, event_id)
 
@@ -125,7 +125,7 @@ class EventSearch:
                 return await read_keyed(log, told, places, key)
 
     async def request(self, request_id: str, *, since_ms: int) -> AckedRequest:
-        """What the ledger has of a request that came then."""
+        """Return the ledger's records of a request that came then."""
         async with self._turn:
             return await find_request(
                 self._bootstrap_servers, request_id, since_ms=since_ms, wait_s=0.0
@@ -141,7 +141,7 @@ class EventSearch:
     ) -> SearchResult:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back.
 
-        Who has ended at each of the destinations is not followed for long.
+        An event that has ended at each of the destinations is not followed for long.
         """
         async with self._turn, open_log(self._bootstrap_servers) as log:
             topic, walk, told = stream_topic(stream), _Walk(event_id), None
@@ -175,7 +175,7 @@ class EventSearch:
 async def find_request(
     bootstrap_servers: str, request_id: str, *, since_ms: int, wait_s: float
 ) -> AckedRequest:
-    """What the ledger has of a request; it may be written within `wait_s` of now."""
+    """Return the ledger's records of a request; they may be written within `wait_s` of now."""
     request = AckedRequest(request_id)
     newest_ms: dict[KafkaPartition, int] = {}
     now_s = time.monotonic()
@@ -206,9 +206,9 @@ async def find_request(
 async def find_stored(
     bootstrap_servers: str, topic: str, wanted: Sequence[tuple[str, bytes]], *, since_ms: int
 ) -> dict[int, tuple[int, int]]:
-    """Kafka partition and offset of those of the wanted, by their place, that are in the log.
+    """Kafka partition and offset of each wanted event in the log, by its place in `wanted`.
 
-    An event is the one of its id and its value. All that was stored since that time is read.
+    An event is identified by its id and its value. It reads everything stored since that time.
     """
     left: dict[tuple[bytes, bytes], list[int]] = {}
     for place, (event_id, value) in enumerate(wanted):
@@ -234,7 +234,7 @@ async def find_trail(
     destination_ids: Collection[str],
     search_s: float = SEARCH_S_MAX,
 ) -> Trail:
-    """What became of events that were stored after a time; no more once all have all of them."""
+    """Follow events that were stored after a time, until all destinations have all of them."""
     async with open_log(bootstrap_servers) as log:
         return await _follow(log, origins, since_ms, destination_ids, search_s=search_s)
 
@@ -245,7 +245,7 @@ def open_log(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]
 
 
 async def _look_among(log: KafkaReader, walk: _Walk, among: Stretches) -> None:
-    """Read where the index says that it may be; the newest, if it says so of many."""
+    """Read where the index says that it may be; only the newest places if there are many."""
     until_s = time.monotonic() + SEARCH_S_MAX
     spans = await log.spans({where.topic for where in among})
     stretches = [
@@ -264,7 +264,7 @@ async def _walk_back(
 ) -> None:
     """Read chunk by chunk from the end until something is found, or time runs out.
 
-    What the index has all ids of is passed over.
+    It skips stretches for which the index has all ids.
     """
     until_s = time.monotonic() + SEARCH_S_MAX
     spans = await log.spans([topic])
@@ -291,7 +291,7 @@ async def _walk_back(
 
 
 async def _around(log: KafkaReader, origin: Origin, trail: Trail) -> dict[int, str]:
-    """The nearest events of those that were in one batch with it."""
+    """The ids of its nearest neighbours in the same batch."""
     reach = [(first, end) for each in trail.receipts for first, end in each.beside(origin)]
     if all(end - first == 1 for first, end in reach):
         return {}
@@ -316,7 +316,7 @@ async def _follow(
     *,
     search_s: float = SEARCH_S_MAX,
 ) -> Trail:
-    """What became of events after they were stored, in at most `search_s` s of reading."""
+    """Follow events after they were stored, in at most `search_s` s of reading."""
     trail = Trail.of(origins)
     until_s = time.monotonic() + search_s
 
@@ -325,7 +325,7 @@ async def _follow(
 
     receipts = await log.since([RECEIPTS], since_ms - CLOCK_SLACK_MS)
     left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
-    # Of what has arrived everywhere, no record matters any more.
+    # Once events have arrived everywhere, no other record matters.
     if not is_over():
         left |= await _read_kept(log, trail, until_s=until_s)
     trail.is_whole = not left
@@ -335,7 +335,7 @@ async def _follow(
 async def _follow_one(
     log: KafkaReader, origin: Origin, stored_at_ms: int, destination_ids: Collection[str]
 ) -> Trail:
-    """What became of one event, soon if it has ended everywhere."""
+    """Follow one event; return soon if it has ended everywhere."""
     trail = Trail.of([origin])
     now_s = time.monotonic()
     soon_s, until_s = now_s + _SOON_S, now_s + SEARCH_S_MAX
@@ -343,7 +343,7 @@ async def _follow_one(
     def is_over() -> bool:
         return time.monotonic() > soon_s and trail.has_ended_at(destination_ids)
 
-    # From shortly before on: the minute before that is a matter of wild clocks, and long.
+    # Start shortly before: the minute before that matters only if clocks are wild, and is long.
     receipts = await log.since([RECEIPTS], stored_at_ms - _NEAR_MS)
     left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
     trail.ends_there = not left and bool(receipts.unread)
@@ -363,7 +363,7 @@ async def _follow_one(
 async def _read_kept(
     log: KafkaReader, trail: Trail, *, until_s: float, is_over: Callable[[], bool] = lambda: False
 ) -> set[KafkaPartition]:
-    """What is kept of events that were not delivered at once; returns what time did not allow."""
+    """Read retry and dead letter records; return the partitions there was no time for."""
     left: set[KafkaPartition] = set()
     if (trouble_ms := trail.first_trouble_ms) is not None:
         tiers = retry_topics(tier.name for tier in RetrySchedule().tiers)

@@ -11,10 +11,10 @@ from shared.event.topics import stream_topic
 from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 from shared.runtime.kafka.reader import KafkaReader
 
-# As many as a page shows; and of each Kafka partition the newest stretches that are said to have
-# some, which are a second of a gateway's events each.
+# The events that a page shows; and the newest stretches to read of each Kafka partition. A stretch
+# is a second of a gateway's events.
 EVENTS_MAX, _STRETCHES_MAX = 50, 5
-# What a person waits for a list.
+# How long a person waits for a list.
 _READ_S_MAX = 3.0
 
 
@@ -22,17 +22,17 @@ _READ_S_MAX = 3.0
 class KeyedEvents:
     """The newest events of a key, the newest first, and when each was stored."""
 
-    # Which streams the index has named, of how many.
+    # The streams that the index has named, and how many it was asked for.
     told: StreamsWithId
     events: tuple[tuple[Envelope, int], ...] = ()
-    # Of these there was no time to read.
+    # There was no time to read all of these streams.
     unread: tuple[str, ...] = ()
 
 
 async def read_keyed(
     log: KafkaReader, told: StreamsWithId, places: Mapping[str, Places], key: str
 ) -> KeyedEvents:
-    """Read what the index has named; stream by stream, as far as time allows."""
+    """Read the places that the index has named, stream by stream, as far as time allows."""
     until_s = time.monotonic() + _READ_S_MAX
     wanted = key.encode(errors="replace")
     found: list[tuple[Envelope, int]] = []

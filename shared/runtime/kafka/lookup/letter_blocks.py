@@ -1,26 +1,26 @@
-"""Remembers where in the dead letters' topic which streams have any.
+"""Remembers which streams have dead letters in which part of their topic.
 
-Whoever looks for a stream's dead letters reads past the many of another stream once in the life of
-a process, and leaves them out from then on. A block takes some 100 bytes.
+A search for a stream's dead letters reads past the many of another stream once in the life of a
+process, and leaves them out from then on. A block takes some 100 bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
 from shared.event.record import KafkaPartition
 
-# Offsets of a block, and how many streams are told apart in one.
+# Offsets of a block, and the most streams that we distinguish in one.
 BLOCK = 1_000
 _STREAMS_MAX = 50
-# Fewer blocks in a row are read all the same: to begin anew behind them takes as long.
+# Fewer blocks in a row are read anyway: a fresh start behind them takes as long.
 SKIPPED_MIN = 5
 
 
 class LetterBlocks:
-    """Of the blocks that somebody has read from end to end: of which streams their letters are."""
+    """The streams of the letters in each block that was read from end to end."""
 
     def __init__(self) -> None:
         self._streams: dict[KafkaPartition, dict[int, frozenset[str]]] = {}
-        # Most blocks are of the same few streams.
+        # Most blocks have the same few streams, so they share sets.
         self._same: dict[frozenset[str], frozenset[str]] = {}
 
     def learn(self, where: KafkaPartition, block: int, streams: set[str]) -> None:
@@ -31,7 +31,7 @@ class LetterBlocks:
             self._streams.setdefault(where, {})[block] = those
 
     def keep(self, spans: Mapping[KafkaPartition, tuple[int, int]]) -> None:
-        """Forget what Kafka has deleted; all of it, if the topic is another one."""
+        """Forget deleted blocks; forget all of them if the topic is another one."""
         for where, (start, end) in spans.items():
             known = self._streams.get(where, {})
             if known and max(known) * BLOCK >= end:
@@ -64,12 +64,12 @@ class LetterBlocks:
 
 
 class BlockReader:
-    """Notes of which streams the letters are that are read, in order, from an offset on."""
+    """Notes the streams of letters that are read in order from an offset on."""
 
     def __init__(self, blocks: LetterBlocks, where: KafkaPartition, start: int) -> None:
         self._blocks = blocks
         self._where = where
-        # The first block of which all is read.
+        # The first block that is read completely.
         self._block = -(-start // BLOCK)
         self._streams: set[str] = set()
 
@@ -79,7 +79,7 @@ class BlockReader:
             self._streams.add(stream)
 
     def reach(self, offset: int) -> None:
-        """All before this was read."""
+        """Note that everything before this offset was read."""
         while (self._block + 1) * BLOCK <= offset:
             self._blocks.learn(self._where, self._block, self._streams)
             self._streams = set()

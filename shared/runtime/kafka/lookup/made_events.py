@@ -1,4 +1,4 @@
-"""Finds what a pipeline has made of events, in a stream that it writes to."""
+"""Finds a pipeline's products of events, in a stream that it writes to."""
 
 import time
 from collections.abc import Collection
@@ -13,10 +13,10 @@ from shared.runtime.kafka.lookup.event_search import CLOCK_SLACK_MS, SEARCH_S_MA
 
 @dataclass(slots=True)
 class MadeEvents:
-    """What a pipeline has made of some events: where each is, its id, and of which it was made."""
+    """A pipeline's products of some events: where each is, its id, and its source."""
 
     made: dict[Origin, tuple[str, Origin]] = field(default_factory=dict)
-    # False: there was more to read than the time allowed, or more than anybody wants.
+    # It is False if there was more to read than time allowed, or more than anybody wants.
     is_whole: bool = True
 
 
@@ -30,7 +30,7 @@ async def find_made(
     count_max: int,
     search_s: float = SEARCH_S_MAX,
 ) -> MadeEvents:
-    """Look for them in a stream, among what was stored then; what came twice is one."""
+    """Look for them in a stream, among events stored then; count a repeated event once."""
     wanted = {f"{it.topic}:{it.partition}:{it.offset}".encode(): it for it in origins}
     found = MadeEvents()
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Follows the topic of replays: what is to be sent again, and how far that is."""
+"""Follows the topic of replays: the events to send again, and the progress of that."""
 
 from shared.event.topics import REPLAYS
 from shared.retry.replay import Replays, with_replay
@@ -6,7 +6,7 @@ from shared.runtime.kafka.topic_feed import TopicFeed
 
 
 class ReplayFeed(TopicFeed[Replays]):
-    """All replays there are, by stream and id."""
+    """All replays, by stream and id."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers, REPLAYS, empty={}, fold=with_replay, draft=dict)

@@ -1,4 +1,4 @@
-"""Reads what restores have told of themselves: the topic is small, and read whole."""
+"""Reads the reports of restores: the topic is small, and read whole."""
 
 import time
 from math import inf
@@ -9,7 +9,7 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 
 async def read_restores(log: KafkaReader, *, until_s: float = inf) -> Restores | None:
-    """All of it; None if time did not allow that."""
+    """Read all of it; return None if time did not allow that."""
     restores = Restores()
     read = log.range(await log.spans([RESTORES]))
     left = await read.each(lambda record: restores.take(record.value), until_s=until_s)

@@ -17,20 +17,20 @@ from shared.runtime.kafka.lookup.stream_spread import (
 )
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
-# What a page holds at most, however many events are asked for; one that is larger comes alone.
+# The size limit of a page, however many events are asked for; a larger event comes alone.
 PAGE_BYTES_MAX = 4_000_000
-# On the way back so many are read of each Kafka partition at a time: a fetch or two.
+# On the way back, read this many of each Kafka partition at a time: a fetch or two.
 _CHUNK = 2_000
-# On the way ahead: 10 ms of work, so that whoever shares the process hardly notices.
+# On the way ahead: 10 ms of work, so that others in the process hardly notice.
 _AT_A_TIME = 500
 # The least: one fetch brings as many anyhow.
 _CHUNK_MIN = 20
 # How long somebody waits for a page without wondering.
 _SEARCH_S_MAX = 5.0
-# A follow is asked again so often; in between a client that left is not noticed.
+# Seconds between two reads of a follow; in between we do not notice that a client has left.
 _FOLLOW_S = 1.0
 _REQUEST_TIMEOUT_MS = 5_000
-# What is fetched at once: many read beside each other.
+# Bytes per fetch, kept low as many clients read at the same time.
 _FETCH_BYTES_MAX, _PARTITION_BYTES_MAX = 2_000_000, 500_000
 _CURSOR = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18}){0,9999}", re.ASCII)
 
@@ -40,7 +40,7 @@ _Offsets = dict[KafkaPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A point in a stream: an offset of each Kafka partition, in their order."""
+    """A point in a stream: an offset of each Kafka partition, ordered by partition."""
 
     offsets: tuple[int, ...]
 
@@ -49,7 +49,7 @@ class Cursor:
 
     @classmethod
     def of(cls, text: str) -> "Cursor":
-        """ValueError for what is none."""
+        """Parse a cursor; raise ValueError if the text is none."""
         if not _CURSOR.fullmatch(text):
             raise ValueError("it is no cursor: take `newer` or `older` of a page")
         return cls(tuple(map(int, text.split("."))))
@@ -60,13 +60,13 @@ class StreamPage:
     """Some events, and where to go on."""
 
     records: tuple[RecordIn, ...]
-    # Whatever comes after these; of the newest ones, after all that there is now.
+    # Where events after these begin; for the newest ones, the current end of the stream.
     newer: Cursor
-    # What is older; None if there is nothing, or if they were read from some point on.
+    # Where older events end; None if there are none, or if this was read from some point on.
     older: Cursor | None = None
-    # False: time was too short to look through all; the cursors go on from there.
+    # It is False if time was too short to look through all; the cursors go on from there.
     is_complete: bool = True
-    # Of what there is from some point on: it is all that there was.
+    # When read from some point on: whether this reaches the end.
     is_last: bool = True
 
 
@@ -87,11 +87,11 @@ class StreamPages:
         goes_on: bool = False,
         besides: Places | None = None,
     ) -> StreamPage:
-        """The newest of those that are wanted, the newest first.
+        """The newest wanted events, the newest first.
 
-        `before` is a cursor or a time in ms; `among` has them looked for nowhere else, and what is
-        older than all of that is for the next page if it `goes_on`; `besides` has what an index
-        knows all of passed over.
+        `before` is a cursor or a time in ms. `among` limits the search to these stretches; if it
+        `goes_on`, the next page continues with events older than them. `besides` skips
+        stretches that an index knows completely.
         """
         async with self._open() as log:
             spans = await log.spans([topic])
@@ -118,7 +118,7 @@ class StreamPages:
     async def since(
         self, topic: str, start: Cursor | int, *, count: int, wanted: Wanted
     ) -> StreamPage:
-        """What there is from a cursor, or from a time in ms, on."""
+        """The events from a cursor, or from a time in ms, on."""
         async with self._open() as log:
             spans = await log.spans([topic])
             ends = {where: end for where, (_, end) in spans.items()}
@@ -136,7 +136,7 @@ class StreamPages:
         )
 
     async def at(self, place: Origin) -> RecordIn | None:
-        """The event that lies there; None where there is none, or none any more."""
+        """The event at a place; None if there is none, or none any more."""
         found: list[RecordIn] = []
         async with self._open() as log:
             first, end = (await log.spans([place.topic])).get(place.log, (0, 0))
@@ -148,14 +148,14 @@ class StreamPages:
     async def coming(
         self, topic: str, start: Cursor, *, count: int, wanted: Wanted, wait_s: float
     ) -> StreamPage:
-        """What comes from a cursor on, as soon as there is something, or nothing after `wait_s`."""
+        """Wait for events from a cursor on; return none after `wait_s`."""
         async with self._open() as log:
             page = _PageAhead(count, wanted, _onwards(start, await log.spans([topic])))
             await page.wait(log, until_s=time.monotonic() + wait_s)
         return StreamPage(tuple(page.records), newer=_cursor(page.at))
 
     async def spread(self, topic: str) -> tuple[LastHour, NewestEvents] | None:
-        """How its last hour lies in Kafka, and the newest where most does; None of no topic."""
+        """How its last hour is spread, and the newest events where most are; None if not there."""
         async with self._open() as log:
             async for hour in last_hours(log, [topic]):
                 return hour, await newest_of_fullest(log, hour)
@@ -184,7 +184,7 @@ class _PageAhead:
         return len(self.records) >= self.count_max or self._byte_count >= PAGE_BYTES_MAX
 
     def take(self, record: RecordIn) -> None:
-        # Those beyond a full page are left for the next one.
+        # Events beyond a full page are for the next one.
         if self.is_full():
             return
         self.at[record.origin.log] = record.origin.offset + 1
@@ -195,12 +195,12 @@ class _PageAhead:
     async def read(
         self, log: KafkaReader, ends: Mapping[KafkaPartition, int], *, until_s: float
     ) -> bool:
-        """Up to the ends; False if time was too short for that."""
+        """Read up to the ends; return False if time was too short for that."""
         ranges = {where: (begin, ends[where]) for where, begin in self.at.items()}
         reading = log.range(ranges, records_max=min(self.count_max, _AT_A_TIME))
         unread = await reading.each(self.take, until_s=until_s, is_over=self.is_full)
         if not unread and not self.is_full():
-            # Also past the marks of transactions, which are no records.
+            # Skip markers of transactions too, which are no records.
             self.at |= ends
         return not unread
 
@@ -214,24 +214,24 @@ class _PageAhead:
 
 @dataclass(slots=True)
 class _WalkBack:
-    """Reads from the end to the beginning until nothing newer can come than what was found."""
+    """Reads from the end to the beginning until no newer event than the found ones can come."""
 
     count_max: int
     wanted: Wanted
     firsts: _Offsets
-    # All that lies from here on was looked at.
+    # Everything from here on was looked at.
     begins: _Offsets
     # Nothing else is read.
     among: Stretches
     # The oldest on top.
     _found: list[tuple[int, KafkaPartition, int, RecordIn]] = field(default_factory=list)
     _byte_count: int = 0
-    # After the newest of those that had no room: they are for the next page.
+    # The offset after the newest event that had no room: it is for the next page.
     _left_out: _Offsets = field(default_factory=dict)
     _oldest_ms: _Offsets = field(default_factory=dict)
 
     async def run(self, log: KafkaReader) -> bool:
-        """False if time was too short."""
+        """Walk back; return False if time was too short."""
         until_s = time.monotonic() + _SEARCH_S_MAX
         chunk = max(_CHUNK_MIN, self.count_max // max(len(self.firsts), 1))
         while still := self._still_to_read():
@@ -239,7 +239,7 @@ class _WalkBack:
             if not ranges:
                 return True
             if unread := await log.range(ranges).each(self._look, until_s=until_s):
-                # Read in part, which is the older part: whoever goes on reads all of it.
+                # Only the older part was read: the next page reads all of it.
                 self._found = [it for it in self._found if not self._is_of(it, unread)]
                 heapq.heapify(self._found)
             self.begins |= {it: begin for it, (begin, _) in ranges.items() if it not in unread}
@@ -249,14 +249,14 @@ class _WalkBack:
         return True
 
     def _next(self, where: KafkaPartition, chunk: int) -> tuple[int, int] | None:
-        """What is to be read next of it; None if there is nothing."""
+        """The next range to read of it; None if there is none."""
         part = last_part(self.among.get(where, ()), self.begins[where], chunk)
         if part is None or part[1] <= self.firsts[where]:
             return None
         return max(self.firsts[where], part[0]), part[1]
 
     def pass_rest(self) -> None:
-        """Say that nothing is beyond what was to be looked at."""
+        """Move to the start where nothing is left to look at."""
         over = [where for where in self.begins if self._next(where, 1) is None]
         self.begins |= {where: self.firsts[where] for where in over}
 
@@ -264,11 +264,11 @@ class _WalkBack:
         return tuple(record for *_, record in sorted(self._found, reverse=True))
 
     def older(self) -> _Offsets:
-        """Where what is older ends."""
+        """Where older events end."""
         return {where: max(it, self._left_out.get(where, 0)) for where, it in self.begins.items()}
 
     def _still_to_read(self) -> list[KafkaPartition]:
-        """Where something newer may lie than the oldest that was found, if there are enough."""
+        """The partitions that may have events newer than the oldest found, if enough are found."""
         enough_ms = self._found[0][0] if self._left_out else None
         return [
             where
@@ -301,7 +301,7 @@ class _WalkBack:
 def _at(
     cursor: Cursor | None, spans: Mapping[KafkaPartition, tuple[int, int]], *, otherwise: _Offsets
 ) -> _Offsets:
-    """What a cursor says of each Kafka partition, within what is there."""
+    """A cursor's offset in each Kafka partition, within the existing range."""
     said = dict(zip(sorted(spans), cursor.offsets if cursor else (), strict=False))
     return {
         where: min(max(said.get(where, otherwise[where]), first), end)
@@ -310,7 +310,7 @@ def _at(
 
 
 def _onwards(cursor: Cursor, spans: Mapping[KafkaPartition, tuple[int, int]]) -> _Offsets:
-    """A Kafka partition that came later is read from its start."""
+    """A cursor's offsets; a Kafka partition that was added later is read from its start."""
     return _at(cursor, spans, otherwise={where: first for where, (first, _) in spans.items()})
 
 

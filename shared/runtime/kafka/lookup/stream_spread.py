@@ -10,7 +10,7 @@ from shared.event.times import HOUR_MS
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.reader import KafkaReader
 
-# So many of a Kafka partition's newest events are read, or as many as make up so much.
+# The most events, and the most bytes, to read from a Kafka partition's end.
 _NEWEST, _BYTES_MAX = 2_000, 8_000_000
 # How long somebody waits for it without wondering.
 _READ_S_MAX = 5.0
@@ -18,7 +18,7 @@ _READ_S_MAX = 5.0
 
 @dataclass(slots=True)
 class LastHour:
-    """What came to a stream, by Kafka partition: from which offset on, and up to where."""
+    """The new events of a stream: the first offset and the end in each Kafka partition."""
 
     topic: str
     since_ms: int
@@ -31,7 +31,7 @@ class LastHour:
 
 @dataclass(slots=True)
 class NewestEvents:
-    """Of the newest events of one Kafka partition: their keys, their sizes."""
+    """Keys and sizes of the newest events of one Kafka partition."""
 
     keys: HotKeys = field(default_factory=HotKeys)
     count: int = 0
@@ -51,7 +51,7 @@ class NewestEvents:
 
 
 async def last_hours(reader: KafkaReader, topics: Iterable[str]) -> AsyncIterator[LastHour]:
-    """Of those topics that are there, in their order."""
+    """Yield the last hour of each topic that exists, in the order given."""
     since_ms = now_ms() - HOUR_MS
     hours = {topic: LastHour(topic, since_ms) for topic in topics}
     spans = await reader.spans(hours)
@@ -64,7 +64,7 @@ async def last_hours(reader: KafkaReader, topics: Iterable[str]) -> AsyncIterato
 
 
 async def newest_of_fullest(reader: KafkaReader, hour: LastHour) -> NewestEvents:
-    """Those of the Kafka partition that has most."""
+    """Read the newest events of the Kafka partition that has most."""
     where = max(hour.spans, key=lambda each: hour.spans[each][1] - hour.spans[each][0])
     first, end = hour.spans[where]
     found = NewestEvents()

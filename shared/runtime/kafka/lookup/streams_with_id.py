@@ -8,26 +8,26 @@ from typing import TypeAlias
 from shared.event.places import Places
 from shared.event.topics import stream_topic
 
-# What an index has in a topic of the id of an event, or of an ordering key.
+# The places that an index has in a topic for the id of an event, or for an ordering key.
 PlacesOf: TypeAlias = Callable[[str, str], Places]
-# Many streams may have the same id: so many are told of at a time, and looked for so long.
+# Many streams may have the same id: the most in one answer, and the longest search for them.
 STREAMS_MAX, _LOOK_S_MAX = 50, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsWithId:
-    """In which streams an index has an id or a key. The log says whether it is so."""
+    """The streams for which an index has an id or a key. Only the log is proof."""
 
     streams: tuple[str, ...] = ()
-    # It was asked of so many of them, from the first on.
+    # How many of the streams it was asked about, from the first on.
     asked_count: int = 0
     has_index: bool = True
-    # There may be more that it has not read of yet.
+    # There may be more streams that it has not read yet.
     index_is_behind: bool = False
 
 
 def streams_with_id(places: PlacesOf | None, streams: Sequence[str], name: str) -> StreamsWithId:
-    """Those of these streams; as many are asked of as time allows, one at least."""
+    """Ask about as many of these streams as time allows, one at least."""
     if places is None:
         return StreamsWithId(has_index=False)
     until_s = time.monotonic() + _LOOK_S_MAX

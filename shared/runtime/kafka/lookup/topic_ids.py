@@ -1,6 +1,6 @@
-"""Asks Kafka for the ids of topics: one that was deleted and made anew has another.
+"""Asks Kafka for the ids of topics: one that was deleted and created again has another.
 
-The client's own question for metadata is of a version that tells no ids.
+The client's own metadata request has a version without ids.
 """
 
 from base64 import urlsafe_b64encode
@@ -27,7 +27,7 @@ _NO_ID = bytes(16)
 
 
 async def topic_ids(log: LogClient, topics: Collection[str]) -> dict[str, str]:
-    """As Kafka's tools write them; absent of those that are not there, or not known just now."""
+    """Return ids as Kafka's tools write them, without topics that are missing or not known yet."""
     if not topics:
         return {}
     answer = await log.ask(TopicIdsRequest(sorted(topics)))
@@ -70,7 +70,7 @@ _BROKER = (("node", Int32), ("host", _TEXT), ("port", Int32), ("rack", _TEXT), _
 
 
 class TopicIdsAnswer:
-    """What a broker says of topics."""
+    """A broker's answer about topics."""
 
     SCHEMA = Schema(
         ("throttled_ms", Int32),
@@ -98,7 +98,7 @@ class TopicIdsAnswer:
 
 
 class TopicIdsRequest(RequestStruct):  # type: ignore[misc]
-    """Of Kafka 2.8 and newer. No topic is made by asking for it."""
+    """Asks Kafka 2.8 or newer for ids. Asking for a topic does not create it."""
 
     API_KEY = MetadataRequest.API_KEY
     API_VERSION = 10

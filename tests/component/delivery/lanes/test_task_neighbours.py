@@ -48,13 +48,13 @@ def test_who_follows_says_that_it_is_done_if_another_of_its_task_hangs(ground: G
 def test_what_is_cancelled_below_one_is_a_fault_of_that_one(ground: Ground) -> None:
     """Such as a future of a library: the reports of all others would be lost with it."""
 
-    class Cancelled(Sending):
+    class CancelledTask(Sending):
         async def settle(self, rows: Any, **options: Any) -> list[RecordOut]:
             if "demo/a" in self._plan.destinations:
                 raise asyncio.CancelledError("by nobody here")
             return await super().settle(rows, **options)
 
-    ground.monkeypatch.setattr(task, "Sending", Cancelled)
+    ground.monkeypatch.setattr(task, "Sending", CancelledTask)
     ground.kafka.write(events(2))
     ground.destination("a")
     ground.destination("b")

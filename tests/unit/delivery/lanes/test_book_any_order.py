@@ -40,7 +40,7 @@ class Hand:
     sent: int
 
 
-class Said(NamedTuple):
+class StrandReport(NamedTuple):
     """What a job says of a strand when all of it is over."""
 
     strand: Strand
@@ -72,7 +72,7 @@ class World:
         self.now_s = 0.0
         self.ends = dict.fromkeys(PLACES, 0)
         self.hands: list[Hand] = []
-        self.said: list[Said] = []
+        self.said: list[StrandReport] = []
         # What is written, and how much of it the driver has not read yet.
         self.marks: dict[Strand, Mark] = {}
         self.unheard: list[tuple[Strand, Mark]] = []
@@ -250,7 +250,7 @@ class World:
 
     def let_go(self, hand: Hand, at: int, *, is_cut: bool) -> None:
         self.hands.remove(hand)
-        self.said.append(Said(hand.strand, hand.span, at, is_cut))
+        self.said.append(StrandReport(hand.strand, hand.span, at, is_cut))
 
     def hear_marks(self) -> None:
         count = self.dice.randint(1, 9)
@@ -271,7 +271,7 @@ class World:
             self.doubt[said.strand] = OPEN
         self.hear(said, self.dice.choice((0.0, 2.0)))
 
-    def hear(self, said: Said, wait_s: float = 0.0) -> None:
+    def hear(self, said: StrandReport, wait_s: float = 0.0) -> None:
         if said.is_cut:
             self.book.cut(said.strand, said.span, said.at, not_before_s=self.now_s + wait_s)
         else:

@@ -110,12 +110,12 @@ def test_of_those_that_rest_none_is_looked_up_whatever_is_planned() -> None:
         driver.book.ended(at, span, 3)
     looked_up: list[Strand] = []
 
-    class Watched(dict[Strand, Way]):
+    class WatchedBook(dict[Strand, Way]):
         def __getitem__(self, strand: Strand) -> Way:
             looked_up.append(strand)
             return super().__getitem__(strand)
 
-    driver.book._ways = Watched(driver.book._ways)
+    driver.book._ways = WatchedBook(driver.book._ways)
     assert driver.plan(102.0) == []
     assert looked_up == []
     assert len(driver.spans(105.0)) == 50

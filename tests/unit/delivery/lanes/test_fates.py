@@ -18,7 +18,7 @@ STALLED_AFTER_S = 60.0
 
 
 @dataclass
-class Told:
+class WatchedFates:
     """Fates, and what they say to people and to Prometheus."""
 
     metrics: DeliveryMetrics = field(default_factory=DeliveryMetrics)
@@ -44,7 +44,7 @@ class Told:
 
 
 def test_a_lane_is_up_from_its_first_look_until_it_goes() -> None:
-    told = Told()
+    told = WatchedFates()
     with capture_logs() as logs:
         for _ in range(3):
             told.fates.up("s/a", now_s=1.0)
@@ -63,7 +63,7 @@ def test_a_lane_is_up_from_its_first_look_until_it_goes() -> None:
 
 
 def test_a_lane_that_dies_again_and_again_waits_longer_each_time() -> None:
-    told = Told()
+    told = WatchedFates()
     told.fates.up("s/a", now_s=0.0)
     now_s, waits = 100.0, []
     for _ in range(8):
@@ -81,7 +81,7 @@ def test_a_lane_that_dies_again_and_again_waits_longer_each_time() -> None:
 
 
 def test_strands_that_fall_together_die_once_whatever_goes_on_beside() -> None:
-    told = Told()
+    told = WatchedFates()
     told.fates.up("s/a", now_s=0.0)
     with capture_logs() as logs:
         assert told.dies(A, 10.0) == 0
@@ -94,7 +94,7 @@ def test_strands_that_fall_together_die_once_whatever_goes_on_beside() -> None:
 
 def test_a_lane_is_down_for_as_long_as_one_of_its_strands_is() -> None:
     """Events of that Kafka partition stand still, however well the others fare."""
-    told = Told()
+    told = WatchedFates()
     told.fates.up("s/a", now_s=0.0)
     told.fates.up("s/b", now_s=0.0)
     told.dies(A, 10.0)
@@ -110,7 +110,7 @@ def test_a_lane_is_down_for_as_long_as_one_of_its_strands_is() -> None:
 
 
 def test_what_one_lane_dies_of_makes_no_other_wait() -> None:
-    told = Told()
+    told = WatchedFates()
     for now_s in (1.0, 5.0, 30.0):
         told.dies(A, now_s)
     assert told.dies(OTHER, 31.0) == 0
@@ -118,7 +118,7 @@ def test_what_one_lane_dies_of_makes_no_other_wait() -> None:
 
 
 def test_lost_events_are_told_with_what_can_be_done() -> None:
-    told = Told()
+    told = WatchedFates()
     with capture_logs() as logs:
         told.dies(B, 1.0, is_data_lost=True)
     assert [each["event"] for each in logs] == ["lane.started", "lane.data_lost"]
@@ -128,7 +128,7 @@ def test_lost_events_are_told_with_what_can_be_done() -> None:
 
 
 def test_a_lane_that_stands_still_with_work_is_called_stalled_once() -> None:
-    told = Told()
+    told = WatchedFates()
     told.fates.up("s/a", now_s=0.0)
     last = Laggard(B, 10.0, is_sending=True)
     assert told.looks(69.0, last) == []
@@ -146,7 +146,7 @@ def test_a_lane_that_stands_still_with_work_is_called_stalled_once() -> None:
 
 
 def test_a_lane_with_nothing_to_do_does_not_stand_still() -> None:
-    told = Told()
+    told = WatchedFates()
     told.fates.up("s/a", now_s=0.0)
     assert told.looks(9_999.0) == []
     assert told.shows("progress_age_seconds") == 0
@@ -155,14 +155,14 @@ def test_a_lane_with_nothing_to_do_does_not_stand_still() -> None:
 
 
 def test_a_pause_is_no_standing_still() -> None:
-    told = Told()
+    told = WatchedFates()
     told.fates.up("s/a", now_s=1_000.0)
     assert told.looks(1_001.0, Laggard(A, 10.0, is_sending=False)) == []
     assert told.shows("progress_age_seconds") == 1
 
 
 def test_of_whom_nobody_has_heard_nothing_is_said() -> None:
-    told = Told()
+    told = WatchedFates()
     told.fates.went_on(A, now_s=1.0)
     assert told.looks(1.0, Laggard(A, 0.0, is_sending=True)) == []
     assert told.shows("lane_up") is None
@@ -170,7 +170,7 @@ def test_of_whom_nobody_has_heard_nothing_is_said() -> None:
 
 
 def test_a_lane_of_which_nothing_can_begin_is_down_until_it_goes_or_begins() -> None:
-    told, waiting = Told(), {"s/a": ([0, 1], "no leader")}
+    told, waiting = WatchedFates(), {"s/a": ([0, 1], "no leader")}
     told.fates.wait(waiting, now_s=0.0)
     assert told.shows("lane_up") is None, "it has just been made"
     with capture_logs() as logs:
@@ -195,7 +195,7 @@ def test_a_lane_of_which_nothing_can_begin_is_down_until_it_goes_or_begins() -> 
 
 
 def test_a_lane_that_begins_at_last_is_up_only_if_nothing_of_it_is_down() -> None:
-    told, waiting = Told(), {"s/a": ([0], "no leader")}
+    told, waiting = WatchedFates(), {"s/a": ([0], "no leader")}
     told.fates.up("s/a", now_s=0.0)
     told.fates.wait(waiting, now_s=0.0)
     told.dies(B, 1.0)

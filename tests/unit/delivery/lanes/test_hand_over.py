@@ -78,7 +78,7 @@ class HandOver(House):
         return self.book.position(COMES.id, [A]).get(A)
 
 
-class Interrupted(KeptLog):
+class InterruptedKafka(KeptLog):
     """Something happens while the ends of a stream are asked for."""
 
     meanwhile: Callable[[], None] | None = None
@@ -106,8 +106,8 @@ def test_nobody_is_entered_before_the_marks_of_who_had_it_are_known() -> None:
 
 def test_what_comes_while_kafka_is_asked_waits_for_the_next_look() -> None:
     house = HandOver()
-    house.log.__class__ = Interrupted
-    assert isinstance(house.log, Interrupted)
+    house.log.__class__ = InterruptedKafka
+    assert isinstance(house.log, InterruptedKafka)
     house.log.meanwhile = house.begin
     asyncio.run(house.roster.look())
     assert house.at() is None

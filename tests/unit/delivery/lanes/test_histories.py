@@ -36,7 +36,7 @@ class LogOfMany(KeptLog):
 
 
 @dataclass
-class Lived:
+class LaneHistory:
     """One history, and what its destination has had."""
 
     dice: Random
@@ -167,7 +167,7 @@ class Lived:
 def test_no_history_passes_an_event_by_or_repeats_one_without_a_word(count: int) -> None:
     happened: Counter[str] = Counter()
     for seed in range(count):
-        lived = Lived(Random(seed))
+        lived = LaneHistory(Random(seed))
         lived.live()
         assert not lived.passed_by(), f"history {seed} has passed by {lived.passed_by()}"
         assert not lived.unsaid(), f"history {seed} has repeated {lived.unsaid()} without a word"
@@ -181,7 +181,7 @@ def test_without_the_topics_id_a_history_passes_events_by(monkeypatch: pytest.Mo
     monkeypatch.setattr(KeptLog, "ask", _nothing_told)
     missed = 0
     for seed in range(100):
-        lived = Lived(Random(seed))
+        lived = LaneHistory(Random(seed))
         lived.live()
         missed += bool(lived.passed_by())
     assert missed > 0

@@ -5,7 +5,7 @@ from msgspec.structs import replace as replace_mark
 from structlog.testing import capture_logs
 
 from delivery.lanes.marks import OPEN, Mark, mark_record
-from delivery.lanes.strands.repeats import Repeated, repeats_key
+from delivery.lanes.strands.repeats import RepeatedRanges, repeats_key
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Lane, Strand
 from shared.event.record import KafkaPartition, RecordOut
@@ -30,7 +30,7 @@ def test_what_is_in_a_topic_that_was_deleted_begins_in_the_one_made_anew(at: int
     house = House()
     here, there = Strand(TO.id, A), Strand(TO.id, B)
     house.marks.marks = {here: Mark(at, OPEN, life="one"), there: Mark(0, 0, life="two")}
-    house.marks.repeats = {here: Repeated(((0, 3),), 0)}
+    house.marks.repeats = {here: RepeatedRanges(((0, 3),), 0)}
     house.log.topic_ids[TOPIC] = "two"
     with capture_logs() as logs:
         house.look(TO)

@@ -16,7 +16,7 @@ from tests.support.kept_log import KeptLog
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
 
 
-class Started(Health):
+class StartedProcess(Health):
     """Of a process that ends when it has come to its work."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ def test_a_process_has_come_to_its_work_though_a_kafka_partition_has_no_leader()
     driver.log.make("hifi.lanes", 1)
     driver.log.leaderless = {A}
     driver.loop.member.is_told = True
-    started = Started()
+    started = StartedProcess()
     run(driver, started.stop_event, started, Pulse())
     assert started.is_started
     assert driver.position() == {B: 0}
@@ -109,7 +109,7 @@ class Frozen(KeptLog):
         return await super().ends(places)
 
 
-class Counted(Pulse):
+class CountedBeats(Pulse):
     """When it has beaten a few times, Kafka goes on, and the process is told to stop."""
 
     def __init__(self, log: Frozen, stop: asyncio.Event) -> None:
@@ -134,7 +134,7 @@ def test_a_process_that_waits_for_kafka_is_alive(monkeypatch: pytest.MonkeyPatch
     assert isinstance(driver.log, Frozen)
     driver.log.goes_on = asyncio.Event()
     stop = asyncio.Event()
-    pulse = Counted(driver.log, stop)
+    pulse = CountedBeats(driver.log, stop)
     run(driver, stop, Health(), pulse)
     assert pulse.beats == 5
     assert driver.position() == {A: 0, B: 0}

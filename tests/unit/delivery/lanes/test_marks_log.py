@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from delivery.lanes import marks_log, service
 from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
-from delivery.lanes.strands.repeats import Repeated, repeats_record
+from delivery.lanes.strands.repeats import RepeatedRanges, repeats_record
 from delivery.lanes.units import Strand
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
@@ -78,7 +78,7 @@ def test_what_was_sent_again_is_known_until_it_is_taken_away() -> None:
     write(row.value, 7)
     marks = MarksLog(log)
     asyncio.run(marks.read())
-    assert (marks.marks, marks.repeats) == ({}, {HERE: Repeated(((3, 5),), 7)})
+    assert (marks.marks, marks.repeats) == ({}, {HERE: RepeatedRanges(((3, 5),), 7)})
     write(b"what nobody can read", 8)
     asyncio.run(marks.read())
     assert len(marks.repeats) == 1

@@ -294,13 +294,13 @@ def test_who_looks_for_a_leader_ends_nobody_else(
     monkeypatch.setattr(module, "_AGAIN_S", 0.0)
     monkeypatch.setattr(module, "_SILENCE_S_MAX", 0.1)
 
-    class Lost(KeptLog):
+    class LostLog(KeptLog):
         async def ask_leaders(self, topics: Collection[str]) -> bool:
             del topics
             raise error
 
     async def scenario() -> None:
-        log = Lost()
+        log = LostLog()
         log.make("hifi.stream.s", 1)
         log.write(events(A, 0, 2))
         read, queue = reading_of(log, Unit(A, {"s/a": Span(0, 2)}), Unit(B, {"s/a": Span(0, 2)}))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delivery.lanes.marks import Mark, mark_record, open_mark
 from delivery.lanes.strands.repeats import (
-    Repeated,
+    RepeatedRanges,
     open_repeats,
     repeats_key,
     repeats_record,
@@ -68,10 +68,10 @@ def test_what_is_none_is_nothing(key: bytes, value: bytes) -> None:
 
 @given(spans)
 def test_all_that_was_ever_said_stays_said_in_few_ranges(begun: list[tuple[int, int]]) -> None:
-    known: dict[Strand, Repeated] = {}
+    known: dict[Strand, RepeatedRanges] = {}
     for begin, count in begun:
         news = unsaid(known, {STRAND: (begin, begin + count)})
-        known |= {it: Repeated(ranges, 1) for it, ranges in news.items()}
+        known |= {it: RepeatedRanges(ranges, 1) for it, ranges in news.items()}
         assert unsaid(known, {STRAND: (begin, begin + count)}) == {}
     said = Offsets.of(known[STRAND].ranges)
     assert tuple(said) == known[STRAND].ranges
@@ -80,13 +80,13 @@ def test_all_that_was_ever_said_stays_said_in_few_ranges(begun: list[tuple[int, 
 
 
 def test_of_too_many_ranges_the_oldest_are_joined() -> None:
-    known = {STRAND: Repeated(tuple((10 * n, 10 * n + 1) for n in range(16)), 1)}
+    known = {STRAND: RepeatedRanges(tuple((10 * n, 10 * n + 1) for n in range(16)), 1)}
     (said,) = unsaid(known, {STRAND: (500, 502)}).values()
     assert said[0] == (0, 11)
     assert said[1:] == (*((10 * n, 10 * n + 1) for n in range(2, 16)), (500, 502))
 
 
-class Told:
+class TwoStrands:
     """Two strands, of which the log has a mark of the first."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Told:
 
 
 def test_what_may_have_been_sent_is_said_once_and_before_the_marks() -> None:
-    told = Told()
+    told = TwoStrands()
     begun = {STRAND: Span(3, 7, 7), OTHER: Span(3, 9)}
     again = repeats_record(STRAND, ((3, 7),))
     assert told.begin(begun) == [again, mark_record(OTHER, Mark(3, 9))]
@@ -122,7 +122,7 @@ def test_what_may_have_been_sent_is_said_once_and_before_the_marks() -> None:
 
 
 def test_what_kafka_did_not_take_is_said_the_next_time() -> None:
-    told = Told()
+    told = TwoStrands()
     told.refuses = True
     with pytest.raises(OSError, match="no leader"):
         told.begin({STRAND: Span(3, 7, 7)})
@@ -131,6 +131,6 @@ def test_what_kafka_did_not_take_is_said_the_next_time() -> None:
 
 
 def test_of_what_is_not_ours_no_mark_is_written() -> None:
-    told = Told()
+    told = TwoStrands()
     elsewhere = Strand("orders/else", STRAND.where)
     assert told.begin({elsewhere: Span(0, 3)}) == []

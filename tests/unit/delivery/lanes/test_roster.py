@@ -14,7 +14,7 @@ from delivery.lanes.book import Book
 from delivery.lanes.marks import OPEN, Mark, mark_record, open_mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
-from delivery.lanes.strands.repeats import Repeated
+from delivery.lanes.strands.repeats import RepeatedRanges
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Lane, Strand
 from shared.config.configuration import Configuration, RemovedDestination, Stream
@@ -303,7 +303,7 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
     gone = [Strand(OUTLIVED.id, where) for where in (A, B)]
     house.marks.marks = {each: Mark(3, 3) for each in (*kept, *gone) if each != late}
     ours_again, theirs = gone[0], Strand(RETRIER, KafkaPartition("hifi.retry.30s", 0))
-    house.marks.repeats = {it: Repeated(((1, 3),), 1) for it in (ours_again, theirs)}
+    house.marks.repeats = {it: RepeatedRanges(((1, 3),), 1) for it in (ours_again, theirs)}
 
     async def newest() -> Configuration:
         # Made, and begun by somebody else, while this was on its way.

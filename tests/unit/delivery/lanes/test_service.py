@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from delivery.lanes.service import Shown
+from delivery.lanes.service import FlowGauges
 from delivery.metrics import DeliveryMetrics
 from shared.config.destination import Destination
 from shared.flow.flow import Flow
 from shared.flow.flow_record import FlowRecord, store_name
-from shared.retry.attempt import Responded
+from shared.retry.attempt import Response
 from shared.runtime import health as clock
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.leases.member import LeaseMember
@@ -123,7 +123,7 @@ class Fleet:
         for _ in range(2):
             metrics = DeliveryMetrics(clock=lambda: NOW_MS)
             member = LeaseMember("kafka:1", "hifi.leases.delivery", cast("Any", None))
-            self.shown.append(Shown(metrics, member))
+            self.shown.append(FlowGauges(metrics, member))
         self.flow = Flow()
 
     def has(self, *held: bool) -> None:
@@ -135,7 +135,7 @@ class Fleet:
     def look(self, store: str = STORE, *, delivered: int = 0, is_removed: bool = False) -> None:
         """So many requests were made, and all look, each in its time."""
         for _ in range(delivered):
-            self.flow = told(self.flow, Responded(200))
+            self.flow = told(self.flow, Response(200))
         record = FlowRecord(Flow(), store=store).with_flow(self.flow, now_ms=NOW_MS)
         for shown in self.shown:
             shown.look({} if is_removed else {TO.id: TO}, {TO.id: record})
