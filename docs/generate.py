@@ -72,7 +72,7 @@ COMMANDS = """\
 
 <!-- Written by docs/generate.py from the commands themselves: change them, then run it. -->
 
-What `hifi COMMAND --help` says, in one place. Where a Hifi is, profiles, exit codes and completion:
+The output of `hifi COMMAND --help`, in one place. Addresses, profiles, exit codes and completion:
 [the command line](commands.md). In brackets is the variable of an option.
 
 {pages}

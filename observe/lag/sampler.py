@@ -11,14 +11,15 @@ import structlog
 
 from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
+from observe.lag.node_lags import node_lags
 from observe.lag.pace import Pace
 from observe.lag.pipeline_states import built_anew
 from observe.lag.pipeline_verdict import pipeline_verdict
-from observe.lag.progress import WINDOW_MS, Lags, Progress, Rolling
+from observe.lag.progress import WINDOW_MS, Rolling
 from observe.lag.trouble import LATEST_MS
 from observe.lag.verdict import stream_verdict
 from observe.series.steps import STEP_MS, EndedStep
-from shared.config.configuration import Configuration
+from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineStates, state_of
@@ -31,8 +32,6 @@ from shared.proof.acked import AckedRow
 from shared.proof.overview import (
     AuditHealth,
     DestinationView,
-    Node,
-    NodeLag,
     Overview,
     PipelineView,
     Quantiles,
@@ -96,8 +95,8 @@ class Sampler:
     _problem: str = _NOTHING_READ.problem
     _books: LiveBooks | None = None
     _streams: dict[str, _StreamData] = field(default_factory=dict)
-    # When the broker took the first open event that a destination has in a Kafka partition.
-    _oldest: dict[tuple[str, Origin], int] = field(default_factory=dict)
+    # By destination: when the broker took the first open event of each Kafka partition.
+    _oldest: dict[str, dict[Origin, int]] = field(default_factory=dict)
     _busy_since_ms: dict[str, int] = field(default_factory=dict)
     _paces: dict[str, Pace] = field(default_factory=dict)
     _pulse: Pulse = field(default_factory=Pulse)
@@ -122,7 +121,7 @@ class Sampler:
             except (KafkaUnavailableError, OSError) as error:
                 log.warning("sampler.failed", error=repr(error))
                 self._problem = f"Kafka cannot be read: {type(error).__name__}"
-                self._publish()
+                await self._publish()
                 await asyncio.sleep(_PAUSE_S)
 
     async def _follow(self, books: LiveBooks) -> None:
@@ -139,13 +138,13 @@ class Sampler:
                 if self._problem and loop.time() >= sample_s:
                     # A long history takes time to read after a start: report that meanwhile.
                     sample_s = loop.time() + SAMPLE_S
-                    self._publish()
+                    await self._publish()
             self._problem = ""
             await books.look_at_log(self._configuration().past_streams)
             if is_slow:
                 slow_s = loop.time() + _SLOW_SAMPLE_S
                 await self._look_for_oldest(books)
-            self._publish()
+            await self._publish()
 
     def _to_ask(self, books: LiveBooks, *, is_slow: bool) -> list[str]:
         """Lanes whose new position may change their books.
@@ -185,37 +184,44 @@ class Sampler:
 
     async def _look_for_oldest(self, books: LiveBooks) -> None:
         """See how old each first open event is."""
-        oldest = {}
+        oldest = dict[str, dict[Origin, int]]()
         configuration = self._configuration()
         lanes = (pipeline.lane_id for pipeline in configuration.pipelines.values())
         for destination_id in (*configuration.destinations, *lanes):
+            known = self._oldest.get(destination_id, {})
             log_spans = books.log_of(destination_id)
             for place in books.of(destination_id).oldest_open(log_spans):
-                key = (destination_id, place)
-                stored_at_ms = self._oldest.get(key) or await books.stored_at_ms(place)
+                stored_at_ms = known.get(place) or await books.stored_at_ms(place)
                 if stored_at_ms is not None:
-                    oldest[key] = stored_at_ms
+                    oldest.setdefault(destination_id, {})[place] = stored_at_ms
         self._oldest = oldest
 
-    def _publish(self) -> None:
+    async def _publish(self) -> None:
+        """Nothing enters the books meanwhile, so pages have turns between destinations."""
         self._pulse.beat()
         at_ms = now_ms()
         configuration = self._configuration()
-        views, removed = tuple[StreamView, ...](), tuple[RemovedView, ...]()
-        unknown, pipelines = tuple[UnknownView, ...](), tuple[PipelineView, ...]()
+        views, removed = list[StreamView](), list[RemovedView]()
+        unknown, pipelines = tuple[UnknownView, ...](), list[PipelineView]()
         if (books := self._books) is not None:
             there = configuration.destinations
             self._paces = {name: self._paces.get(name) or Pace() for name in there}
-            removed = tuple(map(books.left_of, configuration.removed_now))
+            for gone in configuration.removed_now:
+                removed.append(books.left_of(gone))
+                await asyncio.sleep(0)
             unknown = tuple(books.unknown_of(configuration))
-            pipelines = tuple(
-                self._pipeline_view(view, configuration.pipelines[view.name], books, at_ms)
-                for view in books.of_pipelines(configuration)
-            )
-            names = sorted(configuration.streams)
-            views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
-        audit = self._audit.health_at(at_ms)
-        self.overview = Overview(at_ms, views, audit, self._problem, removed, unknown, pipelines)
+            for view in books.of_pipelines(configuration):
+                pipeline = configuration.pipelines[view.name]
+                pipelines.append(self._pipeline_view(view, pipeline, books, at_ms))
+                await asyncio.sleep(0)
+            of_stream: dict[str, list[Destination]] = {name: [] for name in configuration.streams}
+            for each in there.values():
+                of_stream.get(each.stream, []).append(each)
+            for name, ours in sorted(of_stream.items()):
+                known = configuration.streams[name]
+                views.append(await self._stream_view(known, ours, books, at_ms))
+        audit, seen = self._audit.health_at(at_ms), (tuple(removed), unknown, tuple(pipelines))
+        self.overview = Overview(at_ms, tuple(views), audit, self._problem, *seen)
         self._show(self.overview)
 
     def ended(self, step: int) -> EndedStep | None:
@@ -229,12 +235,15 @@ class Sampler:
         takers = (view.destination_id for view in self.overview.takers)
         return EndedStep(accepted, {each: books.of(each).ended(step) for each in takers})
 
-    def _stream_view(
-        self, name: str, configuration: Configuration, books: LiveBooks, at_ms: int
+    async def _stream_view(
+        self, known: Stream, ours: list[Destination], books: LiveBooks, at_ms: int
     ) -> StreamView:
+        name = known.name
         stream = self._streams.setdefault(name, _StreamData())
-        ours = sorted(configuration.destinations_of(name), key=lambda ours: ours.name)
-        destinations = tuple(self._view(destination, books, at_ms) for destination in ours)
+        destinations = list[DestinationView]()
+        for destination in sorted(ours, key=lambda each: each.name):
+            destinations.append(self._view(destination, books, at_ms))
+            await asyncio.sleep(0)
         verdict = worst(view.verdict for view in destinations)
         reasons = [f"{v.name}: {v.reason}" for v in destinations if v.verdict is verdict]
         since_s = (at_ms - _PACE_MS) // 1000
@@ -245,11 +254,11 @@ class Sampler:
             reason="; ".join(reasons) if verdict is not StreamVerdict.OK else "",
             events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
             ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
-            destinations=destinations,
+            destinations=tuple(destinations),
             # An event counts once, however many destinations want it. Events that Kafka has deleted
             # since they were read still count.
             acked=max([books.acked_count(name), *(view.balance.acked for view in destinations)]),
-            spread=stream.spread.view(configuration.streams[name].partition_count, now_ms=at_ms),
+            spread=stream.spread.view(known.partition_count, now_ms=at_ms),
             last_accepted_at_ms=stream.last_accepted_at_ms,
             restored=RestoredView.of(books.restores.into(name)),
         )
@@ -306,7 +315,7 @@ class Sampler:
         stream_name, name = stream_and_name(destination_id)
         stream = self._streams.setdefault(stream_name, _StreamData())
         progress, balance = books.of(destination_id), books.balance(destination_id)
-        stored = [at for (who, _), at in self._oldest.items() if who == destination_id]
+        stored = self._oldest.get(destination_id, {}).values()
         backlog = balance.pending + balance.waiting
         oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and backlog else None
         delivered = progress.delivery.out_from_accepted.read(now_ms=at_ms)
@@ -327,7 +336,9 @@ class Sampler:
             verdict=StreamVerdict.CANNOT_TELL,
             reason="",
             balance=balance,
-            nodes=node_lags(progress, stream, at_ms, is_pipelines=is_pipelines(name)),
+            nodes=node_lags(
+                progress, stream.ingest, stream.process, at_ms, is_pipelines=is_pipelines(name)
+            ),
             end_to_end=Quantiles.of(whole),
             since_accepted=Quantiles.of(delivered),
             backlog_events=backlog,
@@ -349,52 +360,3 @@ class Sampler:
             return 0.0
         since_ms = self._busy_since_ms.setdefault(destination_id, at_ms)
         return max(0.0, (at_ms - max(since_ms, heard_at_ms)) / 1000)
-
-
-def node_lags(
-    progress: Progress, stream: _StreamData, at_ms: int, *, is_pipelines: bool = False
-) -> tuple[NodeLag, ...]:
-    """Gateway, Kafka, delivery, retrier, in the order of the way; or the pipeline."""
-    ingest = Quantiles.of(stream.ingest.read(now_ms=at_ms))
-    stored = Quantiles.of(stream.process.read(now_ms=at_ms))
-    taken = Quantiles.of(progress.delivery.in_from_accepted.read(now_ms=at_ms))
-    return (
-        NodeLag(Node.GATEWAY, in_from_event=ingest, out_from_accepted=stored, process=stored),
-        NodeLag(
-            Node.KAFKA,
-            in_from_accepted=stored,
-            out_from_accepted=taken,
-            process=_between(stored, taken),
-        ),
-        *(
-            (_node(Node.PIPELINE, progress.delivery, at_ms),)
-            if is_pipelines
-            else (
-                _node(Node.DELIVERY, progress.delivery, at_ms),
-                _node(Node.RETRIER, progress.retrier, at_ms),
-            )
-        ),
-    )
-
-
-def _node(node: Node, lags: Lags, at_ms: int) -> NodeLag:
-    return NodeLag(
-        node,
-        in_from_accepted=Quantiles.of(lags.in_from_accepted.read(now_ms=at_ms)),
-        out_from_event=Quantiles.of(lags.out_from_event.read(now_ms=at_ms)),
-        out_from_accepted=Quantiles.of(lags.out_from_accepted.read(now_ms=at_ms)),
-        process=Quantiles.of(lags.process.read(now_ms=at_ms)),
-    )
-
-
-def _between(before: Quantiles | None, after: Quantiles | None) -> Quantiles | None:
-    """The time of a node that does not report it: the means' difference is exact."""
-    if before is None or after is None:
-        return None
-    return replace(
-        after,
-        mean_ms=max(0.0, after.mean_ms - before.mean_ms),
-        p50_ms=max(0.0, after.p50_ms - before.p50_ms),
-        p95_ms=max(0.0, after.p95_ms - before.p95_ms),
-        p99_ms=max(0.0, after.p99_ms - before.p99_ms),
-    )

@@ -16,7 +16,7 @@
 
   // Makes `now` what `next` is, touching only what differs.
   const patch = (now, next) => {
-    // What a script keeps there is its own.
+    // Scripts own these parts.
     if (now.dataset?.own !== undefined && next.dataset?.own !== undefined) return;
     if (now.nodeType !== next.nodeType || now.nodeName !== next.nodeName) {
       now.replaceWith(next.cloneNode(true));
@@ -57,7 +57,7 @@
   const take = (event) => {
     const { regions, status: said } = JSON.parse(event.data);
     for (const [id, pieces] of Object.entries(regions)) {
-      // What was there before is named by its place, and by how many pieces follow it.
+      // Unchanged pieces are named by their place and their number.
       held[id] = pieces.flatMap((piece) =>
         typeof piece === "string" ? [piece] : held[id].slice(piece[0], piece[0] + piece[1]),
       );
@@ -109,7 +109,7 @@
   open();
 })();
 
-// What a word means is shown while the focus is on it; Escape takes that away, the next key not.
+// A focused word shows its meaning; Escape hides it until the next key.
 addEventListener("keydown", ({ key }) => {
   document.documentElement.toggleAttribute("data-read", key === "Escape");
 });

@@ -4,7 +4,7 @@
 
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  // Of each picture when the step begins that is read out; without one it is the newest.
+  // By picture: the start of the step that is read out; the newest step if there is none.
   const chosen = new Map();
 
   const stepsOf = (frame) => frame.dataset.says.split("\n");
@@ -94,7 +94,7 @@
   });
 
   const all = () => document.querySelectorAll("[data-says]").forEach(show);
-  // News come as changes of the page; what is read out is no news.
+  // News arrives as changes of the page; the text that is read out is none.
   const isNews = ({ target }) => !(target.closest && target.closest(".reader, .reading"));
   new MutationObserver((changes) => changes.some(isNews) && all()).observe(
     document.getElementById("content"),

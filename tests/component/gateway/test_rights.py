@@ -126,7 +126,7 @@ EVERYBODY = [*BROAD, *NARROW, *OTHERS]
 
 def rules() -> dict[tuple[str, str], Rule]:
     """The table in the docs: by method and path."""
-    section = PAGE.read_text().split("### What a key may do", 1)[1].split("###", 1)[0]
+    section = PAGE.read_text().split("### Rights of each key", 1)[1].split("###", 1)[0]
     found = {}
     for line in section.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
