@@ -292,7 +292,7 @@ class PipelineBook:
 
     def done(self, job: PlannedJob, took_s: float, now_s: float, *, is_well: bool = True) -> None:
         """Advance: all rows are stored. Not `is_well`: the job's one event ended an executor."""
-        self._rest_from(now_s)
+        self._rest_from(now_s, has_worked=is_well and not job.is_quick)
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
             if lane.gathering is not None:
@@ -324,9 +324,9 @@ class PipelineBook:
             elif is_quick:
                 lane.events_max = min(most, 2 * lane.events_max)
 
-    def _rest_from(self, now_s: float) -> None:
+    def _rest_from(self, now_s: float, *, has_worked: bool) -> None:
         """Begin rests after a new executor's first job: no lane worked while it started."""
-        if not self._is_cold:
+        if not (self._is_cold and has_worked):
             return
         self._is_cold = False
         for lane in self.lanes.values():
@@ -358,11 +358,9 @@ class PipelineBook:
             lane.suspect(now_s)
 
     def offended(self, job: PlannedJob, now_s: float) -> float:
-        """Let others go first: this one alone has ended an executor, and may do so again.
-
-        Return for how long it rests.
-        """
-        until_s, self._is_cold = now_s, True
+        """Let others go first, as it alone has ended an executor; return for how long it rests."""
+        self._is_cold = True
+        until_s = now_s
         for lane, share in self._still_ours(job):
             lane.offences += 1
             lane.guilty_to |= {where: end for where, (_, end) in share.ranges.items()}

@@ -1,6 +1,9 @@
 """Who may have ended an executor is tried alone, and what does so again is found in a few tries."""
 
+from dataclasses import replace
+
 from pipelines.lanes.book import PipelineBook
+from pipelines.lanes.shares import PipelineShare, PlannedJob
 from tests.unit.pipelines.test_pipeline_book import (
     PLACES,
     book_of,
@@ -55,11 +58,27 @@ def test_what_ended_an_executor_alone_rests_from_when_another_one_works() -> Non
     (good,) = book.plan(0.0)
     end_well(book, good, now_s=12.0)
     assert book.lanes["t.bad"].not_before_s == 22.0
-    # It does not rest again for what came of that.
+    # Later jobs do not make the rest longer.
     have(book, 2_000)
     (again,) = book.plan(13.0)
     assert who([again]) == [["u.good"]]
     end_well(book, again, now_s=14.0)
+    assert book.lanes["t.bad"].not_before_s == 22.0
+
+
+def test_rests_begin_with_a_job_that_a_new_executor_has_done() -> None:
+    book = book_of("t.bad", "u.good")
+    have(book, 1)
+    assert ends(book, "t.bad", 0.0) == 10.0
+    bad, good = (
+        PlannedJob((PipelineShare(it.id, {}, it.life),), is_shared=False)
+        for it in book.lanes.values()
+    )
+    # The event that ended it becomes a dead letter, and a window is closed, without an executor.
+    book.done(bad, 5.0, 5.0, is_well=False)
+    book.done(replace(good, is_quick=True), 0.1, 6.0)
+    assert book.lanes["t.bad"].not_before_s == 10.0
+    book.done(good, 0.1, 12.0)
     assert book.lanes["t.bad"].not_before_s == 22.0
 
 
