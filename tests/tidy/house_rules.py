@@ -23,11 +23,11 @@ NO_NOUNS = frozenset(
         *("Around", "Before", "Beside", "Lately", "Already", "Alone", "Apart", "Elsewhere"),
         *("Begun", "Bound", "Built", "Came", "Chosen", "Done", "Found", "Given", "Gone", "Heard"),
         *("Held", "Kept", "Known", "Left", "Lost", "Made", "Met", "Put", "Read", "Said", "Seen"),
-        *("Sent", "Shown", "Shut", "Taken", "Told", "Written", "Unfinished", "Malformed"),
+        *("Sent", "Shown", "Shut", "Taken", "Told", "Written"),
     }
 )
 NOUNS_IN_ED = frozenset({"Deed", "Feed", "Need", "Seed", "Speed"})
-# What programs of others import; it changes with the vocabulary of the clients.
+# Other programs import these names; they change with the vocabulary of the clients.
 PUBLISHED_NAMES = frozenset(
     {
         "clients/python/hifi_client/receiving/seen.py",
@@ -37,7 +37,7 @@ PUBLISHED_NAMES = frozenset(
 
 OWN = frozenset({"shared", "gateway", "delivery", "pipelines", "observe", "loadtests"})
 
-# The libraries of the core: JSON of what is read by the million, and configured objects (ADR 0037).
+# The libraries of the core: JSON for records read by the million, and settings (ADR 0037).
 DATA_LIBRARIES = frozenset({"msgspec", "pydantic"})
 # What would make the core depend on the moment or the machine.
 IMPURE = frozenset(

@@ -32,7 +32,7 @@ def sentences(path: str, text: str) -> Iterator[Sentence]:
     elif path.endswith(".py"):
         yield from _of_python(text)
     elif path.endswith((".js", ".mjs", ".go", ".ts")):
-        yield from _of_comments(text, "//")
+        yield from _of_comments(text, "//", "/**", "*")
     elif path.endswith((".toml", ".yaml", ".yml", "Makefile")):
         yield from _of_comments(text, "#")
 
@@ -67,55 +67,48 @@ def _of_document(text: str) -> Iterator[Sentence]:
 
 
 def _of_python(text: str) -> Iterator[Sentence]:
-    tree = ast.parse(text)
+    nodes = list(ast.walk(ast.parse(text)))
     docstrings = {
         node.body[0].value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         and ast.get_docstring(node, clean=False) is not None
         and isinstance(node.body[0], ast.Expr)
     }
-    parts_of_others = {
-        part
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr)
-        for part in ast.walk(node)
-        if isinstance(part, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            words = "".join(
-                str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
-            )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node in docstrings:
-                yield from _paragraphs(node.lineno, "docstrings", node.value)
-                continue
-            if node in parts_of_others:
-                continue
-            words = node.value
-        else:
-            continue
-        if _is_prose(words):
+    formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    pieces = {piece for node in formatted for piece in node.values}
+    plain = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in pieces
+    ]
+    for constant in plain:
+        words = str(constant.value)
+        if constant in docstrings:
+            yield from _paragraphs(constant.lineno, "docstrings", words)
+        elif _is_prose(words):
+            yield from _paragraphs(constant.lineno, "strings", words)
+    for node in formatted:
+        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        if _is_prose(words := "".join(map(str, parts))):
             yield from _paragraphs(node.lineno, "strings", words)
     # A line that begins with the mark may be part of a string.
     strings = {
         line
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for node in (*plain, *formatted)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     yield from (it for it in _of_comments(text, "#") if it.line not in strings)
 
 
-def _of_comments(text: str, mark: str) -> Iterator[Sentence]:
+def _of_comments(text: str, *marks: str) -> Iterator[Sentence]:
     """Lines of comments that follow each other are one paragraph."""
     begins, run = 0, list[str]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        before, is_there, words = line.partition(f"{mark} ")
-        if is_there and not before.strip():
+        mark, _, words = line.strip().partition(" ")
+        if mark in marks and words:
             begins = begins if run else number
-            run.append(words.strip())
+            run.append(words.removesuffix("*/").strip())
         elif run:
             yield from _paragraph(begins, "comments", " ".join(run))
             run = []

@@ -1,4 +1,4 @@
-"""Finds the files of the repository, as git sees them: what is ignored is not ours."""
+"""Finds the files of the repository, as git sees them: ignored files are not ours."""
 
 import subprocess
 import tomllib
@@ -38,7 +38,7 @@ def product_files() -> dict[str, str]:
 
 
 def core_files() -> dict[str, str]:
-    """What the contract `pure-core` lists: files, and all files of a folder."""
+    """The files that the contract `pure-core` lists, with all files of listed folders."""
     listed = tuple(module.replace(".", "/") for module in pure_modules())
     within = tuple(f"{room}/" for room in listed)
     return {

@@ -1,4 +1,4 @@
-"""What documents say of the code is true: files that they name exist, and links lead somewhere."""
+"""Documents tell the truth about the code: their files exist, and their links lead somewhere."""
 
 import re
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def _leads_somewhere(path: str, target: str) -> bool:
 
 
 def _anchor(line: str) -> str:
-    """What a heading is called in a link."""
+    """The name of a heading in a link."""
     if not line.startswith("#"):
         return ""
     words = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())

@@ -12,7 +12,7 @@ from shared import metric_names
 from shared.metric_names import Metric
 from tests.tidy import house_rules, sources
 
-# Who else may read the environment, and why.
+# The other readers of the environment, with their reasons.
 ENVIRONMENT_READERS = {
     "shared/runtime/java/java.py": "JAVA_HOME and PATH are where every program looks for Java",
     "shared/runtime/java/cache_folder.py": "it is asked for before there are settings",
@@ -22,7 +22,7 @@ ENVIRONMENT_READERS = {
     "deploy/cli/scale/fresh.py": "as up.py",
     "deploy/cli/control/pipeline_files.py": "a document may name the variable of a password",
 }
-# What begins like a metric and is none.
+# Names that begin like a metric and are none.
 NO_METRICS = {"hifi_positions": "the table of a database that holds positions"}
 EXTRAS = {
     "runtime",

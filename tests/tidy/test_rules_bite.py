@@ -9,7 +9,7 @@ DOC = '"""Does something."""\n'
 LONG_BODY = "    x = 1\n" * FUNCTION_LINES_MAX
 LONG_DOC = '    """One.\n' + "    two\n" * 99 + '    """\n'
 
-# a file that breaks a rule -> what is said of it
+# A file that breaks a rule, and the finding about it.
 BROKEN = [
     ("shared/utils.py", DOC, "shared/utils.py:1: 'utils' names no concept"),
     ("shared/types/x.py", DOC, "shared/types/x.py:1: 'types' names no concept"),

@@ -13,8 +13,8 @@ const OF_THE_BATCH = new Set([400, 413, 422]);
 const OF_THE_SETUP = new Set([401, 403, 404, 405, 410, 421]);
 
 /**
- * What is known of so many events: `final` has a verdict by place, `again` the places that are to be
- * sent again, and all others were accepted. `header(name)` gives a header or null.
+ * The answer about `count` events: `final` has a verdict by place, `again` the places to send again,
+ * and all others were accepted. `header(name)` returns a header or null.
  */
 export function readAnswer(status, header, body, count) {
   const said = membersOf(body);

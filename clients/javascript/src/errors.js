@@ -11,7 +11,7 @@ export class HifiError extends Error {
 export class SetupError extends HifiError {}
 /** The gateway is not there, is not one, or does not take what would be sent. */
 export class GatewayError extends HifiError {}
-/** What was to be sent is no JSON object, or is too large. */
+/** The event is no JSON object, or is too large. */
 export class NotAnEventError extends HifiError {}
 /** There is no room for one more event; `await sender.room()` waits for some. */
 export class FullError extends HifiError {}

@@ -9,7 +9,7 @@ const encoder = new TextEncoder();
 const begin = randomHex(12);
 let count = 0;
 
-/** So many random bytes in hexadecimal; no secret, so where there is no better source this one will do. */
+/** This many random bytes in hexadecimal. They are no secret, so a weak source will do where there is no better one. */
 export function randomHex(bytes) {
   const random = new Uint8Array(bytes);
   // Not in Node 18.
@@ -18,7 +18,7 @@ export function randomHex(bytes) {
   return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** The event's id and its line, as bytes; what is given as text keeps its own, but for line breaks. */
+/** The event's id and its line, as bytes; an event given as text keeps its bytes, except for line breaks. */
 export function lineOf(event, { id, key } = {}) {
   const members = typeof event === "string" ? parsed(event) : event;
   if (members === null || typeof members !== "object" || Array.isArray(members)) {

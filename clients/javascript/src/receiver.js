@@ -61,8 +61,8 @@ class Delivery {
   }
 
   /**
-   * Answer for each event; `failed` maps those of `events` that were not taken, by place, to the status
-   * that each would have got alone: 422 makes it a dead letter, 503 has it sent again.
+   * Answer for each event. `failed` maps the place in `events` of each one that failed to the status
+   * for it: 422 makes it a dead letter, 503 has it sent again.
    */
   async reply(failed = new Map()) {
     await this.#seen.add(this.#names.filter((name, nth) => name !== null && !failed.has(nth)));
@@ -76,7 +76,7 @@ class Delivery {
   }
 }
 
-/** Of one destination. `secrets` as it has them; null takes what is not signed, from anybody. */
+/** Receives for one destination. `secrets` are the destination's; null accepts unsigned requests from anybody. */
 export class Receiver {
   #verifier;
   #seen;
@@ -104,8 +104,8 @@ export class Receiver {
   }
 
   /**
-   * Give each new event to `take`, one after the other, and answer for it. What `take` throws has the
-   * event sent again; RefusedError makes it a dead letter.
+   * Give each new event to `take`, one after the other, and answer for it. If `take` throws, the event
+   * is sent again; RefusedError makes it a dead letter.
    */
   async answer(headers, body, take) {
     let delivery;
@@ -184,7 +184,7 @@ function eventsIn(contentType, text) {
   return found;
 }
 
-/** What tells an event from others: of CloudEvents, the source belongs to it. */
+/** The name that tells an event from others: for CloudEvents it includes the source. */
 function nameOf(event) {
   if (typeof event.id !== "string") return null;
   return "specversion" in event ? `${event.source} ${event.id}` : event.id;

@@ -128,7 +128,7 @@ export class Sender {
     return this.#until(() => this.#bytes === 0);
   }
 
-  /** Send what there is, for so long; what is left has its fate then. */
+  /** Send the events left, for `withinMs` at most; the fates of the rest are final then. */
   async close({ withinMs = 10_000 } = {}) {
     this.#isClosed = true;
     let timer;
