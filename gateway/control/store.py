@@ -30,7 +30,7 @@ from shared.event.topics import (
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.only_writer import OvertakenError, Row, only_writer
+from shared.runtime.kafka.only_writer import KeptWriter, OvertakenError, Row, only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.kafka.topic_feed import TopicFeed
@@ -104,11 +104,13 @@ class KafkaControlStore:
         self._feed = feed
         # One change at a time; a tenant with many changes lets others in between.
         self._turns = search_turns(1, wait_s=_TURN_S_MAX)
+        self._writer = KeptWriter(lambda: only_writer(bootstrap_servers, _WRITER))
         # Followed from the first request on: without pipelines it costs nothing.
         self._states: TopicFeed[PipelineStates] | None = None
         self._states_turn = asyncio.Lock()
 
     async def stop(self) -> None:
+        await self._writer.close()
         if self._states is not None:
             await self._states.stop()
 
@@ -141,6 +143,7 @@ class KafkaControlStore:
 
     async def _changed(self, record: Record) -> bool:
         """Try to change it; False if another gateway came in between, and nothing was stored."""
+        kept = self._writer.kept
         # A change that is refused here disturbs nobody.
         configuration = await self._feed.newest()
         wanted = await record(configuration)
@@ -148,9 +151,10 @@ class KafkaControlStore:
             return True
         written: tuple[Configuration, Changes] | None = None
         try:
-            async with only_writer(self._bootstrap_servers, _WRITER) as write:
-                # Others can write nothing more before we do: this reads all their changes.
-                newest = await self._feed.newest()
+            async with self._writer.use() as write:
+                # Others can write nothing more before we do: this reads all their changes. If one
+                # has overtaken a writer that was open before, nothing will be stored.
+                newest = configuration if write is kept else await self._feed.newest()
                 if newest is not configuration:
                     wanted = await record(newest)
                 if not wanted.changes:
@@ -162,7 +166,8 @@ class KafkaControlStore:
                 rows += [(CONFIG, *each, ()) for each in changes]
                 stored = (await write(rows))[-1]
         except OvertakenError:
-            return False
+            # One that was kept open may have been overtaken long ago.
+            return kept is not None and await self._changed(record)
         except KafkaUnavailableError:
             if written is None or (was_stored := await self._was_stored(*written)) is None:
                 raise
@@ -173,7 +178,7 @@ class KafkaControlStore:
 
     async def _was_stored(self, before: Configuration, changes: Changes) -> bool | None:
         """Say whether Kafka stored a write without an answer; None if others wrote since."""
-        async with only_writer(self._bootstrap_servers, _WRITER):
+        async with self._writer.use():
             # We are the only writer now: if it is not stored yet, it never will be.
             newest = await self._feed.newest()
         after = reduce(lambda known, each: known.apply(*each), changes, before)

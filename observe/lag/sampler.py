@@ -54,6 +54,8 @@ SAMPLE_S = 1.0
 # Positions and ages cost a request each; they are as fresh as a person can look. Positions that
 # would confirm an outcome are asked for with each sample.
 _SLOW_SAMPLE_S = 3.0
+# Lanes that owe no confirmation are asked for where they began, in case no receipt says it.
+_ASK_ALL_S = 30.0
 # The ledger's rows of the last minute give the pace right after a start.
 _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
@@ -126,14 +128,17 @@ class Sampler:
 
     async def _follow(self, books: LiveBooks) -> None:
         loop = asyncio.get_running_loop()
-        sample_s = slow_s = 0.0
+        sample_s = slow_s = all_s = 0.0
         await books.look_at_log(self._configuration().past_streams)
         while True:
             while loop.time() < sample_s:
                 self._enter(await books.read())
             sample_s = loop.time() + SAMPLE_S
             is_slow = loop.time() >= slow_s
-            async for values in books.catch_up(self._to_ask(books, is_slow=is_slow)):
+            if is_all := is_slow and loop.time() >= all_s:
+                all_s = loop.time() + _ASK_ALL_S
+            lanes = self._to_ask(books, with_gone=is_slow, with_confirmed=is_all)
+            async for values in books.catch_up(lanes):
                 self._enter(values)
                 if self._problem and loop.time() >= sample_s:
                     # A long history takes time to read after a start: report that meanwhile.
@@ -146,21 +151,18 @@ class Sampler:
                 await self._look_for_oldest(books)
             await self._publish()
 
-    def _to_ask(self, books: LiveBooks, *, is_slow: bool) -> list[str]:
+    def _to_ask(self, books: LiveBooks, *, with_gone: bool, with_confirmed: bool) -> list[str]:
         """Lanes whose new position may change their books.
 
-        Every lane has a turn, also those that are gone, as their unconfirmed outcomes would be kept
-        forever. In between, only those with outcomes that may be confirmed any moment and look idle
-        until then.
+        Those that are gone have a turn too, as their unconfirmed outcomes would be kept forever.
+        Outcomes that may be confirmed any moment look idle until then.
         """
         configuration = self._configuration()
-        lanes = (pipeline.lane_id for pipeline in configuration.pipelines.values())
-        wanted = [*configuration.destinations, *lanes]
-        if is_slow:
-            return list({*wanted, *books.destination_ids})
-        return [
-            destination_id for destination_id in wanted if not books.of(destination_id).is_confirmed
-        ]
+        lanes = {pipeline.lane_id for pipeline in configuration.pipelines.values()}
+        wanted = lanes.union(configuration.destinations, books.destination_ids if with_gone else ())
+        if with_confirmed:
+            return list(wanted)
+        return [lane for lane in wanted if not books.of(lane).is_confirmed]
 
     def _enter(self, values: Values) -> None:
         at_ms = now_ms()
@@ -185,14 +187,16 @@ class Sampler:
     async def _look_for_oldest(self, books: LiveBooks) -> None:
         """See how old each first open event is."""
         oldest = dict[str, dict[Origin, int]]()
+        # Many destinations of a stream may wait at the same event.
+        known = {place: at for places in self._oldest.values() for place, at in places.items()}
         configuration = self._configuration()
         lanes = (pipeline.lane_id for pipeline in configuration.pipelines.values())
         for destination_id in (*configuration.destinations, *lanes):
-            known = self._oldest.get(destination_id, {})
             log_spans = books.log_of(destination_id)
             for place in books.of(destination_id).oldest_open(log_spans):
                 stored_at_ms = known.get(place) or await books.stored_at_ms(place)
                 if stored_at_ms is not None:
+                    known[place] = stored_at_ms
                     oldest.setdefault(destination_id, {})[place] = stored_at_ms
         self._oldest = oldest
 

@@ -1,4 +1,4 @@
-"""What every control store keeps of each change: one suite, on the fake and on a real Kafka."""
+"""Every control store keeps each change: one suite, on the fake and on a real Kafka."""
 
 import asyncio
 import uuid
@@ -80,7 +80,7 @@ def test_changes_are_paged_and_of_a_time_and_an_object(opened: Opened) -> None:
 
 @pytest.mark.integration
 def test_one_who_changes_a_lot_lets_others_in_between(kafka: Any) -> None:
-    """Of two tenants at one gateway, the one with few changes waits for no crowd of the other's."""
+    """A tenant with few changes does not wait for another tenant's crowd of changes."""
 
     async def run() -> None:
         servers = kafka.bootstrap_servers
@@ -107,6 +107,7 @@ def test_one_who_changes_a_lot_lets_others_in_between(kafka: Any) -> None:
             assert ended.index("quiet") <= 2
             await asyncio.gather(*crowd)
         finally:
+            await known.stop()
             await feed.stop()
 
     asyncio.run(run())

@@ -7,6 +7,7 @@ beside it. Colours are classes, so that the style sheet gives them for light and
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from observe.console.parts.markup import NOTHING, Safe, fragment, tag
@@ -143,7 +144,9 @@ def _runs(values: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
         yield len(values) - len(run), run
 
 
-def heat_row(cells: Sequence[tuple[str, str, int]], *, title: str, says: str) -> Safe:
+# A row takes 10 kB and changes once a minute, while pages are made each second.
+@lru_cache(maxsize=256)
+def heat_row(cells: tuple[tuple[str, str, int], ...], *, title: str, says: str) -> Safe:
     """One row of minutes, oldest left; each cell has a level, its words and a number of minutes."""
     boxes: list[Safe] = []
     place = 0

@@ -57,7 +57,9 @@ def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Saf
         rows.append(
             [
                 tag("a", view.destination_id, href=path_of(view)),
-                charts.heat_row(cells, title=f"Loss by minute, {view.destination_id}", says=says),
+                charts.heat_row(
+                    tuple(cells), title=f"Loss by minute, {view.destination_id}", says=says
+                ),
                 wording.count(lost),
             ]
         )

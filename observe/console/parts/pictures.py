@@ -6,7 +6,7 @@ A picture says its newest step in words; a script of ours lets a keyboard or a p
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from urllib.parse import urlencode
 
 from observe.console.page_context import PageContext
@@ -23,6 +23,8 @@ from shared.proof.overview import DestinationView
 ASKED = ("range", "table")
 _NAMES = [each.name for each in RANGES]
 _NOBODY = "nobody looked"
+# Pages are made each second, and their pictures change every ten. These take some megabytes.
+_DRAWN_MAX = 32
 # Reading this many takes 20 ms; it happens again at each step that somebody looks at.
 _TOGETHER_MAX = 200
 
@@ -144,12 +146,24 @@ def pictures_section(
     if past is None or past.is_empty:
         return section("Over time", nothing_yet("Pictures begin with the first 20 seconds."))
     has_requests = any(not is_pipelines(view.name) for view in views)
+    drawn = _drawn(
+        past,
+        path,
+        asked.get("table", ""),
+        taker_count=min(len(views), 2),
+        has_requests=has_requests,
+    )
+    return section("Over time", _ranges(path, level), drawn)
+
+
+@lru_cache(maxsize=_DRAWN_MAX)
+def _drawn(past: Past, path: str, open_table: str, *, taker_count: int, has_requests: bool) -> Safe:
     drawn = [
-        _figure(picture, past, path, asked.get("table", ""), is_several=len(views) > 1)
-        for picture in (_PICTURES if views else _PICTURES[:1])
+        _figure(picture, past, path, open_table, is_several=taker_count > 1)
+        for picture in (_PICTURES if taker_count else _PICTURES[:1])
         if has_requests or not picture.is_of_requests
     ]
-    return section("Over time", _ranges(path, level), tag("div", drawn, class_="pictures"))
+    return tag("div", drawn, class_="pictures")
 
 
 def _past_of(

@@ -1,8 +1,9 @@
 """Writes records all or none, as the only writer of a name: a later one ends the earlier."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
@@ -27,6 +28,8 @@ NOTHING_TOLD: Told = {}
 # Kafka makes a transaction that follows another at once try again, as it is not done with the one
 # before for some milliseconds. aiokafka's own pause is 100 ms.
 _PAUSE_MS = 20
+# Kafka may forget a writer that is idle, after days, and ends idle connections after minutes.
+_IDLE_S_MAX = 30.0
 
 
 class Write(Protocol):
@@ -80,11 +83,54 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
                     }
                     await producer.send_offsets_to_transaction(offsets, group)
         except FENCED as error:
+            # The client leaves the error in a future as well, and its loss would be logged.
+            waiter = producer._txn_manager._transaction_waiter  # noqa: SLF001 - see above
+            if waiter.done():
+                waiter.exception()
             raise OvertakenError(f"Another writer {name} has begun meanwhile.") from error
         return reports
 
     async with running(producer, bootstrap_servers):
         yield write
+
+
+class KeptWriter:
+    """An only writer that stays open between uses, which follow one another.
+
+    To begin takes some twenty requests of Kafka. A writer that another one has overtaken learns of
+    it when it writes; after that, or any other error, the next use begins a new one.
+    """
+
+    def __init__(self, begin: Callable[[], AbstractAsyncContextManager[Write]]) -> None:
+        self._begin = begin
+        self._open: tuple[AbstractAsyncContextManager[Write], Write] | None = None
+        self._used_s = 0.0
+
+    @property
+    def kept(self) -> Write | None:
+        """The writer that `use` yields if it begins no other."""
+        return self._open[1] if self._open else None
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Write]:
+        if monotonic() - self._used_s > _IDLE_S_MAX:
+            await self.close()
+        if self._open is None:
+            begun = self._begin()
+            self._open = begun, await begun.__aenter__()
+        begun, write = self._open
+        try:
+            yield write
+        except BaseException as error:
+            self._open = None
+            await begun.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._used_s = monotonic()
+
+    async def close(self) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened[0].__aexit__(None, None, None)
 
 
 async def _send(producer: KafkaProducer, rows: Iterable[Row], sent: list[Awaitable[Any]]) -> None:

@@ -46,6 +46,11 @@ class KafkaReader:
         """The offset after the last record of each Kafka partition of these topics."""
         return _ours(await self._consumer.end_offsets(await self._partitions(topics)))
 
+    async def ends_of(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
+        """The ends of known Kafka partitions, without asking Kafka for all of its topics."""
+        known = [TopicPartition(*partition) for partition in partitions]
+        return _ours(await self._consumer.end_offsets(known))
+
     async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
         """The first offset and the end of each Kafka partition of these topics, if they exist."""
         partitions = await self._partitions(topics)
@@ -178,6 +183,7 @@ class Follow:
     def __init__(self, consumer: AIOKafkaConsumer, position: Position) -> None:
         self._consumer = consumer
         self._partitions = _assign(consumer, position)
+        self.partitions = frozenset(position)
 
     async def read(self, *, wait_s: float, records_max: int | None = None) -> list[RecordIn]:
         """The records that have come; if there are none, they may come within `wait_s`."""

@@ -114,8 +114,13 @@ class TopicFeed(Generic[T]):
                 asked_s = monotonic()
                 if self._peeker is None:
                     self._peeker = await start_reader(self._bootstrap_servers)
+                peeker, follow = self._peeker, self._follow
                 try:
-                    self._peeked = asked_s, await self._peeker.ends([self._topic])
+                    if follow is None:
+                        ends = await peeker.ends([self._topic])
+                    else:
+                        ends = await peeker.ends_of(follow.partitions)
+                    self._peeked = asked_s, ends
                 except BaseException:
                     await self._close_peeker()
                     raise

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,8 +17,16 @@ from shared.config.configuration import Configuration, Stream
 from shared.event.topic_safety import Copies
 from shared.event.topics import CONFIG, fixed_specs
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka import only_writer as only_writers
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.only_writer import NOTHING_TOLD, Row, Told, Write, only_writer
+from shared.runtime.kafka.only_writer import (
+    NOTHING_TOLD,
+    KeptWriter,
+    Row,
+    Told,
+    Write,
+    only_writer,
+)
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -55,7 +63,7 @@ class Losing:
 def changed(
     kafka: Cluster, losing: Losing, monkeypatch: pytest.MonkeyPatch, wanted: Stream
 ) -> Stream | None:
-    """What is known of a stream after a change."""
+    """The stream as the gateway knows it after a change."""
 
     async def judge(_: Configuration) -> bytes:
         return wanted.to_json()
@@ -69,7 +77,10 @@ def changed(
         try:
             monkeypatch.setattr(store, "only_writer", losing.writer)
             known = KafkaControlStore(servers, feed, Copies(1, 1))
-            await known.change(wanted.config_key, judge, by=Author("default"))
+            try:
+                await known.change(wanted.config_key, judge, by=Author("default"))
+            finally:
+                await known.stop()
             return feed.configuration.streams.get(wanted.name)
         finally:
             await feed.stop()
@@ -77,7 +88,7 @@ def changed(
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize(("stores", "begun"), [(True, 2), (False, 3)])
+@pytest.mark.parametrize(("stores", "begun"), [(True, 2), (False, 2)])
 def test_what_was_stored_is_not_stored_again_and_what_was_not_is_tried_again(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch, *, stores: bool, begun: int
 ) -> None:
@@ -93,3 +104,73 @@ def test_when_others_have_changed_something_since_nobody_is_told_what_may_be_wro
     losing = Losing(stores=False, others=[(CONFIG, other.config_key, other.to_json(), ())])
     with pytest.raises(Problem, match="It is not known whether the change was stored"):
         changed(kafka, losing, monkeypatch, Stream(f"lost-{uuid.uuid4().hex}"))
+
+
+class Counting:
+    """Opens writers, and counts them."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    @asynccontextmanager
+    async def writer(self, servers: str, name: str) -> AsyncIterator[Write]:
+        self.begun += 1
+        async with only_writer(servers, name) as write:
+            yield write
+
+
+def test_a_gateway_keeps_its_writer_until_another_one_writes(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting, servers = Counting(), kafka.bootstrap_servers
+    monkeypatch.setattr(store, "only_writer", counting.writer)
+    wanted = [Stream(f"turns-{number}-{uuid.uuid4().hex}") for number in range(8)]
+    # The number of the gateway that writes, and of the writers begun after it.
+    turns = [(0, 1), (0, 1), (0, 1), (1, 2), (1, 2), (0, 3), (1, 4), (1, 4)]
+
+    async def run() -> None:
+        async with topic_admin(servers) as admin:
+            await admin.create_missing(fixed_specs([tier.name for tier in RetrySchedule().tiers]))
+        async with AsyncExitStack() as ends:
+            gateways = []
+            for _ in range(2):
+                feed = ConfigFeed(servers)
+                await feed.start()
+                ends.push_async_callback(feed.stop)
+                known = KafkaControlStore(servers, feed, Copies(1, 1))
+                ends.push_async_callback(known.stop)
+                gateways.append((known, feed))
+            for stream, (number, begun) in zip(wanted, turns, strict=True):
+
+                async def judge(newest: Configuration, new: Stream = stream) -> bytes:
+                    # Every earlier change is known.
+                    before = wanted[: wanted.index(new)]
+                    assert [each.name for each in before if each.name not in newest.streams] == []
+                    return new.to_json()
+
+                await gateways[number][0].change(stream.config_key, judge, by=Author("default"))
+                assert counting.begun == begun
+            for _, feed in gateways:
+                newest = await feed.newest()
+                assert {each.name for each in wanted} <= newest.streams.keys()
+
+    asyncio.run(run())
+
+
+def test_an_idle_writer_is_not_kept(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting, servers = Counting(), kafka.bootstrap_servers
+
+    async def run() -> None:
+        kept = KeptWriter(lambda: counting.writer(servers, f"idle-{uuid.uuid4().hex}"))
+        for begun in (1, 1):
+            async with kept.use():
+                assert counting.begun == begun
+        monkeypatch.setattr(only_writers, "_IDLE_S_MAX", 0.0)
+        async with kept.use():
+            assert counting.begun == 2
+        with pytest.raises(ZeroDivisionError):
+            async with kept.use():
+                raise ZeroDivisionError
+        assert kept.kept is None
+
+    asyncio.run(run())
