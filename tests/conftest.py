@@ -47,9 +47,9 @@ def _profiles_are_none_of_the_developers(
 
 @pytest.fixture(scope="session", autouse=True)
 def _jvms_compile_quickly() -> Iterator[None]:
-    """One that lasts for a test spends more on its optimizing compiler than that gives back.
+    """A JVM that lasts for a test spends more on its optimizing compiler than that gives back.
 
-    Of what tests of pipelines take of the processors that was two fifths.
+    That compiler took two fifths of the processor time of pipeline tests.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -104,7 +104,7 @@ def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[
     )
     structlog.configure(logger_factory=elsewhere)
     for console in (commands.out, commands.talk):
-        # As wide as the command that made it was told.
+        # Drop the cached one: its width comes from the command that made it.
         vars(console).pop("console", None)
     yield
     structlog.reset_defaults()

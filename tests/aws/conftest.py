@@ -15,14 +15,14 @@ NEEDS = ("aws_cdk", "cdk_nag", "cfnlint")
 
 
 def pytest_collect_file(file_path: Path) -> None:
-    """Without the group there is nothing to test, and that is said instead of passing."""
+    """Skip the tests, and say so, where the group is not installed: they must not just pass."""
     if file_path.suffix == ".py" and not all(map(importlib.util.find_spec, NEEDS)):
         pytest.skip("the templates' packages are not installed: run make test-aws")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_network() -> Iterator[None]:
-    """A template is made of what is in the repository: whoever asks the network fails."""
+    """Refuse every connection: a template follows from the files of the repository."""
     patch = pytest.MonkeyPatch()
 
     def refuse(_: socket.socket, address: object) -> None:
@@ -36,7 +36,7 @@ def _no_network() -> Iterator[None]:
 
 @pytest.fixture(scope="session", params=["express", "standard"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the templates of a site are; its synthesis has passed cdk-nag."""
+    """The folder with a site's templates; its synthesis has passed cdk-nag."""
     from deploy.aws.app import app_of  # noqa: PLC0415
 
     path = tmp_path_factory.mktemp(request.param)

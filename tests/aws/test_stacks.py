@@ -1,4 +1,4 @@
-"""What the templates make of a site: its sizes, its ways, its Kafka, its machines."""
+"""The templates of a site: its sizes, its ways, its Kafka, its machines."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from shared.event.topic_safety import IN_SYNC_MIN, Copies
 from tests.support.aws_sites import plan, site_of
 from tests.support.template_checks import of_type, user_data
 
-# They hold data: if one of these changes its name, AWS makes it anew, and empty.
+# These hold data: if one changes its name, AWS replaces it with an empty one.
 KEPT = {
     "kafka/Cluster": "AWS::MSK::Cluster",
     "kafka/Seal": "AWS::SecretsManager::Secret",
@@ -32,7 +32,7 @@ MACHINES_MAY = {
     *("ssmmessages:CreateControlChannel", "ssmmessages:OpenControlChannel"),
     *("ssmmessages:CreateDataChannel", "ssmmessages:OpenDataChannel"),
 }
-# Whom to ask for metrics, and how many they are.
+# Observers find the machines to ask for metrics, and their number.
 OBSERVERS_MAY = {
     *("autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances"),
     *("ec2:DescribeAvailabilityZones", "aps:RemoteWrite"),
@@ -50,7 +50,7 @@ def groups_of(resources: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(resources: dict[str, Any], group: str) -> dict[str, Any]:
-    """What machines of a group find as their user data."""
+    """The user data that machines of a group find."""
     stack = "observe" if group == "observe" else "fleet"
     name = f"{stack}/{group}template"
     config: dict[str, Any] = json.loads(user_data(resources[name]["Properties"]))
@@ -181,7 +181,7 @@ def test_machines_come_quickly_and_go_slowly_by_figures_of_ten_seconds(
     wanted = {("workers", "LoadPerMachine"): 0.7}
     if folder.name.startswith("standard"):
         wanted |= {("gateway", "ASGAverageCPUUtilization"): 60, ("gateway", "RatedUse"): 0.6}
-    # Of the others the planned gateways are as few as there may be: there is nothing to scale.
+    # Other sites plan the fewest gateways that are allowed: there is nothing to scale.
     assert targets == wanted
 
 

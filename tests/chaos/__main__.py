@@ -55,7 +55,7 @@ def how_often(campaign: Campaign) -> str:
 
 
 def summary(campaign: Campaign) -> dict[str, object]:
-    """What the last line of a run says."""
+    """The figures in the last line of a run."""
     senders = campaign.customers.senders.values()
     statuses: dict[int, int] = {}
     for sender in senders:
@@ -80,7 +80,7 @@ def summary(campaign: Campaign) -> dict[str, object]:
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """What is asked for, by this process' own words if no others are given."""
+    """The options of a run, from this process' command line if no other words are given."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="what the whole plan comes from")
     parser.add_argument("--minutes", type=float, default=2.0, help="of trouble, in rounds of 40 s")

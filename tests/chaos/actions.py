@@ -8,7 +8,7 @@ from tests.support.neighbours.kinds import KINDS as WORST_KINDS
 # Trouble comes in rounds; after each one everything is healed and the books are counted again.
 ROUND_S = 40.0
 
-# What a destination may do instead of answering 200.
+# The misbehaviour of a destination that does not answer 200.
 MOODS = (
     "throttle",
     "unavailable",
@@ -46,7 +46,7 @@ FAULTS = (
 )
 # Where there are three brokers; in each another one is paused meanwhile, or cut off.
 FAULTS_OF_THREE = ("move leaders", "roll brokers", "cut broker")
-# What an operator does once a broker is back, as its leaders are elsewhere by then.
+# An operator does this once a broker is back, as its leaders are elsewhere by then.
 AFTERMATH = "elect leaders"
 # A tenant that does its worst, which is none of the customers'.
 WORST = tuple(f"worst {kind}" for kind in WORST_KINDS)
@@ -86,7 +86,7 @@ Brokers: TypeAlias = Literal[1, 3]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do, so long after its round began, and undone after `for_s`."""
+    """One thing to do, `at_s` after its round began, and undone after `for_s`."""
 
     at_s: float
     kind: str
@@ -107,7 +107,7 @@ class Action:
 class ChaosPlan:
     seed: int
     brokers: Brokers
-    # What there is before anybody sends.
+    # Made before anybody sends.
     beginning: tuple[Action, ...]
     rounds: tuple[tuple[Action, ...], ...]
 

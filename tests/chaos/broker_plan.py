@@ -25,7 +25,7 @@ def planned(fault: str, dice: Random, *, outage_s: float) -> dict[str, Any]:
 
 
 def _steps(dice: Random) -> tuple[tuple[int, int, float], ...]:
-    """Of each broker, in the order in which they are started again: who stands still, how long."""
+    """For each broker, in order of restart: the other one that stands still, and for how long."""
     steps = []
     for broker in dice.sample(_BROKERS, 3):
         paused = dice.choice([one for one in _BROKERS if one != broker])
@@ -34,7 +34,7 @@ def _steps(dice: Random) -> tuple[tuple[int, int, float], ...]:
 
 
 def _pauses(dice: Random, count: int) -> tuple[tuple[int, float, float], ...]:
-    """Of each pause: which broker stands still, how long, and when within it leaders move."""
+    """For each pause: the broker that stands still, for how long, and when leaders move in it."""
     pauses, left_s = [], _PAUSES_S
     for broker in dice.sample(_BROKERS, count):
         least_s, most_s = _PAUSE_S

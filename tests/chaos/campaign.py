@@ -46,7 +46,7 @@ class Campaign:
     found: list[Finding] = field(default_factory=list)
     # How many events the last recount looked for, at each destination of theirs.
     owed: int = 0
-    # What was done, how often; and what could not be.
+    # How often each action was done, or could not be.
     done: dict[str, int] = field(default_factory=dict)
 
     def run(self, fault: PutIn | None) -> None:
@@ -65,7 +65,7 @@ class Campaign:
             self._recount(is_last=is_last)
 
     def _round(self, actions: Iterable[Action]) -> None:
-        """Everything at its time; what lasts is ended at its own."""
+        """Do each action at its time; end a lasting one at its own."""
         begun_s = time.monotonic()
         due = [(action.at_s, True, action) for action in actions]
         due += [(at_s + each.for_s, False, each) for at_s, _, each in due if each.kind in LASTING]
@@ -89,7 +89,7 @@ class Campaign:
                     last[action.tenant] = pool.submit(self._change_after, before, action)
                     changes.append(last[action.tenant])
             time.sleep(max(0.0, begun_s + ROUND_S - time.monotonic()))
-            # A change may wait for what a fault holds.
+            # A change may wait for something that a fault holds.
             self._end_faults()
             for change in changes:
                 change.result(_CHANGE_S)
@@ -124,7 +124,7 @@ class Campaign:
         except NotHereError as error:
             self.log.say(f"could not: {action}: {error}")
         except (RefusedError, GivenUpError) as error:
-            # The plan is possible: whoever keeps to it is served.
+            # The plan is possible: a tenant that keeps to it is served.
             self.log.say(f"FOUND {action}: {error}")
             self.found.append(Finding("change", f"{action.kind}: {error}"))
 
@@ -171,7 +171,7 @@ class Campaign:
         )
         for finding in found:
             self.log.say(f"FOUND {finding.what}: {finding.says}")
-        # What is wrong stays wrong; it counts once.
+        # A fault stays in the books; it counts once.
         self.found += [finding for finding in found if finding not in self.found]
 
     def recorded(self, *, is_last: bool) -> WorldRecord:
@@ -185,7 +185,7 @@ class Campaign:
         if is_last:
             books = [f"not at rest: {one}" for one in unsettled(self.world.kafka, owed)]
             books = books or wrong_books(self.world.kafka, owed)
-            # Also what was acknowledged of streams that are gone is stated.
+            # Acknowledged events of removed streams are stated as well.
             least: Counter[str] = Counter()
             for (_, stream), sender in senders.items():
                 least[stream] += len(sender.acked)
@@ -194,7 +194,7 @@ class Campaign:
             acked={place: set(sender.acked) for place, sender in senders.items()},
             sent=sent,
             owed=owed,
-            # Read after what the product says, so that all of that must be in it.
+            # Read after the product's claims, so that these must have all that those claim.
             arrivals=self.destinations.arrivals,
             log=evidence.log,
             waiting=evidence.waiting,
@@ -224,7 +224,7 @@ class Campaign:
             wrong = wrong_statements(
                 self.world.kafka, self.world.folder, sent=by_stream, least=least, owed=owed
             )
-            # A minute that has just changed is stated anew by the next audit.
+            # The next audit states a minute again that has just changed.
             if not wrong or time.monotonic() > until_s:
                 return wrong
             time.sleep(_LOOK_S)
@@ -233,7 +233,7 @@ class Campaign:
 def run_campaign(
     plan: ChaosPlan, *, folder: Path, log: RunLog, fault: PutIn | None = None
 ) -> Campaign:
-    """Carry out all of a plan in a world of its own; what was found is in the result."""
+    """Carry out all of a plan in a world of its own; the result has the findings."""
     log.say(str(plan))
     with open_destinations() as destinations, open_world(folder, brokers=plan.brokers) as world:
         customers = Customers(world.stack.gateway, world.operator_key, destinations, plan.seed)

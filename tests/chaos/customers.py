@@ -19,13 +19,13 @@ from tests.chaos.destinations import Destinations
 from tests.chaos.recount import OwedDestination
 from tests.chaos.senders import Sender
 
-# A change meets a gateway that is dead, frozen or without Kafka; each of it is over by then.
+# A change may meet a gateway that is dead, frozen or without Kafka; all of that is over by then.
 _PATIENCE_S = 90.0
 _AGAIN_S = 0.5
 # Answers that another try may change.
 _NOT_NOW = {409, 429, 500, 502, 503, 504}
 _GONE = 404
-# What a gateway's other worker says of what is newer than 2 s, as is promised, and a little.
+# Another worker of a gateway may answer these for the promised 2 s; the run allows a little more.
 _NOT_YET = {401, 404}
 _NEW_S = 4.0
 
@@ -43,7 +43,7 @@ class Customers:
     destinations: Destinations
     seed: int
     keys: dict[str, str] = field(default_factory=dict)
-    # By tenant and stream. Who has none any more keeps what it was answered.
+    # By tenant and stream. A sender without a stream keeps the answers that it had.
     senders: dict[tuple[str, str], Sender] = field(default_factory=dict)
     _active: set[tuple[str, str]] = field(default_factory=set)
     _are_sending: bool = False
@@ -55,7 +55,7 @@ class Customers:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def do(self, action: Action) -> str:
-        """Do a change; gives what came of it in a few words."""
+        """Make a change; return its result in a few words."""
         method = getattr(self, action.kind.replace(" ", "_"))
         said: str | None = method(action)
         return said or "done"
@@ -88,7 +88,7 @@ class Customers:
         return found
 
     def resume_all(self, stream: str = "") -> None:
-        """Nobody pauses, holds or is disabled any more; of one stream, or of all."""
+        """Resume all paused, held and disabled destinations, of one stream or of all."""
         for owed in self.owed():
             if stream in {"", owed.stream}:
                 path = "streams", owed.stream, "destinations", owed.name
@@ -138,7 +138,7 @@ class Customers:
         self._remove_stream(action.tenant, action.stream)
 
     def renew_stream(self, action: Action) -> str:
-        """While its sender goes on; what was acknowledged before is its own still."""
+        """Delete and remake it while its sender goes on, which keeps its acknowledged events."""
         path = action.tenant, "GET", "streams", action.stream
         self._delete_stream(action.tenant, action.stream)
         begun_s = time.monotonic()
@@ -172,12 +172,12 @@ class Customers:
     remake_destination = make_destination
 
     def make_late_destination(self, action: Action) -> str:
-        """After the newest statement about its stream; then one more event of that very minute."""
+        """Make it after its stream's newest statement; then one more event of that minute comes."""
         until_s = time.monotonic() + _PATIENCE_S
         while not (minutes := self._stated_minutes(action)):
             if time.monotonic() > until_s:
                 raise NotHereError("no minute of its stream is stated yet")
-            # None is, as long as one of its destinations stands still.
+            # No minute is stated while one of its destinations stands still.
             self.resume_all(action.stream)
             time.sleep(_NEW_S)
         self.make_destination(action)

@@ -1,7 +1,7 @@
 """Plays every destination of a chaos run on one port, in the moods that the plan asks for.
 
-The path of a request says whose destination it is. What a destination has taken is kept, also when
-its answer was lost on purpose: that is what may come again, and must say so.
+The path of a request says whose destination it is. A destination keeps each event that it took,
+also when its answer was lost on purpose: that event may come again, and must say so.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from tests.chaos.recount import Arrival
 
-# What `hang` and `slow_body` make the sender wait is more than the `timeout_s` that the run sets.
+# `hang` and `slow_body` make the sender wait for longer than the `timeout_s` that the run sets.
 _HANG_S = 8.0
 # How many requests at once the mood `limit` takes.
 _LIMIT = 1
@@ -61,13 +61,13 @@ class Destinations:
     slow_s: float = 1.0
     _arrivals: list[Arrival] = field(default_factory=list)
     _moods: dict[str, tuple[str, float]] = field(default_factory=dict)
-    # Who refuses slowly for good, and until when it is down first.
+    # The paths that refuse slowly for good, and until when each is down first.
     _picky: dict[str, float] = field(default_factory=dict)
     _under_way: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     @property
     def picky(self) -> list[str]:
-        """The paths of those who refuse slowly for good."""
+        """The paths of the destinations that refuse slowly for good."""
         return list(self._picky)
 
     @property
@@ -81,7 +81,7 @@ class Destinations:
         self._moods[path] = mood, time.monotonic() + for_s
 
     def make_picky(self, path: str, *, down_s: float) -> None:
-        """From then on it refuses some events, slowly, also when all others are calm."""
+        """Make it refuse some events slowly, also when all others are calm."""
         self._picky[path] = time.monotonic() + down_s
 
     def calm(self) -> None:
@@ -145,7 +145,7 @@ class Destinations:
             await self._answer_badly(mood, writer)
 
     async def _answer_badly(self, mood: str, writer: asyncio.StreamWriter) -> None:
-        """What comes after everything was taken: 200, or something that hides it."""
+        """Answer once everything was taken: 200, or something that hides it."""
         match mood:
             case "hang":
                 await asyncio.sleep(_HANG_S)

@@ -80,7 +80,7 @@ async def _read(kafka: str, streams: Sequence[str], destination_ids: Sequence[st
     again = {(record.key or b"").decode() for record in await read_all(kafka, REDRIVEN)}
     dead: _Ids = defaultdict(set)
     for record in await read_all(kafka, DEAD):
-        # What was sent again must be somewhere else by now.
+        # A dead letter that was sent again must be somewhere else now.
         if f"{record.partition}:{record.offset}" not in again:
             _note(dead, record)
     logs = {
@@ -110,7 +110,7 @@ async def _read(kafka: str, streams: Sequence[str], destination_ids: Sequence[st
 
 
 def _is_of_worst(name: str) -> bool:
-    """Whether a stream, destination or pipeline is of a tenant whose answers prove nothing."""
+    """Whether a stream, destination or pipeline belongs to a tenant whose answers prove nothing."""
     return name.removeprefix("pipeline:").startswith("worst-")
 
 
@@ -152,7 +152,7 @@ async def _unsettled(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
 
 
 def wrong_books(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
-    """What is wrong with the product's own books once all has settled."""
+    """The faults in the product's own books once all has settled."""
 
     async def look() -> list[str]:
         wrong = []
@@ -175,10 +175,10 @@ def wrong_statements(
     least: Mapping[str, int],
     owed: Sequence[OwedDestination],
 ) -> list[str]:
-    """What does not fit the statements of each stream, or a loss that they tell of.
+    """Return the misfits in the statements of each stream, and the losses that they report.
 
-    As `hifi verify` does it, but out of Kafka: of all tenants, and of what a stream was before it
-    was made anew. `least`: about how many events those of a stream must be, together.
+    It works as `hifi verify` does, but reads Kafka: all tenants, and each stream's earlier lives.
+    The statements of a stream must be about `least` events or more, together.
     """
     key = (folder / "observe" / PUBLIC).read_text().strip()
     return asyncio.run(_wrong_statements(kafka, key, sent, least, owed))
@@ -200,7 +200,7 @@ async def _wrong_statements(
             continue
         chains[signed.stream].append(signed)
         stated_ms[signed.digest] = record.timestamp
-    # Of each minute the newest.
+    # The newest statement of each minute.
     newest = {
         stream: {signed.minute_ms: signed for signed in chain} for stream, chain in chains.items()
     }
@@ -235,7 +235,7 @@ def _verify(
     log: Sequence[ConsumerRecord],
     sent: AbstractSet[str],
 ) -> Iterator[str]:
-    """What a statement was made of, and of what not, as far as can be told; nothing if all fits."""
+    """Yield what a statement counted and left out, as far as can be told; nothing if all fits."""
     named = [
         StoredId(event_id, row.partition, offset, record.timestamp)
         for record in ledger

@@ -1,6 +1,6 @@
 """Breaks things in a chaos run, and proves of each that it really happened.
 
-A fault is begun and, so long after it, ended; what either did is told in a few words.
+A fault has a begin and, some time later, an end; each reports its effect in a few words.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tests.support.neighbours.worst_tenant import unproven
 
 _DISKS = {"scratch": "retrier"}
 _BLOCK = bytes(1 << 20)
-# What stands still while an election is asked for may be the controller: it is done after that.
+# The broker that stands still during an election may be the controller: it elects after that.
 _ELECTED_S = 3.0
 # By then something has been sent that waits for the broker that stands still.
 _UNDER_WAY_S = 0.3
@@ -48,9 +48,9 @@ class Faults:
     """All faults of a run; `end_all` heals what is left."""
 
     _world: World
-    # What ends each, and proves it if its begin could not.
+    # The function that ends each fault, and proves it if its begin could not.
     _ends: dict[Action, Callable[[], str | None]] = field(default_factory=dict)
-    # Those that take as long as they take.
+    # Faults that end by themselves.
     _works: dict[Action, Future[str]] = field(default_factory=dict)
     _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "faults"))
 
@@ -59,7 +59,7 @@ class Faults:
         return [*self._ends, *self._works]
 
     def begin(self, action: Action) -> str:
-        """Do it; gives the proof, or nothing of what takes a while."""
+        """Start a fault; return its proof, or nothing for a fault that takes a while."""
         what, _, target = action.kind.partition(" ")
         match what:
             case "kill" | "freeze":
@@ -77,7 +77,7 @@ class Faults:
                 return self._step_clock(action, float(dict(action.settings)["seconds"]))
 
     def end(self, action: Action, *, waits: bool = True) -> str:
-        """Gives the proof of what took a while; nothing yet of what goes on, unless it waits."""
+        """Return the proof of a longer fault; nothing while it goes on, unless this waits."""
         if (work := self._works.get(action)) is not None:
             if not waits and not work.done():
                 return ""
@@ -86,13 +86,13 @@ class Faults:
         return (undo() if undo is not None else None) or ""
 
     def end_all(self) -> None:
-        """Whatever comes of it."""
+        """End all faults, also those that prove not to be there."""
         for action in self.under_way:
             with suppress(NotHereError):
                 self.end(action)
 
     def _work(self, action: Action, what: Callable[[dict[str, Any]], str]) -> str:
-        """Beside everything else, which goes on meanwhile."""
+        """Start it in a thread, while everything else goes on."""
         # No event may be taken meanwhile, which is a reason to end.
         self._world.excuse(for_s=action.for_s)
         self._works[action] = self._workers.submit(what, dict(action.settings))
@@ -150,7 +150,7 @@ class Faults:
         paused: int | None,
         left_s: float,
     ) -> int:
-        """Of how many Kafka partitions the leader is another one now."""
+        """Return how many Kafka partitions have another leader now."""
         servers = self._world.kafka.split(",")
         asked = [one for number, one in enumerate(servers, start=1) if number != paused]
         but = [] if paused is None else [paused]

@@ -1,4 +1,4 @@
-"""Plans a chaos run from its seed alone: what is made, changed and broken, when and for how long.
+"""Plans a chaos run from its seed alone: each change and each fault, when and for how long.
 
 A pure function: the same seed gives the same plan. It follows what there will be at each moment, so
 that an action is about something that is there; whether it then succeeds is for the run to see.
@@ -24,7 +24,7 @@ from tests.chaos.actions import (
 )
 from tests.chaos.broker_plan import planned
 
-# Two cores run so many lanes beside Kafka, two Spark drivers and the senders.
+# Two cores run this many lanes beside Kafka, two Spark drivers and the senders.
 _DESTINATIONS_MAX = 6
 _TENANTS_MAX = 4
 # The last fault begins then, so that it is over before its round is.
@@ -33,7 +33,7 @@ _LAST_FAULT_S = 27.0
 _OUTAGE_S = 4.0
 # Events a second: more than what makes no progress takes in a minute, less than 32 at once can be.
 _PICKY_PACE = 25
-# After so many rounds minutes have been closed that a stream has events of.
+# After this many rounds a stream has events in closed minutes.
 _LATE_ROUNDS = 2
 # A stream and the name of a destination of it.
 Place: TypeAlias = tuple[str, str]
@@ -87,14 +87,14 @@ def _deck(dice: Random, cards: Sequence[str]) -> Callable[[], str]:
 
 @dataclass
 class _Drafter:
-    """Writes actions down, and knows what there will be once they are done."""
+    """Writes actions down, and knows the state of the world once they are done."""
 
     dice: Random
     tenants: list[str] = field(default_factory=list)
     # Whose each stream is; the names that were given up, and whose they were.
     streams: dict[str, str] = field(default_factory=dict)
     freed: dict[str, str] = field(default_factory=dict)
-    # What each destination is set to; those that were taken away, while their stream is there.
+    # The settings of each destination; those that were removed, while their stream is there.
     destinations: dict[Place, dict[str, Any]] = field(default_factory=dict)
     removed: list[Place] = field(default_factory=list)
     paused: list[Place] = field(default_factory=list)
@@ -106,7 +106,7 @@ class _Drafter:
     paces: dict[str, float] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
     round_number: int = 0
-    # What refuses some events for as long as it is there.
+    # The destination that refuses some events for as long as it is there.
     picky: Place | None = None
     # Whether leaders are where they were put for want of another broker.
     are_leaders_astray: bool = False
@@ -132,7 +132,7 @@ class _Drafter:
             fault = faults()
             self._fault(fault)
             if fault == "roll brokers":
-                # It takes what is left of the round.
+                # It takes the rest of the round.
                 break
         for at_s in sorted(self._between(1, ROUND_S - 4) for _ in range(4)):
             self.at_s = at_s
@@ -162,7 +162,7 @@ class _Drafter:
             self._at(place, f"mood {mood}", for_s=for_s)
 
     def _change(self, changes: Callable[[], str]) -> None:
-        """The next change that is possible; what is not gives its turn to the one after it."""
+        """Make the next possible change; an impossible one gives its turn to the one after it."""
         for _ in range(len(CHANGES)):
             kind = changes()
             if getattr(self, kind.replace(" ", "_"))():
@@ -244,7 +244,7 @@ class _Drafter:
             return False
         stream = self.dice.choice(list(self.freed))
         tenant = self.dice.choice([one for one in self.tenants if one != self.freed[stream]])
-        # Whoever has it after that, nothing is planned with it any more.
+        # Either tenant may have it after that: plan nothing more with it.
         del self.freed[stream]
         self._note("take freed stream", tenant=tenant, stream=stream, name="taker")
         return True
@@ -256,7 +256,7 @@ class _Drafter:
         return True
 
     def make_late_destination(self) -> bool:
-        """Of a stream that has events in minutes that are closed; one comes to such a minute."""
+        """Make one of a stream with events in closed minutes, one of which gets one more event."""
         late = self.round_number - _LATE_ROUNDS
         old = [stream for stream in self.streams if self.begun[stream] <= late]
         if not old or len(self.destinations) >= _DESTINATIONS_MAX:
@@ -279,7 +279,7 @@ class _Drafter:
         place = self._any([one for one in self.destinations if one != self.picky])
         if place is None:
             return False
-        # What it wants of the stream stays: otherwise nobody could say afterwards what it was owed.
+        # Its filter stays: otherwise nobody could say afterwards which events it was owed.
         wants = {name: value for name, value in self.destinations[place].items() if name == "wants"}
         self.destinations[place] = {**self._settings(), **wants}
         self._at(place, "change destination", **self.destinations[place])
@@ -386,7 +386,7 @@ class _Drafter:
 
     def _taken(self) -> tuple[Action, ...]:
         drafted, self.drafted = self.drafted, []
-        # Sorting keeps the order of what is due at the same moment.
+        # Sorting keeps the order of actions that are due at the same moment.
         return tuple(sorted(drafted, key=lambda action: action.at_s))
 
     def _between(self, low: float, high: float) -> float:

@@ -1,7 +1,7 @@
-"""Puts one fault into a chaos run by hand, to show that the recount would find it.
+"""Puts one fault into a chaos run by hand, and so shows that the recount finds it.
 
-They are in what surrounds Hifi: a sender that takes a 2xx for granted, a destination that denies
-what it has answered 200 to, somebody who writes one tenant's event into another's topic.
+The faults are around Hifi: a sender that takes a 2xx for granted, a destination that denies a
+batch after it answered 200, somebody who writes one tenant's event into another's topic.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tests.support.kafka_log import write_rows
 from tests.support.stack_fixtures import wait_until
 
 PutIn = Literal["lost receipt", "swapped topic", "false 2xx"]
-# What the recount calls each; what follows from it comes after the first.
+# The recount's name for each, and then those of its consequences.
 FOUND_AS: dict[PutIn, tuple[str, ...]] = {
     "lost receipt": ("false receipt", "unaccounted"),
     "swapped topic": ("foreign", "statement"),
@@ -27,7 +27,7 @@ FOUND_AS: dict[PutIn, tuple[str, ...]] = {
 
 
 def put_in(fault: PutIn, world: World, customers: Customers, destinations: Destinations) -> str:
-    """Do it; gives what was done."""
+    """Put the fault in; return a description of it."""
     (victim, victims_stream), (other, others_stream) = list(customers.senders)[:2]
     sender = customers.senders[victim, victims_stream]
     match fault:

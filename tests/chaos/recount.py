@@ -1,8 +1,8 @@
 """Counts the books of a chaos run again, from what senders, destinations and Kafka's log say.
 
 Pure, and without the product's own arithmetic: every acknowledged id is with each destination that
-it was owed to, or waits, or is dead, or the lane has not come to it; what came was owed; what is
-called delivered was received; nobody died without a word.
+it was owed to, or waits, or is dead, or the lane has not come to it. Each arrival was owed, each
+event that counts as delivered was received, and nobody died without a word.
 """
 
 from collections import Counter, defaultdict
@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from shared.proof.statement import Statement
 
-# Of what is wrong in the same way so many are named; of what was not signed, which says why.
+# At most this many ids are named for a finding; more where they were not signed, to show why.
 _NAMED_MAX = 5
 _UNSIGNED_MAX = 40
-# An audit that has begun does not know of a newer destination, and takes so long where all is busy.
+# A running audit does not know newer destinations, and takes this long on a busy machine.
 _KNOWN_MS = 60_000
 
 
 class EventId(NamedTuple):
-    """What an id of a chaos run says of its event; written as `tenant.stream.kind.number`."""
+    """The parts of an event id of a chaos run; written as `tenant.stream.kind.number`."""
 
     tenant: str
     stream: str
@@ -70,7 +70,7 @@ class Claim(NamedTuple):
 
 
 class Death(NamedTuple):
-    """The end of a process that nobody had asked for."""
+    """The end of a process that nobody asked for."""
 
     name: str
     how: str
@@ -102,7 +102,7 @@ class WorldRecord:
     # The most memory that a process of each kind has had, and what it may have.
     peaks_mb: Mapping[str, int] = field(default_factory=dict)
     bounds_mb: Mapping[str, int] = field(default_factory=dict)
-    # What is wrong with statements, and with the product's own books.
+    # The faults in statements, and in the product's own books.
     statements: Sequence[str] = ()
     books: Sequence[str] = ()
 
@@ -122,7 +122,7 @@ class Finding(NamedTuple):
 
 
 def findings(recorded: WorldRecord) -> list[Finding]:
-    """Everything that must not be; none of a world that is as promised."""
+    """Return every broken promise; none in a world that is as promised."""
     taken: dict[str, set[str]] = defaultdict(set)
     for arrival in recorded.arrivals:
         taken[arrival.destination_id].add(arrival.event_id)
@@ -146,7 +146,7 @@ def unsigned(
     ledger: Iterable[StoredId],
     log: Iterable[StoredId],
 ) -> str:
-    """Which of the ids that Kafka has of a minute were signed, if it is those up to some moment."""
+    """Say which ids of a minute in Kafka were signed, if it is those up to some moment."""
     named, stored = (sorted(ids, key=lambda one: one.at_ms) for ids in (ledger, log))
     by_ledger, by_log = ({one.event_id for one in ids} for ids in (named, stored))
     only_log = [one for one in stored if one.event_id not in by_ledger]
@@ -190,12 +190,12 @@ def _false_acks(recorded: WorldRecord) -> Iterator[Finding]:
 
 
 def _false_copies(recorded: WorldRecord) -> Iterator[Finding]:
-    """What is stored although its sender was told that it is not, or oftener than it can be."""
+    """Find ids that are stored after an answer that denied it, or oftener than they can be."""
     for stream, log in recorded.log.items():
         refused, again = set(), set()
         for event_id, count in Counter(log.values()).items():
             sent_count = recorded.maybe_stored.get(event_id)
-            # What is in a foreign stream is told of where it arrives.
+            # Ids in a foreign stream are reported where they arrive.
             if sent_count is None or EventId.read(event_id).stream != stream:
                 continue
             if not sent_count:
@@ -213,7 +213,7 @@ def _false_copies(recorded: WorldRecord) -> Iterator[Finding]:
 def uneven_lines(
     said: Statement, stated_at_ms: int, *, stored: int, owed: Iterable[OwedDestination]
 ) -> Iterator[str]:
-    """What does not add up in a statement about a minute of which so many events are stored."""
+    """Yield the lines that do not add up in a statement about a minute with `stored` events."""
     due = said.acked + said.derived
     if due != stored:
         yield f"it is about {due} events, and the log has {stored}"
@@ -230,7 +230,7 @@ def uneven_lines(
 def _unaccounted(recorded: WorldRecord, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:
     for owed in recorded.owed:
         acked = recorded.acked.get((owed.tenant, owed.stream), frozenset())
-        # What is not even stored is told of already.
+        # Events that are not even stored are reported already.
         stored = acked & set(recorded.log.get(owed.stream, {}).values())
         wanted = {one for one in stored if owed.wants in {"", EventId.read(one).kind}}
         for place in (taken, recorded.waiting, recorded.dead, recorded.pending):

@@ -1,7 +1,7 @@
 """Plays the senders of a chaos run: each posts to one stream, and keeps what it was answered.
 
-An id is acknowledged when the answer says so and not otherwise. What had no answer is sent again
-half of the time, with the same ids, as a careful customer does.
+An id is acknowledged when the answer says so and not otherwise. A batch without an answer is sent
+again half of the time, with the same ids, as a careful customer does.
 """
 
 import json
@@ -15,12 +15,12 @@ import httpx
 
 from shared.runtime.clock import now_ms
 
-# What an answer says of an event that is certainly not stored, and of one that is not acknowledged.
+# Statuses of an event that is certainly not stored, and of one that is not acknowledged.
 _REFUSED = {"retry", "rejected"}
 _NOT_TAKEN = {"unknown", *_REFUSED}
 # Answers that promise of all events that they are not stored.
 _NOTHING_STORED = {400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 431, 503}
-# A frozen gateway answers nothing; a customer does not wait for ever.
+# A frozen gateway answers nothing; a customer does not wait forever.
 _TIMEOUT_S = 6.0
 # How long a refused sender rests, and one whose stream is not there.
 _REST_S = 0.5
@@ -91,7 +91,7 @@ class Sender:
 
     def _send(self, client: httpx.Client) -> None:
         ids = [self._next_id() for _ in range(self.batch)]
-        # Now and then what happened a while ago comes only now.
+        # Now and then an event comes long after it happened.
         back_ms = self.dice.choice(_LATE_MS) if self.dice.random() < 0.03 else 0
         happened_ms = asked_ms = self._happened_ms
         if back_ms and happened_ms is None:
@@ -105,7 +105,7 @@ class Sender:
 
     def _next_id(self) -> str:
         self._number += 1
-        # The stream may be made anew by the same tenant; another tenant's ids are others anyway.
+        # The same tenant may make the stream again; another tenant's ids are others anyway.
         return f"{self.tenant}.{self.stream}.{self.dice.choice('ab')}.{self._number}"
 
     def _post(self, client: httpx.Client, ids: list[str], happened_ms: int | None) -> bool:
@@ -158,12 +158,12 @@ def acknowledged(response: httpx.Response, ids: list[str]) -> set[str]:
         return set(ids) if response.status_code in {200, 204} else set()
     if response.status_code not in {200, 207, 504}:
         return set()
-    # What is not listed is stored, also beside some of which nobody knows (504).
+    # Ids that are not listed are stored, also beside ids of unknown outcome (504).
     return set(ids) - {entry["id"] for entry in results if entry["status"] in _NOT_TAKEN}
 
 
 def _results(response: httpx.Response) -> list[dict[str, str]] | None:
-    """What an answer says of single events; None if it says nothing of any."""
+    """The results of single events in an answer; None if it lists none."""
     try:
         said = response.json() if response.content else {}
     except ValueError:

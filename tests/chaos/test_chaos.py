@@ -12,7 +12,7 @@ from tests.chaos.run_log import RunLog
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
-# It has one broker, a stream that is made anew, a destination that refuses some events slowly, and
+# It has one broker, a stream that is made again, a destination that refuses some events slowly, and
 # one that is removed while it is owed something.
 SEED = 4
 
@@ -21,7 +21,7 @@ def test_a_short_seed_is_as_promised(tmp_path: Path) -> None:
     plan = chaos_plan(SEED, minutes=1)
     campaign = run_campaign(plan, folder=tmp_path / "world", log=RunLog(tmp_path / "log"))
     assert campaign.found == []
-    # What was found to be in order was not nothing.
+    # The recount had something to count.
     assert campaign.owed
 
 

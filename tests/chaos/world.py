@@ -44,7 +44,7 @@ _SENTENCE = re.compile(r"hifi(?:[ -][a-z]+)?: .+")
 # What the gateway's supervisor says of a worker; one that is killed ends with -9.
 _WORKER_ENDED = re.compile(r"(gateway worker \d+) ended \((-?\d+)\)")
 _KILLED = "-9"
-# What was taken away may show for so long after it has been given back.
+# A missing broker or disk may cause deaths for this long after its return.
 _EXCUSED_S = 60.0
 
 
@@ -66,7 +66,7 @@ class World(Keeper):
 
     @property
     def links(self) -> Links | None:
-        """Those between brokers, if they can be cut here."""
+        """The links between brokers, if they can be cut here."""
         cluster = self.stack.cluster
         return cluster.links if isinstance(cluster, LinkedCluster) else None
 
@@ -79,12 +79,12 @@ class World(Keeper):
         return (self.folder / "operator-key").read_text().strip()
 
     def excuse(self, *, for_s: float = 0.0) -> None:
-        """Something that processes need is away for so long."""
+        """Excuse deaths while something that processes need is away for `for_s`."""
         until_s = time.monotonic() + for_s + _EXCUSED_S
         self._excused_until_s = max(self._excused_until_s, until_s)
 
     def wait_until_well(self) -> None:
-        """All processes run and say so, whatever has been done to them."""
+        """Wait until all processes run and say so, after any fault."""
         wait_until(
             lambda: not self.unwell(),
             what=lambda: f"all is well again; not so: {', '.join(self.unwell())}",
@@ -97,7 +97,7 @@ class World(Keeper):
             file.write(struct.pack("<q", round(seconds * 1e9)))
 
     def all_deaths(self) -> list[Death]:
-        """Those of processes, and those of the gateway's workers."""
+        """The deaths of processes, and those of the gateway's workers."""
         said = (self.folder / "logs" / "gateway.log").read_text()
         workers = [
             Death(name, f"ended with exit code {code}", "", is_excused=False)
@@ -107,7 +107,7 @@ class World(Keeper):
         return [*self.deaths, *workers]
 
     def errors(self) -> dict[str, int]:
-        """What processes have logged as errors, how often: where to look first."""
+        """Count the errors that processes have logged: the first place to look."""
         found: Counter[str] = Counter()
         for path in (self.folder / "logs").glob("*.log"):
             for line in path.read_text(errors="replace").splitlines():
@@ -196,7 +196,7 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
 
 
 def _settings(folder: Path, cache: Path, brokers: Brokers) -> StackSettings:
-    """As the tests have them; with free ports for every broker and for each worker's metrics."""
+    """The settings of tests, with free ports for every broker and for each worker's metrics."""
     while True:
         drawn = replace(stack_settings(folder, cache), brokers=brokers, time_scale=TIME_SCALE)
         ports = [port for _, port in drawn.ports()]

@@ -9,7 +9,7 @@ Gap = Callable[[str], None]
 
 @pytest.fixture
 def gap_of_the_fake(request: pytest.FixtureRequest) -> Gap:
-    """What the fake does not do, and why that does no harm; the real thing must do it."""
+    """Note a gap of the fake, and why it does no harm; the real thing has no such gap."""
 
     def note(reason: str) -> None:
         if "fake" in request.node.name:

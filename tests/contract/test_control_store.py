@@ -1,4 +1,4 @@
-"""What every control store owes the gateway: one suite, on the fake and on a real Kafka."""
+"""The contract of control stores: one suite, on the fake and on a real Kafka."""
 
 import asyncio
 import uuid
@@ -33,7 +33,7 @@ LIVE_S = 20.0
 
 
 async def seen(ground: Ground, name: str, stream: Stream | None) -> None:
-    """Wait until a gateway knows the stream so, or no longer."""
+    """Wait until a gateway knows this version of the stream, or no longer knows it."""
     async with asyncio.timeout(LIVE_S):
         while ground.config.configuration.streams.get(name) != stream:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
@@ -82,7 +82,7 @@ def test_another_gateway_sees_it_once_it_has_caught_up(opened: Opened) -> None:
 def test_many_who_catch_up_at_once_share_few_questions(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may ask, signed in or not, must not make others wait in a line."""
+    """Callers, signed in or not, must not make others wait in line."""
     asked = 0
     ends = KafkaReader.ends
 
@@ -134,7 +134,7 @@ def test_a_change_is_judged_on_all_that_was_stored_before(opened: Opened) -> Non
 def test_of_two_gateways_that_are_asked_for_a_free_name_at_once_one_gives_it(
     opened: Opened,
 ) -> None:
-    """Who comes second has read what the first one wrote before anything of its own is stored."""
+    """The second gateway reads the first one's write before it stores anything of its own."""
 
     async def put(ground: Ground, wanted: Stream) -> bool:
         async def judge(configuration: Configuration) -> bytes:
@@ -170,7 +170,7 @@ def test_a_removed_stream_is_held_as_long_as_kafka_may_keep_its_events(opened: O
         gone = RemovedStream(stream.name, stream.tenant, 1, 17)
         await store(ground, gone.config_key, gone.to_json())
         await seen(ground, stream.name, None)
-        # Kafka's segments are of a week, unless somebody sets it otherwise.
+        # Kafka's segments cover a week, unless somebody sets it otherwise.
         held_ms = await ground.store.held_ms(stream.name)
         assert held_ms is not None
         assert held_ms > (4 + 30) * DAY_MS
@@ -189,7 +189,7 @@ def test_what_was_removed_long_ago_is_forgotten_with_the_next_change(opened: Ope
         for gone in (old, new):
             await store(ground, gone.config_key, gone.to_json())
             assert gone.id in ground.config.configuration.removed_destinations
-        # Who makes it again does not lose it to its own end.
+        # A recreated destination is not lost to its earlier removal.
         await store(ground, again.config_key, again.to_json())
         assert ground.config.configuration.destinations[again.id] == again
         await store(ground, old.config_key, old.to_json())
@@ -221,7 +221,7 @@ def test_what_is_judged_of_pipelines_is_heard(opened: Opened) -> None:
 
     async def test(ground: Ground) -> None:
         await ground.tell(name, running)
-        # Nobody waits for what was there already.
+        # An existing state is there without a wait.
         assert (await ground.store.pipeline_states())[name] == running
         for state in (refused, None):
             await ground.tell(name, state)
@@ -268,7 +268,7 @@ def test_of_a_stream_that_is_all_there_nothing_begins_late(opened: Opened) -> No
 
 @pytest.mark.integration
 def test_no_topic_is_made_with_fewer_copies_than_there_are_to_be(kafka: Any) -> None:
-    """One broker of three is there: whoever asks is refused, and nothing is left behind."""
+    """With one broker of three, the request is refused, and nothing is left behind."""
 
     async def run() -> None:
         servers, stream = kafka.bootstrap_servers, a_stream()

@@ -27,7 +27,7 @@ MARKS = "CREATE TABLE marks (n INTEGER PRIMARY KEY)"
 
 @dataclass(frozen=True)
 class Ground:
-    """A database, with a way to look into it that is not ours."""
+    """A database, with an independent way to look into it."""
 
     open: Callable[[Target], OpenTable]
     run: Callable[[str], None]
@@ -180,7 +180,7 @@ def test_what_was_refused_is_told_until_somebody_has_heard_of_it(ground: Ground)
     ]
     first = ground.sync(events)
     assert sorted(first.refused) == [1, 2, 3]
-    # Nothing of it was stored in Kafka: it is asked for again.
+    # Kafka stored no position, so the same events come again.
     again = ground.sync(events)
     assert (again.written, again.skipped, again.refused) == (0, 5, first.refused)
     more = ground.sync([*events, sale(5), sale(6, price=9_999)])
@@ -293,6 +293,6 @@ def test_a_position_where_nobody_has_been_is_not_believed(ground: Ground) -> Non
     ground.sync([sale(0)], end=100)
     with pytest.raises(SettingError, match=r"at 100 of hifi\.stream\.orders:3"):
         ground.sync([sale(0)], end=50)
-    # Filtered events may have moved Kafka's position and not the table's.
+    # Filtered events may have moved Kafka's position, but not the table's.
     ground.sync([sale(200)], begin=150)
     assert ground.position() == 201

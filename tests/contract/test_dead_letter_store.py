@@ -1,4 +1,4 @@
-"""What every store of dead letters owes the gateway: one suite, on the fake and on a real Kafka."""
+"""The contract of stores of dead letters: one suite, on the fake and on a real Kafka."""
 
 import asyncio
 import uuid
@@ -88,7 +88,7 @@ def fake_ground(stream: str) -> Ground:
 
 
 def a_row(stream: str, number: int, reason: str, *, value: bytes = b"{}") -> RecordOut:
-    """What delivery writes of an event that it gave up."""
+    """The row that delivery writes of an event that it gave up."""
     envelope = Envelope(
         origin=Origin(stream_topic(stream), 0, number),
         value=value,
@@ -165,7 +165,7 @@ def test_a_survey_has_the_newest_and_the_streams_of_what_can_be_sent(ground: Gro
     assert (survey.counts.count, survey.counts.next) == (3, None)
     assert survey.streams == {ground.stream: 3}
     older = run(ground.store.survey(ground.all, newest_max=9, before=survey.newest[-1].age))
-    # The page after it: every one is on one of them, also if all died in one millisecond.
+    # The next page: each letter is on one page, even if all died in one millisecond.
     assert {letter.event_id for letter in (*survey.newest, *older.newest)} == {"e0", "e1", "e2"}
     assert (len(older.newest), older.counts.count) == (1, 3)
     ground.redrive(ground.all)

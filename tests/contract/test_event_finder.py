@@ -1,4 +1,4 @@
-"""What whoever finds events owes the console: one suite, on the fake and on a real Kafka."""
+"""The contract of event finders: one suite, on the fake and on a real Kafka."""
 
 import asyncio
 import uuid

@@ -42,7 +42,7 @@ class Ground:
         return KafkaPartition(self.topic, 1)
 
     async def fetch(self, where: KafkaPartition, at: int) -> FetchAnswer:
-        """One that knows who leads it."""
+        """Fetch from the leader of the Kafka partition."""
         (node,) = self.log.leaders([self.first]).values()
         return (await self.log.fetch(node, {where: at}, wait_ms=100))[where]
 
@@ -214,7 +214,7 @@ def test_a_fetch_that_finds_nothing_waits_for_what_comes(opened: Opened) -> None
 
 
 def test_what_waits_on_another_connection_holds_up_no_fetch(opened: Opened) -> None:
-    """A broker answers what comes on one connection one after the other."""
+    """A broker answers the requests of one connection one after the other."""
 
     async def scenario() -> None:
         async with opened() as ground:
@@ -227,7 +227,7 @@ def test_what_waits_on_another_connection_holds_up_no_fetch(opened: Opened) -> N
             waiting = asyncio.create_task(
                 ground.log.fetch(node, position, wait_ms=20_000, connection=1)
             )
-            # So that it has left when the other does.
+            # Let its request leave before the other one.
             await asyncio.sleep(0)
             answer = await ground.fetch(ground.first, 0)
             assert [each.value for each in answer.records] == [b"0"]

@@ -1,4 +1,4 @@
-"""What is stored is in the log, whole and in order: the fake, and a real Kafka."""
+"""Stored rows are in the log, whole and in order: the fake, and a real Kafka."""
 
 import asyncio
 import uuid

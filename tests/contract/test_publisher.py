@@ -1,4 +1,4 @@
-"""What every Publisher owes its caller: one suite, run on the fake and on a real Kafka."""
+"""The contract of publishers: one suite, run on the fake and on a real Kafka."""
 
 import asyncio
 import uuid
@@ -30,7 +30,7 @@ class Ground:
     publisher: Publisher
     topic: str
     read: Callable[[], Awaitable[Rows]]
-    # Somebody else's, and how it is deleted.
+    # Another owner's topic, and a way to delete it.
     other: str
     remove_other: Callable[[], Awaitable[None]]
 
@@ -214,7 +214,7 @@ def test_a_topic_that_is_not_there_stores_nothing_and_raises_nothing(opened: Ope
 
 def test_a_topic_that_is_deleted_under_way_costs_another_topic_nothing(opened: Opened) -> None:
     async def refused(ground: Ground) -> Sequence[Report]:
-        # A broker answers the deletion of a topic before it has let go of it.
+        # A broker confirms the deletion of a topic before it has dropped the topic.
         while True:
             reports = await ground.publisher.publish(ground.other, events(3))
             if Fate.STORED not in {report.fate for report in reports}:
@@ -245,7 +245,7 @@ def test_a_caller_that_is_cancelled_does_not_take_its_events_back(opened: Opened
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
-        # Published later to every partition, so reported later than what was cancelled.
+        # Published later to every partition, so reported after the cancelled events.
         for n in range(2 * PARTITION_COUNT):
             await ground.publisher.publish(ground.topic, events(1, key=_always(b"%d" % n)))
         assert len(await ground.read()) == 3 + 2 * PARTITION_COUNT

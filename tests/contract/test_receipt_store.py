@@ -1,4 +1,4 @@
-"""What every store of receipts owes the gateway: one suite, on the fake and on a real Kafka."""
+"""The contract of stores of receipts: one suite, on the fake and on a real Kafka."""
 
 import asyncio
 import itertools
@@ -95,7 +95,7 @@ def a_derived(stream: str, pipeline: str, event_id: str, of: Origin) -> RecordOu
 
 
 def a_row(topic: str, request_id: str, *ids: str) -> AckedRow:
-    """What the gateway notes of a request whose events stand from offset 10 on."""
+    """The row that the gateway notes of a request whose events stand from offset 10 on."""
     stored = AckedSlice(10, ((len(ids), 0),), now_ms(), request_id, len(ids))
     return AckedRow(topic, 2, (stored,), ids)
 

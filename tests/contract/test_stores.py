@@ -1,4 +1,4 @@
-"""What an archive needs of a store, by all kinds that can run here: a folder, and an S3 server."""
+"""The contract of an archive's stores, for all kinds that run here: a folder and an S3 server."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

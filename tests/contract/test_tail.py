@@ -1,4 +1,4 @@
-"""What gateways tell each other reaches all of them in one order: the fake, and a real Kafka."""
+"""Messages between gateways reach all of them in one order: the fake, and a real Kafka."""
 
 import asyncio
 import uuid
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class FollowerView:
-    """What one follower was shown."""
+    """The records that one follower was shown."""
 
     records: list[RecordIn] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Holds what senders were told of their events against what is in Kafka's log."""
+"""Compares the answers that senders got for their events with Kafka's log."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ async def ids_in_log(servers: str, topic: str) -> Counter[str]:
 
 @dataclass
 class Wire:
-    """What a gateway in this process writes to brokers, and what they answer."""
+    """The events that a gateway in this process writes to brokers, and the brokers' answers."""
 
     written_at_s: dict[str, float] = field(default_factory=dict)
     # By error code, and whether it came with an offset: the broker had appended the batch.
@@ -67,7 +67,7 @@ class Wire:
 
 @dataclass
 class SenderAnswers:
-    """What senders were told of each event, and when."""
+    """The fate of each event in the answer to its sender, and when that came."""
 
     fates: dict[str, tuple[Fate, float]] = field(default_factory=dict)
 

@@ -74,7 +74,7 @@ CASES = [
     ),
     Case(
         "HifiCannotTell",
-        # A week of minutes, and Hifi is started anew in between.
+        # A week of minutes, and Hifi starts again in between.
         {f"hifi_observe_blind_minutes{{{BILLING}}}": "10068x20 _ _ 10069x60"},
         {f"hifi_observe_blind_minutes{{{BILLING}}}": "10068x10 0x60"},
         "25m",

@@ -1,4 +1,4 @@
-"""What tests of archives lay side by side: a stream's log, and what was restored of it."""
+"""Gives tests of archives two things to compare: a stream's log, and its restored events."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ class ArchivedRecord(NamedTuple):
 
 
 def folder_of(hifi: RunningHifi) -> Path:
-    """Where the store `archive` of an embedded stack is."""
+    """The folder of the store `archive` of an embedded stack."""
     return hifi.stack.settings.folder / "archive"
 
 
@@ -36,7 +36,7 @@ def bucket_of(folder: Path) -> OpenStore:
 
 
 def objects_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchivedObject]:
-    """Of its newest life."""
+    """The objects of the archive's newest life."""
     there = listed(bucket, lives_of(bucket, archive)[-1])
     assert there.damage == ()
     return sorted(there.objects, key=lambda each: (each.partition, each.first))
@@ -55,7 +55,7 @@ def wait_until_kept(bucket: OpenStore, archive: ArchiveId, count: int) -> list[A
 
 
 def log_of(kafka: str, stream: str) -> dict[int, list[ArchivedRecord]]:
-    """By Kafka partition, in its order; without the word of a restore."""
+    """A stream's records by Kafka partition, in order, without the header of a restore."""
     by_partition: dict[int, list[ArchivedRecord]] = {}
     for record in asyncio.run(read_all(kafka, stream_topic(stream))):
         headers = tuple((name, raw) for name, raw in record.headers if name != RESTORED)
@@ -70,7 +70,7 @@ def log_of(kafka: str, stream: str) -> dict[int, list[ArchivedRecord]]:
 def restored(
     kafka: str, bucket: OpenStore, archive: ArchiveId, to_stream: str, *, restore_id: str
 ) -> Restoring:
-    """All of the newest life, or of the one that is named, at once."""
+    """Restore all of the newest life, or of the named one, at once."""
     life = archive if archive.life else lives_of(bucket, archive)[-1]
     wanted = Restore(restore_id, life, to_stream, None, None, None)
     restoring = Restoring(kafka, bucket, wanted, found(bucket, wanted))

@@ -34,7 +34,7 @@ _KILLED_PART, _LOST_ROWS_PART = 0.33, 0.16
 
 @dataclass
 class Seed:
-    """One stream's history, and what must be found about it."""
+    """One stream's history, and the findings that an audit must have."""
 
     number: int
     stream: str
@@ -94,7 +94,7 @@ def make_seed(number: int, *, base_ms: int, is_clean: bool) -> Seed:
 def _choose_victims(seed: Seed, dice: random.Random) -> None:
     wanted = dice.randint(0, 200)
     if seed.node is Node.KAFKA:
-        # What Kafka deletes unread is the beginning of a log.
+        # Kafka deletes unread events from the beginning of a log.
         for partition in range(PARTITIONS):
             ours = [e for e in seed.events if e.origin.partition == partition]
             part = min(len(ours), wanted // PARTITIONS + (wanted % PARTITIONS > partition))
@@ -145,7 +145,7 @@ def _write_outcomes(seed: Seed, dice: random.Random) -> None:
                 else (dice.randint(0, 2))
             )
             for _ in range(1 + (dice.random() < 0.2)):
-                # Twice: what was cut off before its position was written, and sent again.
+                # Twice: a batch that was cut off before its position was written, and sent again.
                 _write_fate(seed, part, fate)
 
 

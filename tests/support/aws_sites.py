@@ -29,7 +29,7 @@ ASKS = {
 
 @cache
 def plan(output: str, kafka: str = "express") -> str:
-    """What `hifi plan` prints."""
+    """Return the output of `hifi plan`."""
     result = CliRunner().invoke(app, ["plan", *ASKS[kafka], "--kafka", kafka, "-o", output])
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -44,7 +44,7 @@ class Balancer:
 
     backends: list[Backend]
     port: int = 0
-    # Connections that came while nobody was ready.
+    # Connections that came while no target was ready.
     refused: int = 0
     _turn: int = 0
 

@@ -37,7 +37,7 @@ def _stands_still(pid: int) -> bool:
 
 @contextmanager
 def killed(cluster: Cluster, broker_id: int) -> Iterator[None]:
-    """As `kill -9`, with no chance to say goodbye; started again at the end of the block."""
+    """Kill a broker with -9, without a goodbye; it starts again at the end of the block."""
     cluster.child(broker_id).kill()
     try:
         yield
@@ -46,7 +46,7 @@ def killed(cluster: Cluster, broker_id: int) -> Iterator[None]:
 
 
 def stop_broker(cluster: Cluster, broker_id: int) -> None:
-    """In order: it hands its leaderships over first."""
+    """Stop a broker in order: it hands its leaderships over first."""
     cluster.child(broker_id).stop(STOP_TIMEOUT_S)
 
 

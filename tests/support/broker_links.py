@@ -1,8 +1,8 @@
 """An embedded cluster whose brokers reach each other over links that can be cut.
 
 Clients reach them as always. Each broker knows the others by names, which its own Java takes to
-addresses of loopback that are its own: there a link listens, and passes on what it gets. What is
-on a link that is cut is held until it is whole again, as by a network that loses packets.
+addresses of loopback that are its own: there a link listens, and passes on what it gets. A link
+that is cut holds its bytes until it is whole again, as a network does that loses packets.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Links:
         self._held: dict[int, int] = {}
 
     def open(self, ports: Mapping[int, Sequence[int]]) -> None:
-        """OSError where this machine has not so many addresses of loopback."""
+        """Listen; raises OSError where this machine lacks some of these addresses of loopback."""
         self._thread.start()
         try:
             self._ask(self._listen(ports))
@@ -49,7 +49,7 @@ class Links:
         self._loop.close()
 
     def cut(self, broker_id: int) -> None:
-        """Nothing passes between this broker and the others any more."""
+        """Let no bytes pass between this broker and the others any more."""
         self._held[broker_id] = 0
         self._loop.call_soon_threadsafe(self._whole[broker_id].clear)
 
@@ -114,12 +114,12 @@ class Links:
 
 
 def address_of(source: int, target: int) -> str:
-    """Where the link from one broker to another listens."""
+    """The address at which the link from one broker to another listens."""
     return f"127.0.{source}.{target}"
 
 
 class LinkedCluster(Cluster):
-    """As `hifi up` makes it, but for how brokers reach each other; without a lock."""
+    """A cluster as `hifi up` makes it, but brokers reach each other by links; without a lock."""
 
     # None where this machine does not have the addresses: brokers reach each other as always.
     links: Links | None = None
@@ -145,7 +145,7 @@ class LinkedCluster(Cluster):
             folder = self._broker_folder(one.broker_id)
             (folder / "hosts").write_text(_hosts(one.broker_id, self._brokers))
             with (folder / "server.properties").open("a") as file:
-                # Of a name that stands twice the later one counts.
+                # The later one of two lines with the same name counts.
                 file.write(_inner_listener(one, self._all, inner[one.broker_id]))
 
     @property
@@ -160,7 +160,7 @@ class LinkedCluster(Cluster):
 
 
 def _inner_listener(broker: BrokerAddress, brokers: Sequence[BrokerAddress], port: int) -> str:
-    """What a broker is told of a listener for brokers alone, beside that for clients."""
+    """The settings of a listener for brokers only, beside the one for clients."""
     client, name = f"PLAINTEXT://{HOST}:{broker.port}", _name(broker.broker_id)
     voters = [f"{one.broker_id}@{_name(one.broker_id)}:{one.controller_port}" for one in brokers]
     settings = {
@@ -178,7 +178,7 @@ def _inner_listener(broker: BrokerAddress, brokers: Sequence[BrokerAddress], por
 
 
 def _hosts(broker_id: int, brokers: Iterable[int]) -> str:
-    """Where a broker finds each name; it finds no other."""
+    """The addresses of all names that a broker can find."""
     lines = [f"{HOST} localhost {_name(broker_id)}"]
     lines += [f"{address_of(broker_id, one)} {_name(one)}" for one in brokers if one != broker_id]
     return "\n".join(lines) + "\n"

@@ -22,7 +22,7 @@ _READS, _WRITES = 3, 4
 
 
 class BrowserError(Exception):
-    """The browser said no, or not in time."""
+    """The browser refused, or did not answer in time."""
 
 
 class Browser:
@@ -209,7 +209,7 @@ class Tab:
             time.sleep(0.05)
 
     def click_and_load(self, selector: str) -> None:
-        """Click what leads to another document, and wait for that."""
+        """Click something that leads to another document, and wait for that."""
         self.leave(lambda: self.run(f"document.querySelector({json.dumps(selector)}).click()"))
 
     def leave(self, act: Callable[[], object]) -> None:
@@ -259,7 +259,7 @@ class Tab:
         return b64decode(answer["data"])
 
     def complaints(self) -> list[str]:
-        """What the console of the browser holds against our pages: errors, refusals by policy."""
+        """The complaints about our pages in the browser's console: errors, refusals by policy."""
         self.run("1")
         found = []
         for event in self._browser.events:
@@ -279,7 +279,7 @@ class Tab:
 
 
 def _high(end: int) -> int:
-    """The same pipe under a number that is none of those the browser expects."""
+    """The same pipe under a number that the browser does not expect."""
     moved = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(end)
     return moved

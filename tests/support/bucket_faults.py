@@ -1,4 +1,4 @@
-"""Stands before an object server, and is slow, full, away or says no when it is told to."""
+"""Stands before an object server, and is slow, full, away or refuses as a test wants."""
 
 import asyncio
 import threading
@@ -15,11 +15,11 @@ _ERRORS = {"full": (507, "InsufficientStorage"), "denied": (403, "AccessDenied")
 
 @dataclass
 class FaultyBucket:
-    """Takes what S3's clients say, and passes it on as it is while it is well."""
+    """Takes the requests of S3's clients, and passes them on unchanged while it is well."""
 
     upstream: str
     manner: Manner = "well"
-    # What a slow one takes for each answer.
+    # A slow one takes this long for each answer.
     slow_s: float = 1.0
     port: int = 0
     requests: int = 0
@@ -62,7 +62,7 @@ def _length(head: bytes) -> int:
 
 
 def _for_once(head: bytes) -> bytes:
-    """The host stays as it was said, as the client has signed it."""
+    """The head with an end to its connection; the host stays, as the client has signed it."""
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
     return b"\r\n".join([lines[0], b"Connection: close", *lines[1:]])
 
@@ -74,7 +74,7 @@ def _whole(status: str, body: bytes) -> bytes:
 
 @contextmanager
 def faulty_bucket(upstream: str) -> Iterator[FaultyBucket]:
-    """One that is well until it is told otherwise."""
+    """A bucket that is well until a test changes its manner."""
     bucket, started, stop = FaultyBucket(upstream), threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

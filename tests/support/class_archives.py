@@ -1,7 +1,7 @@
 """Has JVMs of the suite start from class archives: without, each takes three times as long.
 
-Whoever has run Hifi once has them. Where all is new, as in continuous integration, they are written
-when the first delivery ends in order, and the Hifi that tests share lives as long as they do.
+A machine that has run Hifi once has them. On a new one, as in continuous integration, they are
+written when the first delivery ends in order, and the Hifi that tests share ends only with them.
 """
 
 import fcntl

@@ -50,7 +50,7 @@ class Run:
         return self.process.wait(timeout_s)
 
     def says(self, text: str, *, times: int = 1, timeout_s: float = 60) -> None:
-        """Wait until a text is in the output so many times."""
+        """Wait until a text is in the output `times` times."""
         until_s = time.monotonic() + timeout_s
         while (self.out + self.err).count(text) < times:
             left = self.process.poll() is None and time.monotonic() < until_s
@@ -61,7 +61,7 @@ class Run:
         self.process.send_signal(what)
 
     def children(self) -> dict[int, str]:
-        """Everything alive that this run has started, with its command line; itself not."""
+        """The live processes that this run has started, with their command lines; itself not."""
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == self.process.pid:
@@ -88,14 +88,14 @@ class Run:
         return found[0]
 
     def leaves_nothing(self, *, timeout_s: float = 0) -> None:
-        """Nothing that it started is alive, at the latest after so long."""
+        """Check that nothing it started is alive after `timeout_s` at the latest."""
         until_s = time.monotonic() + timeout_s
         while left := self.children():
             assert time.monotonic() < until_s, f"still running: {left}"
             time.sleep(0.02)
 
     def end(self) -> None:
-        """For a test that failed half-way: kill it and all it started."""
+        """Kill it and all it started: a test may have failed half-way."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(10)

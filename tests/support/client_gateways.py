@@ -1,4 +1,4 @@
-"""What tests of clients stand on: a gateway with Kafka in memory, open or with keys."""
+"""Gives tests of clients a gateway with Kafka in memory, open or with keys."""
 
 import json
 from collections.abc import Iterator
@@ -42,5 +42,5 @@ def locked_gateway(publisher: FakePublisher) -> Iterator[RunningGateway]:
 
 
 def stored(publisher: FakePublisher) -> list[str]:
-    """The ids of what is in Kafka, sorted."""
+    """The ids of the events in Kafka, sorted."""
     return sorted(event.id for event in publisher.stored(stream_topic(STREAM)))

@@ -71,14 +71,14 @@ _OFFSETS = itertools.count()
 
 @dataclass
 class GivenEvents:
-    """Knows the events that a test gives it, and what it was asked."""
+    """Knows the events that a test gives it, and the requests that it got."""
 
     found: dict[tuple[str, str], FoundEvent] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     requests: dict[str, AckedRequest] = field(default_factory=dict)
     destination_ids: Collection[str] = ()
     has_index: bool = True
-    # What the index says; otherwise that it has what is given.
+    # The index's answer; without one it has the events that are given.
     places: PlacesOf | None = None
 
     async def find(
@@ -168,7 +168,7 @@ def running_console(
 
 @contextmanager
 def served_console(settings: ConsoleSettings, behind: Settings) -> Iterator[RunningConsole]:
-    """As it is set, before a gateway as that is set, if it names no other."""
+    """A console with these settings, in front of a gateway of `behind` if it names no other."""
     config, dead = FixedConfig(), FakeDeadLetters()
     with running_gateway(FakePublisher([]), config, behind, dead_letters=dead) as running:
         told = settings.model_copy(update={"gateway": settings.gateway or running.url})
@@ -242,7 +242,7 @@ def console(open_console: RunningConsole) -> RunningConsole:
 
 @pytest.fixture
 def client(console: RunningConsole) -> Iterator[httpx.Client]:
-    """Somebody who looks at that console."""
+    """An HTTP client of that console."""
     with httpx.Client(base_url=console.url, verify=False) as client:
         yield client
 

@@ -34,15 +34,15 @@ SOMEBODY = Author("default")
 
 @dataclass(frozen=True)
 class Ground:
-    """A store, and what a gateway that follows it sees."""
+    """A store, and the configuration that a gateway sees which follows it."""
 
     store: ControlStore
     config: ConfigSource
-    # Says what has been judged of a pipeline, as whoever runs it does; None: it is gone.
+    # Writes the state of a pipeline, as the process that runs it does; None when it is gone.
     tell: Callable[[str, PipelineState | None], Awaitable[None]]
     # Puts an event into a stream.
     add_event: Callable[[str], Awaitable[object]]
-    # Who has changed what.
+    # The changes, and their authors.
     changes: ChangeLog
 
 

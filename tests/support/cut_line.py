@@ -41,7 +41,7 @@ class CutLine:
             self._open -= {writer, requests}
 
     def cut(self) -> None:
-        """End every connection in the middle of whatever it does, and let nobody in."""
+        """End every connection in the middle of its work, and let no new one in."""
         self.target = None
         assert self._loop is not None, "the line is open"
         asyncio.run_coroutine_threadsafe(self._abort(), self._loop).result(10)

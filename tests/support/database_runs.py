@@ -1,4 +1,4 @@
-"""Has pipelines of a running Hifi write to a real Postgres, and looks what has come there."""
+"""Lets pipelines of a running Hifi write to a real Postgres, and reads the rows that came there."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def to_database(
 def put_document(
     hifi: RunningHifi, name: str, source: str, *, key_pointer: str = "", **fields: Any
 ) -> Pipeline:
-    """By the API, which seals the password."""
+    """Put it by the API, which seals the password."""
     stream = {"key_pointer": key_pointer}
     made = httpx.put(f"{hifi.gateway}/v1/streams/{source}", json=stream, timeout=30)
     assert made.status_code in {200, 201}, made.text

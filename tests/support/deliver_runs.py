@@ -1,4 +1,4 @@
-"""Runs `deliver` without Spark for tests, and reads what it leaves behind."""
+"""Runs `deliver` without Spark for tests, and reads its results."""
 
 import json
 import tempfile
@@ -88,12 +88,12 @@ def sample(destination: ScriptedDestination, **settings: object) -> Destination:
 
 
 def events_only(outcomes: Sequence[RecordOut]) -> list[RecordOut]:
-    """What became of events, without what is known of their destinations."""
+    """The outcomes of events, without the state of their destinations."""
     return [row for row in outcomes if row.topic != STATE]
 
 
 def new_folder() -> Path:
-    """For the flow of a destination that nobody knows anything of."""
+    """A folder for the flow of a destination that nobody knows anything of."""
     return Path(tempfile.mkdtemp(dir=_FOLDERS.name))
 
 

@@ -1,4 +1,4 @@
-"""Gives tests a sender, a key to seal secrets with, and a resolver that answers as it is told."""
+"""Gives tests a sender, a key to seal secrets with, and a resolver with given answers."""
 
 import asyncio
 from ipaddress import ip_address

@@ -1,6 +1,6 @@
 """A machine of AWS on loopback: its metadata service, and the few services that machines call.
 
-It checks what AWS checks: a token for metadata, a signature that is right for what was sent.
+It checks what AWS checks: a token for metadata, and a signature that fits the request.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ TOKEN = "imds-token"
 
 @dataclass
 class FakeAws:
-    """What it answers, and what it was asked."""
+    """The answers of a fake AWS, and the requests to it."""
 
     brokers: str = "127.0.0.1:9092"
     config: dict[str, Any] = field(default_factory=dict)
     secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    # Under meta-data/; what is not there is 404.
+    # Under meta-data/; other paths are 404.
     metadata: dict[str, str] = field(default_factory=dict)
     in_service: int = 1
     calls: list[dict[str, str]] = field(default_factory=list)
@@ -129,7 +129,7 @@ class _AwsHandler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Write no log, as nobody reads it."""
 
 
 @contextlib.contextmanager

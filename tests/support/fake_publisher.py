@@ -23,7 +23,7 @@ class FakePublisher:
         self.logs: dict[str, list[list[Event]]] = {
             topic: [[] for _ in range(PARTITION_COUNT)] for topic in topics
         }
-        # What gateways tell each other, whatever becomes of events.
+        # The topics between gateways, whatever becomes of events.
         self.told = ToldTopics()
         self.fate = Fate.STORED
         self.fates: dict[str, Fate] = {}
@@ -35,7 +35,7 @@ class FakePublisher:
         self._turn = 0
 
     def hold(self) -> None:
-        """From now on a publish waits for `release`."""
+        """Let each publish wait for `release` from now on."""
         self.published.clear()
         self._released.clear()
 
@@ -76,7 +76,7 @@ class FakePublisher:
     async def find(
         self, topic: str, wanted: Sequence[tuple[str, bytes]], *, since_ms: int
     ) -> dict[int, tuple[int, int]]:
-        """As `find_stored` does, over all there is."""
+        """Search the whole log, as `find_stored` does."""
         assert since_ms > 0
         there = {
             (event.id, event.value): (partition, offset)

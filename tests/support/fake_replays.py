@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FakeReplays(ReplayStore):
-    """Of each stream there are as many events as a test says."""
+    """Each stream has as many events as a test says."""
 
     def __init__(self) -> None:
         super().__init__("nowhere")

@@ -1,4 +1,4 @@
-"""A control store in memory, with the trail of what was changed through it."""
+"""A control store in memory, with the trail of the changes through it."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class FakeStore:
     # When streams begin of which Kafka has deleted something.
     begins: dict[str, list[int]] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # Who has changed what, in the order of writing.
+    # The changes and their authors, in the order of writing.
     recorded: list[StoredChange] = field(default_factory=list)
 
     async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:
@@ -75,7 +75,7 @@ class FakeStore:
             self.recorded.append(StoredChange(now_ms(), record))
 
     async def page(self, asked: AskedChanges) -> ChangePage:
-        """As of the log: what is recorded is found by its place in the list."""
+        """A page as of the log: the place of a change is its number in the list."""
         end = len(self.recorded) if asked.before is None else asked.before
         places = [
             place

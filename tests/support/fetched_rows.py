@@ -1,4 +1,4 @@
-"""Records as the Kafka client decodes them, for whoever reads a stream."""
+"""Records as the Kafka client decodes them, for readers of a stream."""
 
 from collections.abc import Sequence
 

@@ -48,7 +48,7 @@ class MachineOrder:
 def machines(
     kafka: str, folder: Path, to: Mapping[str, object], names: Sequence[str]
 ) -> Iterator[None]:
-    """So many of them at work; they are killed at the end."""
+    """Run a machine for each name; they are killed at the end."""
     orders = [MachineOrder(kafka, str(folder / name), name, dict(to)) for name in names]
     command = [sys.executable, "-m", "tests.support.flow_machine"]
     children = [
@@ -78,7 +78,7 @@ def _rows(to: Destination, name: str, first: int) -> list[RecordIn]:
 
 
 def _send(order: MachineOrder, to: Destination, states: StateFeed) -> None:
-    """As tasks of a worker do, one after the other."""
+    """Send as the tasks of a worker do, one after the other."""
     worker, outlet, first = worker_of(allows_private=True), Outlet(order.kafka), 0
     while True:
         plan = Plan(

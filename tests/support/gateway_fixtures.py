@@ -91,7 +91,7 @@ class FakeDeadLetters:
     # As if nobody had come to the end of them.
     is_whole: bool = True
     redrives: list[DeadLetterFilter] = field(default_factory=list)
-    # What is asked about these streams takes until their event is set; how many such there are.
+    # Requests about these streams wait until their event is set; how many requests wait.
     holds: dict[str, threading.Event] = field(default_factory=dict)
     held_count: int = 0
 
@@ -165,24 +165,24 @@ def a_ledger_row(
 
 @dataclass
 class FakeReceipts:
-    """The ledger, and everything that is said of events, in memory."""
+    """The ledger, and all other records about events, in memory."""
 
     ledger: list[AckedRow] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     dead: list[RecordOut] = field(default_factory=list)
     # By which pipeline, where, its id, of which, and when it was stored.
     derived: list[tuple[str, Origin, str, Origin, int]] = field(default_factory=list)
-    # What the ledger says only to who waits for it.
+    # Rows of the ledger that only requests see that wait for them.
     late: list[AckedRow] = field(default_factory=list)
     # As if time had ended here.
     read_until_ms: int | None = None
     is_whole: bool = True
-    # None: as if time had ended there.
+    # None is as if time had ended there.
     restored: Restores | None = field(default_factory=Restores)
     error: KafkaUnavailableError | None = None
     # Searches for these go on until their event is set.
     holds: dict[str, threading.Event] = field(default_factory=dict)
-    # What was asked: from when on, and how long it would be waited.
+    # For each request: from when on, and how long it would wait.
     asked: list[tuple[int, float]] = field(default_factory=list)
 
     async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:

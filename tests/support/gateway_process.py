@@ -1,4 +1,4 @@
-"""Starts the gateway as the process that it is, and reads what it has stored."""
+"""Starts the gateway as a process of its own, and reads the events that it has stored."""
 
 import asyncio
 import contextlib
@@ -106,7 +106,7 @@ def settings(bootstrap_servers: str, **more: object) -> dict[str, str]:
 
 
 def keep_lines(process: subprocess.Popen[str], lines: list[str]) -> None:
-    """Take what a process logs; it would stand still once the pipe is full."""
+    """Read a process's log; the process would stand still once the pipe is full."""
     assert process.stderr is not None
     for line in process.stderr:
         lines.append(line)  # noqa: PERF402 - another thread reads them as they come
@@ -142,7 +142,7 @@ def stored_ids(bootstrap_servers: str, stream: str) -> list[str]:
 def clients_at_work(
     client: Callable[[], None], count: int, *, stop: threading.Event
 ) -> Iterator[None]:
-    """Run so many clients for as long as the block lasts; each must end when told to."""
+    """Run `count` clients for as long as the block lasts; each must end when `stop` is set."""
     threads = [threading.Thread(target=client) for _ in range(count)]
     for thread in threads:
         thread.start()

@@ -32,15 +32,15 @@ class Half:
         self.now_ms = M0
         self.memory = Memory()
         self.statements: list[SignedStatement] = []
-        # What was said of events that no ledger names: where they begin, and their ids.
+        # Reports of events that no ledger names: where they begin, and their ids.
         self.heard: list[tuple[Any, ...]] = []
         self.positions: dict[str, dict[KafkaPartition, int]] = {}
         # By topic: ids at their offsets, all of one minute; and those of each row of the ledger.
         self._log: dict[str, list[str]] = {}
         self._rows: list[tuple[str, Sequence[str]]] = []
-        # Where events are that pipelines wrote.
+        # The places of events that pipelines wrote.
         self._derived = set[tuple[str, int]]()
-        # From where on restores have put events back.
+        # The offsets from which restores have put events back.
         self._restored: dict[KafkaPartition, int] = {}
         self._gone: set[tuple[str, int]] = set()
         self._evidence = Evidence()
@@ -49,7 +49,7 @@ class Half:
         self.start_again()
 
     def start_again(self, *, with_memory: bool = True) -> None:
-        """The observer goes on with what it has saved, if anything, and the statements in Kafka."""
+        """Go on as an observer with its saved memory, if any, and the statements in Kafka."""
         ours: Any = self
 
         async def publish(made: Sequence[SignedStatement]) -> None:
@@ -69,7 +69,7 @@ class Half:
         memory = Memory()
         for offset, signed in enumerate(self.statements):
             memory.read_statement(signed, offset)
-        # All that Kafka has of the ledger is read anew.
+        # The audit reads all that Kafka has of the ledger again.
         for row, (topic, ids) in enumerate(self._rows):
             first = self._log[topic].index(ids[0])
             claim = Claim(topic, 0, M0, first, first + len(ids), M0, (0, row, row))
@@ -130,7 +130,7 @@ class Half:
         made = (signed.statement for signed in self.statements)
         return [statement for statement in made if statement.stream == stream]
 
-    # What the audit asks Spark for.
+    # The audit asks Spark for these.
 
     def gather(self, _: object) -> Evidence:
         found, self._evidence = self._evidence, Evidence()

@@ -8,7 +8,7 @@ import brotli
 from backports import zstd
 
 MB = 1_000_000
-# What a gateway takes of a body before and after its encoding is opened, less a little.
+# The largest body that a gateway takes, before and after decoding, less a little.
 WIRE = 4_900_000
 OPENED = 19_900_000
 

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """What is put, and what is posted to it if it is taken."""
+    """A pipeline to put, and the events to post to it if it is taken."""
 
     kind: str
     name: str

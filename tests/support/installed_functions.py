@@ -7,7 +7,7 @@ PACKAGE = Path(__file__).parents[1] / "packages" / "hifi_fraud"
 
 
 def install(folder: Path) -> Path:
-    """Into a folder that is to be on the path of Python; what it says of itself is beside it."""
+    """Install it in a folder for Python's path, with its metadata beside it."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     named, version = project["name"].replace("-", "_"), project["version"]
     facts = folder / f"{named}-{version}.dist-info"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def java_that_says(line: str, *, home: Path) -> Path:
-    """The program of a Java at home, which answers whatever it is asked with one line."""
+    """The program of a Java at home, which answers every request with one line."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(f"#!/bin/sh\necho '{line}' >&2\n")

@@ -1,4 +1,4 @@
-"""What tests have the judging process do: it takes functions by their names."""
+"""Functions that tests give to the judging process, which takes them by their names."""
 
 import os
 import sys

@@ -13,7 +13,7 @@ from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.connection import client_connection
 from shared.runtime.kafka.reader import KafkaReader
 
-# What a test has written is there at once; a machine with other work may take its time.
+# A test's records are there at once; a machine with other work may take its time.
 _READ_TIMEOUT_S = 60.0
 _POLL_MS = 500
 # A topic without a leader has one a moment later, or the broker is gone.
@@ -30,7 +30,7 @@ async def write_rows(
     *,
     partition_of: Callable[[int, RecordOut], int | None] = anywhere,
 ) -> None:
-    """Write rows in their order; returns after Kafka has reported each."""
+    """Write rows in order; returns after Kafka has reported each."""
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, acks="all", max_request_size=OUTCOME_BYTES_MAX
     )
@@ -67,7 +67,7 @@ async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
 
 
 async def _spans(consumer: AIOKafkaConsumer, topic: str) -> dict[KafkaPartition, tuple[int, int]]:
-    """The spans of a topic; a broker that a test has frozen is told by none for a moment."""
+    """The spans of a topic; for a moment nobody gives those of a broker that a test has frozen."""
     while True:
         try:
             return await KafkaReader(consumer).spans([topic])

@@ -1,9 +1,9 @@
 """Kafka partitions on three brokers in virtual time, as far as a producer can tell.
 
 Leaders append and wait for the replicas in sync; followers fetch, fall behind, leave and come back;
-a controller elects; brokers pause, die, restart and learn late who leads. What a leader does not
-know it has lost is truncated when it follows. Batches are told apart by producer id, epoch and
-sequence number as `ProducerAppendInfo` does it. Modelled on Apache Kafka 4's ReplicaManager.
+a controller elects; brokers pause, die, restart and learn late who leads. A former leader truncates
+the records that it lost when it follows. Brokers tell batches apart by producer id, epoch and
+sequence number, as `ProducerAppendInfo` does. Modelled on Apache Kafka 4's ReplicaManager.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class ModelCluster:
             )
         for broker in self.brokers.values():
             broker.awake.set()
-        # A replica leaves when it was not level for so long, a broker when it was silent so long.
+        # How long a replica may lag, and a broker may be silent, before it leaves.
         self.lag_max_s = rng.uniform(0.5, 3)
         self.session_s = rng.uniform(0.5, 4)
         self._silent_since_s: dict[int, float] = {}
@@ -115,7 +115,7 @@ class ModelCluster:
             broker.awake.set()
 
     async def kill(self, number: int, for_s: float) -> None:
-        """As by `kill -9`: what it has in its log it has afterwards."""
+        """Kill a broker as `kill -9` does: it keeps its log."""
         broker = self.brokers[number]
         if broker.is_alive:
             self.seen["kills"] += 1
@@ -137,7 +137,7 @@ class ModelCluster:
                 await self._be_away(broker, for_s)
 
     def move_leader(self) -> None:
-        """As a preferred election: the old leader stays, and learns of it as others do."""
+        """Elect another leader: the old one stays, and learns of it as others do."""
         place, partition = self.rng.choice(list(self.partitions.items()))
         others = {n for n in partition.in_sync if self.brokers[n].is_alive}
         others.discard(partition.decided.leader or 0)
@@ -212,7 +212,7 @@ class ModelCluster:
             return
         replica.knows = decided
         replica.fetched, replica.level_at_s = {}, {}
-        # Who waits for a leader that is none any more is told at once.
+        # Requests that wait for a leader that is none any more end at once.
         self._drop_waiting(place, number)
         if decided.leader == number:
             replica.level_at_s = dict.fromkeys(BROKERS, self.now_s())
@@ -274,7 +274,7 @@ class ModelCluster:
     async def produce(
         self, number: int, place: KafkaPartition, sent: SentBatch, timeout_s: float
     ) -> BatchOutcome:
-        """What a broker answers, once it is awake; it may die meanwhile."""
+        """Return a broker's answer, once it is awake; it may die meanwhile."""
         replica = self.partitions[place].replicas[number]
         judged = self._judge(number, place, replica, sent)
         if isinstance(judged, int):
@@ -299,7 +299,7 @@ class ModelCluster:
     def _judge(
         self, number: int, place: KafkaPartition, replica: Replica, sent: SentBatch
     ) -> int | StoredBatch | None:
-        """As `Replica.judge`, after what a broker looks at first."""
+        """Judge as `Replica.judge` does, after a broker's own checks."""
         if self.now_s() < self.brokers[number].knows_topics_at_s:
             return UNKNOWN_TOPIC
         if replica.knows.leader != number:
@@ -348,14 +348,14 @@ class ModelCluster:
     # -- afterwards --
 
     def log(self, place: KafkaPartition) -> Iterator[tuple[int, str]]:
-        """Each offset and id of what the leader has."""
+        """The offset and id of each record that the leader has."""
         partition = self.partitions[place]
         assert partition.decided.leader is not None, "it is healed"
         for stored in partition.replicas[partition.decided.leader].batches:
             yield from enumerate(stored.sent.ids, stored.offset)
 
     def is_level(self) -> bool:
-        """Whether all replicas have the same, and each knows who leads."""
+        """Whether all replicas have the same records, and each knows the leader."""
         return (
             all(
                 replica.knows == partition.decided

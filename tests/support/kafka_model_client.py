@@ -47,7 +47,7 @@ def read_request(raw: bytes) -> dict[KafkaPartition, SentBatch]:
 
 
 class KnownCluster:
-    """Who leads what, as the client has last heard."""
+    """The leaders of Kafka partitions, as the client has last heard."""
 
     def __init__(self, model: ModelCluster) -> None:
         self._model = model
@@ -67,7 +67,7 @@ class KnownCluster:
 
 
 class ModelClient:
-    """What BatchProducer asks of an aiokafka client."""
+    """The part of an aiokafka client that BatchProducer needs."""
 
     def __init__(self, model: ModelCluster, timeout_s: float) -> None:
         self.model = model
@@ -130,7 +130,7 @@ class ModelClient:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(carrying)
         except TimeoutError as error:
-            # What is on its way may come later, by the connection that is closed now.
+            # A batch on its way may come later, by the connection that is closed now.
             self._connected.pop(number, None)
             raise RequestTimedOutError from error
         except KafkaConnectionError:

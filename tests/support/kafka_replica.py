@@ -1,10 +1,10 @@
-"""A broker's copy of a Kafka partition in `kafka_model`: what it takes for a repeat, and drops."""
+"""A broker's copy of a Kafka partition in `kafka_model`: the repeats it finds, and its drops."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 OUT_OF_ORDER, OLD_EPOCH = 45, 47
-# Kafka remembers so many batches of a producer.
+# Kafka remembers this many batches of a producer.
 _REMEMBERED = 5
 _NUMBER_MASK = 2**31 - 1
 
@@ -31,7 +31,7 @@ class StoredBatch(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """Who leads since when; a broker may know an old one."""
+    """The leader and its epoch; a broker may know an old one."""
 
     leader: int | None
     epoch: int
@@ -71,7 +71,7 @@ class Replica:
         return None if sent.first == expected else OUT_OF_ORDER
 
     def truncate(self, leader: "Replica") -> int:
-        """Drop what the leader has not; how many batches that is."""
+        """Drop batches that the leader lacks; return their number."""
         level = min(len(self.batches), len(leader.batches))
         while level and self.batches[level - 1] is not leader.batches[level - 1]:
             level -= 1
@@ -80,6 +80,6 @@ class Replica:
         return dropped
 
     def fetch(self, leader: "Replica") -> None:
-        """Copy what the leader has besides."""
+        """Copy the leader's other batches."""
         self.batches += leader.batches[len(self.batches) :]
         self.high_watermark = min(leader.high_watermark, self.end)

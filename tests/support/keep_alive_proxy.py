@@ -41,7 +41,7 @@ class Target:
 class KeepAliveProxy:
     targets: list[Target]
     port: int = 0
-    # What a client was told instead of a gateway's answer.
+    # Answers that a client got instead of a gateway's.
     bad: list[str] = field(default_factory=list)
     _turn: int = 0
 

@@ -21,7 +21,7 @@ NODE = 1
 
 
 class KeptLog(LogClient):
-    """One broker that leads all there is, but for what it is told not to."""
+    """One broker that leads all Kafka partitions but those in `leaderless`."""
 
     def __init__(self) -> None:
         self.logs: dict[KafkaPartition, list[Any]] = {}
@@ -32,7 +32,7 @@ class KeptLog(LogClient):
         self.leader = NODE
         self.leaderless: set[KafkaPartition] = set()
         self._news = asyncio.Event()
-        # By name, which topic it stands for; what is not there, Kafka does not tell.
+        # The topic that each name stands for; Kafka gives no id of one that is missing.
         self.topic_ids: dict[str, str] = {}
 
     def make(self, topic: str, partition_count: int) -> None:
@@ -45,7 +45,7 @@ class KeptLog(LogClient):
         self._news = asyncio.Event()
 
     def forget(self, where: KafkaPartition, upto: int) -> None:
-        """As retention does."""
+        """Delete the records before `upto`, as retention does."""
         self.begins[where] = upto
         self.logs[where] = [each for each in self.logs[where] if each.offset >= upto]
 

@@ -1,4 +1,4 @@
-"""What workers and drivers store, in memory: the fake of an `Outlet`."""
+"""Keeps the rows that workers and drivers store in memory: the fake of an `Outlet`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -14,9 +14,9 @@ class KeptOutlet(Outlet):
 
     def __init__(self) -> None:
         self.rows: list[RecordOut] = []
-        # What is to be refused, and with what.
+        # The error with which a row is refused, if it is.
         self.refusal: Callable[[RecordOut], Exception | None] = lambda _: None
-        # What is to be waited for first.
+        # Awaited before a row is stored.
         self.awaits: Callable[[RecordOut], Awaitable[object] | None] = lambda _: None
 
     async def store(self, rows: Sequence[RecordOut]) -> None:

@@ -63,7 +63,7 @@ class KeptPositions(FencedPositions):
 
 
 class ToldPositions(LanePositions):
-    """What an older retrier had told, if Kafka says it."""
+    """The positions that an older retrier reported, if Kafka has them."""
 
     def __init__(self, former: Position | None) -> None:
         super().__init__("kept")
@@ -73,15 +73,15 @@ class ToldPositions(LanePositions):
         return {} if self.former is None else {RETRIER: self.former}
 
     async def tell(self, _: Collection[str] | None = None) -> None:
-        """Nobody looks."""
+        """Tell nobody, as nobody looks."""
 
 
 @dataclass
 class KeptRetrier(RetryLoop):
-    """One process, whose tasks do what they are told."""
+    """One process, whose tasks do as a test wants."""
 
     jobs: list[DueJob] = field(default_factory=list)
-    # What a task does instead of sending everything.
+    # A task calls this instead of sending everything.
     task: Callable[[DueJob], list[RangeEnd]] | None = None
 
     def _submit(self, _: DueQueue, job: DueJob) -> list[RangeEnd]:
@@ -100,7 +100,7 @@ class KeptRetrier(RetryLoop):
 
     @property
     def said(self) -> list[RecordOut]:
-        """What was written to `hifi.lanes`."""
+        """The records that were written to `hifi.lanes`."""
         return cast("KeptOutlet", self.doubts.outlet).rows
 
     @property
@@ -124,7 +124,7 @@ class KeptRetrier(RetryLoop):
         assert await self._look()
 
     async def settle(self) -> None:
-        """Look once, and do all there is to do."""
+        """Look once, and do all due work."""
         await self._look()
         self._start_jobs()
         while self._jobs:
@@ -165,7 +165,7 @@ def answered(may_end: threading.Event) -> Callable[[DueJob], list[RangeEnd]]:
 
 
 def ranges(jobs: Iterable[DueJob], where: KafkaPartition) -> list[tuple[int, int, int]]:
-    """What was sent of it, and up to where it was known that it may be a repeat."""
+    """The ranges that were sent, and up to where each was known to be a possible repeat."""
     return [
         (*job.ranges[where], job.plan.replay_until[where]) for job in jobs if where in job.ranges
     ]

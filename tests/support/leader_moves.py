@@ -28,12 +28,12 @@ from aiokafka.protocol.types import (
 from shared.runtime.kafka.clients import KafkaClient, new_client, running
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# What aiokafka does not speak: ElectLeaders (KIP-460), of which version 2 is the newest.
+# aiokafka does not speak ElectLeaders (KIP-460), of which version 2 is the newest.
 _ELECT_LEADERS = 43
 _PREFERRED = 0
 # Kafka's codes for an election that changes nothing, and for a leader that is not in sync just now.
 _NOT_NEEDED, _NOT_AVAILABLE = 84, 80
-# Whoever is asked may have to ask a controller that stands still; the others elect another one.
+# The asked broker may need a controller that stands still; the others elect another one.
 _REQUEST_MS = 2_000
 _LOOK_S = 0.1
 _TAGS = ("tags", TaggedFields)
@@ -42,7 +42,7 @@ _TEXT = CompactString("utf-8")
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeader:
-    """A Kafka partition, by whom it is led, and who has copies, the preferred leader first."""
+    """A Kafka partition, its leader, and the brokers with copies, the preferred leader first."""
 
     topic: str
     partition: int
@@ -74,12 +74,12 @@ async def all_led(client: KafkaClient, *, but: Collection[int] = ()) -> list[Par
 
 
 async def move_leaders(servers: str, *, but: Collection[int] = (), patience_s: float) -> int:
-    """Every Kafka partition gets another leader, though none of `but`; gives how many have one."""
+    """Give every Kafka partition another leader, though none of `but`; return how many have one."""
     return await _until_elected(servers, but, patience_s, moved_orders)
 
 
 async def elect_preferred(servers: str, *, but: Collection[int] = (), patience_s: float) -> int:
-    """Who is preferred leads again; gives of how many Kafka partitions that was somebody else."""
+    """Have preferred replicas lead again; return how many Kafka partitions had another leader."""
     return await _until_elected(servers, but, patience_s, preferred_orders)
 
 
@@ -96,7 +96,7 @@ def moved_orders(led: Sequence[PartitionLeader], but: Collection[int]) -> _Order
 
 
 def preferred_orders(led: Sequence[PartitionLeader], but: Collection[int]) -> _Orders:
-    """The order of those that somebody else leads than whoever is preferred."""
+    """The order of replicas where the leader is not the preferred one."""
     return {
         one: one.replicas
         for one in led

@@ -18,7 +18,7 @@ _REPO = Path(__file__).parents[2]
 
 
 class MemberStep(NamedTuple):
-    """What a member did for some slots, and when, by the clock that all processes share."""
+    """A step of a member for some slots, and its time by the clock that all processes share."""
 
     at_s: float
     who: str
@@ -28,13 +28,13 @@ class MemberStep(NamedTuple):
 
 @dataclass
 class NotedWork:
-    """Work that takes a moment to come to its end."""
+    """Work that takes a moment to end."""
 
     who: str
     deeds: list[MemberStep]
     drain_s: float = 0.02
     held: frozenset[int] = frozenset()
-    # What comes to its end when it is let go, and not before.
+    # Slots whose work ends when `let_go` is set, and not before.
     hangs: frozenset[int] = frozenset()
     let_go: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -74,13 +74,13 @@ async def member(
 
 
 def child_member(name: str, kafka: str, group: str, session_s: float, log: Path) -> Child:
-    """One in a process of its own, which writes what it does to its log."""
+    """A member in a process of its own, which writes its steps to its log."""
     argv = [sys.executable, __file__, name, kafka, group, str(session_s)]
     return Child(name, argv, log=log, env={"PYTHONPATH": str(_REPO)})
 
 
 def deeds_of(child: Child) -> list[MemberStep]:
-    """What a process has said so far."""
+    """The steps that a process has printed so far."""
     lines = child.log.read_text().splitlines()
     rows = [json.loads(line) for line in lines if line.startswith("[")]
     return [MemberStep(at_s, who, what, frozenset(slots)) for at_s, who, what, slots in rows]

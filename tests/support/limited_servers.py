@@ -1,4 +1,4 @@
-"""Destinations that can do only so much, in simulated time; each says what it could have done."""
+"""Destinations with a limit, in simulated time; each says how much it could have taken."""
 
 import heapq
 import random
@@ -23,12 +23,12 @@ class LimitedServer(Protocol):
     def answer(self, at_ms: float) -> tuple[Response, float]: ...
 
     def could_do(self, seconds: float) -> float:
-        """How many requests it could have answered in so many seconds."""
+        """The number of requests that it could have answered in `seconds`."""
 
 
 @dataclass
 class AtOnce:
-    """Takes so many requests at once and refuses what is above that; the number may move."""
+    """Takes a number of requests at once, which may move, and refuses more."""
 
     limit_at: Callable[[float], float]
     answer_ms: float
@@ -52,7 +52,7 @@ class AtOnce:
 
 @dataclass
 class PerSecond:
-    """Takes so many requests in each second of its clock, and refuses the rest."""
+    """Takes `rate` requests in each second of its clock, and refuses the rest."""
 
     rate: int
     answer_ms: float
@@ -97,7 +97,7 @@ class Knee:
 
 @dataclass
 class Failing:
-    """Fails a part of its requests, whatever their pace."""
+    """Fails a share of its requests at any pace."""
 
     part: float
     answer_ms: float
@@ -108,7 +108,7 @@ class Failing:
         return Response(status), self.answer_ms * self.dice.uniform(0.8, 1.2)
 
     def could_do(self, seconds: float) -> float:
-        """With one request at once."""
+        """The number of requests in `seconds`, one at a time."""
         return (1 - self.part) * seconds * 1000 / self.answer_ms
 
 

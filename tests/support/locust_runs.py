@@ -1,4 +1,4 @@
-"""Runs Locust with our locustfile, as people do, and reads what it has written."""
+"""Runs Locust with our locustfile, as people do, and reads its output."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A real mail server for tests: it keeps what it takes, and refuses or waits as it is told."""
+"""A real mail server for tests: it keeps the mail it takes, and refuses or waits as a test says."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ SENDER = "hifi@hifi.example"
 
 @dataclass
 class TakenMail:
-    """What the server has of one mail."""
+    """One mail as the server has it."""
 
     to: list[str]
     mail: EmailMessage
@@ -34,9 +34,9 @@ class MailBox:
 
     taken: list[TakenMail] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
-    # Before it answers to a sender.
+    # The wait before it answers to a sender.
     delay_s: float = 0.0
-    # Before it answers to such a recipient.
+    # The wait before it answers to such a recipient.
     slow_to: dict[str, float] = field(default_factory=dict)
     logins: list[tuple[bytes, bytes]] = field(default_factory=list)
     port: int = 0
@@ -78,7 +78,7 @@ class MailBox:
 
 @contextmanager
 def mail_server(pair: tuple[Path, Path] | None = None) -> Iterator[MailBox]:
-    """With a certificate and its key it asks for STARTTLS, and who one is."""
+    """Run a mail server; with a certificate and its key it asks for STARTTLS and a login."""
     box = MailBox()
     more: dict[str, Any] = {}
     if pair is not None:

@@ -1,7 +1,7 @@
-"""A model of Hifi as the audit sees it, which keeps the truth beside what it tells.
+"""A model of Hifi as the audit sees it, which keeps the truth beside its reports.
 
-What the audit asks for is answered by its own tasks over Arrow batches. What must come of it is
-counted anew from the model's log, event by event, each time that something is stated.
+The audit's own tasks answer its questions over Arrow batches. The model counts the expected
+statements again from its log, event by event, each time that something is stated.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class ModelEvent:
 
 @dataclass
 class Lane:
-    """How far a destination is, and what it has said of each event that it came to."""
+    """How far a destination is, and its report on each event that it came to."""
 
     begins: dict[int, int]
     is_late: bool
@@ -68,7 +68,7 @@ class ModelHifi:
         self.rows: list[bytes] = []
         # Rows that come later: a gateway could not write them yet.
         self.late_rows: list[bytes] = []
-        # Where an event was said to be stored that is not there: its id and minute.
+        # Places without the event that the ledger names there: its id and minute.
         self.gone: dict[tuple[int, int], tuple[str, int]] = {}
         self.lanes: dict[str, Lane] = {}
         self.statements: list[SignedStatement] = []
@@ -81,10 +81,10 @@ class ModelHifi:
         self.memory = Memory()
         self.start_again(Memory())
 
-    # What happens.
+    # Events of the model.
 
     def post(self, count: int, *, is_named: bool = True) -> None:
-        """A request: its events are of one or two minutes, mostly of this one."""
+        """Post a request: its events come from one or two minutes, mostly from this one."""
         partition = self.dice.randrange(PARTITIONS)
         events = self._events(count)
         self._store(partition, events)
@@ -92,7 +92,7 @@ class ModelHifi:
             self._name(partition, len(self.log[partition]) - count, events)
 
     def move_leader(self, count: int) -> None:
-        """A batch is stored and nobody is told so; the next one comes behind it, or is lost."""
+        """Store a batch without an answer; the next one comes behind it, or is lost."""
         partition, first = 0, len(self.log[0])
         before = self._events(count)
         self._store(partition, before)
@@ -165,7 +165,7 @@ class ModelHifi:
             lane.at[number] = end
 
     def retry(self, to: str) -> None:
-        """What waits comes to its end."""
+        """End all events that wait."""
         lane = self.lanes[to]
         for (number, offset), fate in list(lane.fates.items()):
             if fate == "waiting":
@@ -183,7 +183,7 @@ class ModelHifi:
     # The audit.
 
     def start_again(self, memory: Memory | None = None) -> None:
-        """The observer goes on with what it has saved; with nothing, it reads all again."""
+        """Go on as an observer with its saved memory; without any, it reads all again."""
         ours: Any = self
         if memory is None:
             memory = Memory.from_bytes(self.memory.to_bytes())
@@ -219,7 +219,7 @@ class ModelHifi:
             self._check(signed.statement)
         self.statements.extend(made)
 
-    # What must come of it.
+    # The expected statements.
 
     def _check(self, said: Statement) -> None:
         expected = self.recount(said.minute_ms)
@@ -235,7 +235,7 @@ class ModelHifi:
             assert plain == self.line(to, said.minute_ms), (to, said)
 
     def recount(self, minute: int) -> dict[str, Any]:
-        """What the log has of a minute, as far as an audit can know of it by now."""
+        """Count a minute in the log, as far as an audit can know of it now."""
         stored = [
             one
             for log in self.log.values()
@@ -272,7 +272,7 @@ class ModelHifi:
             {"gateway": lost} if lost else {},
         )  # fmt: skip
 
-    # What the audit asks Spark for.
+    # The audit asks Spark for these.
 
     def gather(self, _: object) -> Evidence:
         found = Evidence()

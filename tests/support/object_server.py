@@ -26,7 +26,7 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class ObjectServer:
-    """Where it is, and how to get in."""
+    """The address of a server, and the keys to it."""
 
     endpoint: str
     secret_keys: str

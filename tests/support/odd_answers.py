@@ -1,7 +1,7 @@
 """Answers that are cut, late, wrong or another's, each at its own address, for all clients to read.
 
-A client sends one batch of three events to each. The first answer is the odd one; whoever asks
-again is told yes of what they sent. Seeded by nothing: the list is the same in each run.
+A client sends one batch of three events to each. The first answer is the odd one; later requests
+are all accepted. Seeded by nothing: the list is the same in each run.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 EVENT_COUNT = 3
-# How long a request of such a client may take; what is late takes twice as long.
+# How long a request of such a client may take; a late answer takes twice as long.
 TIMEOUT_S = 1.5
 ACCEPTED, REJECTED = "accepted", "rejected"
 # Statuses by which every event is refused, without a word about any.
@@ -46,7 +46,7 @@ _CUTS = 4
 
 @dataclass(frozen=True)
 class Case:
-    """An odd answer, and what is to come of it."""
+    """An odd answer, and the result that it must have."""
 
     what: str
     # Bytes, and pauses in seconds between them.
@@ -73,7 +73,7 @@ def _chunked(body: bytes, size: int, last: bytes = b"0\r\n\r\n", extension: byte
 
 
 def _good() -> Iterator[Case]:
-    """Each of these is a yes, however it comes."""
+    """Each of these accepts the events, in one way or another."""
     whole, plain, said = (1, 1), _answer(_yes()), _yes()
     open_end = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
     forms: dict[str, list[bytes | float]] = {

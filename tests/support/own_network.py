@@ -1,4 +1,4 @@
-"""A network in which there is nothing but this machine: whoever would fetch something fails.
+"""A network in which there is nothing but this machine: every fetch from elsewhere fails.
 
 It is that of the calling thread, and of the threads and processes that are started meanwhile.
 """
@@ -16,7 +16,7 @@ import pytest
 from tests.support.programs import program
 
 _CLONE_NEWNET = 0x4000_0000
-# For documentation: nobody has it.
+# An address for documentation: no machine has it.
 _ELSEWHERE = ("192.0.2.1", 443)
 
 

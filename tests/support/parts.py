@@ -1,7 +1,7 @@
 """Cuts the suite in parts that run side by side, each with processes of its own.
 
 Much of its time a test waits: for a process to start, a lease to end, an event to be due.
-Which test is in which part depends on nothing but the test, so that a run is like the last one.
+The part of a test depends on nothing but the test, so that a run is like the last one.
 """
 
 from collections.abc import Collection
@@ -14,9 +14,9 @@ _COMPONENT = Path(__file__).parents[1] / "component"
 
 
 class Part(StrEnum):
-    # What shares one whole Hifi.
+    # Tests that share one whole Hifi.
     STACK = "stack"
-    # What starts brokers, commands and Spark sessions of its own.
+    # Tests that start brokers, commands and Spark sessions of their own.
     BROKERS = "brokers"
     # One service each, with fakes.
     COMPONENTS = "components"

@@ -16,7 +16,7 @@ NOT_LATE = samples.log_buckets([200] * 99 + [900])
 
 
 def no_past() -> Series:
-    """Of which nothing is known yet."""
+    """A series of which nothing is known yet."""
     return open_series(Path(tempfile.mkdtemp(prefix="hifi-series-")))
 
 
@@ -27,7 +27,7 @@ def open_series(folder: Path) -> Series:
 
 
 def an_ended(number: int = 0) -> EndedStep:
-    """Each step more waits for what is down, longer."""
+    """In each step more events wait for longer for the destination that is down."""
     down = DOWN._replace(oldest_s=10.0 * number, backlog=100.0 * number)
     taken = {
         "orders/billing": (WELL, NOT_LATE),

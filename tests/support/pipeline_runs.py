@@ -1,4 +1,4 @@
-"""Puts pipelines into a running Hifi, and reads what has come of events."""
+"""Puts pipelines into a running Hifi, and reads their output."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ def states(kafka: str) -> dict[str, PipelineState]:
 
 
 def wait_for_state(kafka: str, pipeline: Pipeline, standing: str, *, within_s: float) -> float:
-    """Until it is told of this document; gives for how long that took."""
+    """Wait until this document has the state; return how long that took."""
     began_s = time.monotonic()
 
     def is_so() -> bool:
@@ -94,7 +94,7 @@ def post_all(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
 
 
 def _post(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
-    """Until somebody takes them: a new stream may have no leader for a moment."""
+    """Post events until they are taken: a new stream may have no leader for a moment."""
     until_s = time.monotonic() + PATIENCE_S
     answer = hifi.post(stream, events)
     while answer.status_code == 503 and not answer.json()["accepted"]:
@@ -121,7 +121,7 @@ def receipts_told(kafka: str, pipeline: Pipeline) -> list[Receipt]:
 
 
 def wait_until_all_is_done(hifi: RunningHifi, pipeline: Pipeline, count: int) -> None:
-    """Until its books say so: all passed, filtered or dead, and nothing on its way."""
+    """Wait until its books balance: all passed, filtered or dead, and nothing on its way."""
     hifi.wait_for_balance(
         pipeline.lane_id,
         lambda balance: balance.acked == count and not (balance.pending or balance.unaccounted),

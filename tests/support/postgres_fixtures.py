@@ -25,7 +25,7 @@ def database(postgres: PostgresProcess) -> str:
 
 
 def server_of(postgres: PostgresProcess, database: str, **fields: object) -> Server:
-    """How to enter it, as a task is told."""
+    """The server's address and password, as a task gets them."""
     known: dict[str, object] = {
         "host": "localhost",
         "port": postgres.port,

@@ -81,7 +81,7 @@ class PostgresProcess:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        """To it and to those that serve its connections, each of which has a session of its own."""
+        """Signal it and the processes that serve its connections, each in a session of its own."""
         assert self.process is not None, "it runs"
         pgrep = [program("pgrep"), "-P", str(self.process.pid)]
         served = subprocess.run(pgrep, check=False, capture_output=True, text=True)
@@ -90,7 +90,7 @@ class PostgresProcess:
                 os.kill(pid, number)
 
     def connect(self, database: str = "shop") -> "psycopg.Connection[tuple[object, ...]]":
-        """As a person with a console is: each statement counts at once."""
+        """Connect as a person with a console does: each statement counts at once."""
         return psycopg.connect(
             host="127.0.0.1",
             port=self.port,
@@ -111,7 +111,7 @@ class PostgresProcess:
             return connection.execute(query).fetchall()
 
     def psql(self, query: str, *, database: str) -> str:
-        """As people see it."""
+        """The output of psql, as people see it."""
         asked = subprocess.run(
             [
                 *(str(_bin("psql")), "-X", "-h", "127.0.0.1", "-p", str(self.port)),

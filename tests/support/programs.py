@@ -1,4 +1,4 @@
-"""Finds what tests start besides Python and Java; who needs what is not here is skipped by name."""
+"""Finds programs that tests start besides Python and Java; tests that lack one are skipped."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ _LACKS = "this machine lacks "
 
 
 def program(*names: str) -> str:
-    """Where one of these programs is; without any the test that asks is skipped."""
+    """The path of one of these programs; without any, the test that asks is skipped."""
     for path in filter(None, map(shutil.which, names)):
         return path
     pytest.skip(_LACKS + names[0])
@@ -26,12 +26,12 @@ def npm_package(folder: str, name: str) -> Path:
 
 
 def need_express() -> None:
-    """What the examples for JavaScript use."""
+    """Need a package that the examples for JavaScript use."""
     npm_package("examples/javascript", "express")
 
 
 def has_express() -> bool:
-    """For who does without that part, and is skipped when the others are done."""
+    """Whether Express is there, for a test that is skipped only after its other parts."""
     try:
         need_express()
     except pytest.skip.Exception:

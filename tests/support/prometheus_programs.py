@@ -39,7 +39,7 @@ def prometheus(
 
 
 def ask(url: str, path: str) -> dict[str, Any]:
-    """What it knows; nothing while it does not answer."""
+    """Return its data; nothing while it does not answer."""
     answer = json.loads(fetch(f"{url}/api/v1/{path}") or "{}")
     data: dict[str, Any] = answer.get("data", {"alerts": [], "groups": [], "result": []})
     return data

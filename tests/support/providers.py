@@ -1,4 +1,4 @@
-"""Gives tests OpenID providers: a real one as a process, and one that says what a test wants."""
+"""Gives tests OpenID providers: a real one as a process, and one that answers as a test wants."""
 
 import json
 import socket
@@ -71,7 +71,7 @@ class LyingProvider:
 
     about: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, Any] = field(default_factory=dict)
-    # What is answered in place of a token of these claims.
+    # Sent in place of a token with these claims.
     answer: tuple[int, bytes] | None = None
     token: str = ""
     signer: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
@@ -86,7 +86,7 @@ class LyingProvider:
         return f"http://localhost:{self.port}"
 
     def be_honest(self, **claims: Any) -> None:
-        """As a provider should be; with other claims if they are given."""
+        """Behave as a provider should; with other claims if they are given."""
         self.answer, self.token, self.kid = None, "", "k1"
         self.signer = Ed25519PrivateKey.generate()
         self.keys = [self.public()]

@@ -16,9 +16,9 @@ STOP_TIMEOUT_S = 10.0
 class QuickServer(HttpServer):
     """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
 
-    # What it follows while it serves.
+    # It follows this while it serves.
     followed: Callable[[], AbstractContextManager[None]] = nullcontext
-    # What it stops, in its own loop: a test may have ended that before anybody else could.
+    # It stops this in its own loop, which a test may have ended before anybody else could.
     stops: Callable[[], Awaitable[object]] = partial(asyncio.sleep, 0)
 
     async def main_loop(self) -> None:

@@ -1,4 +1,4 @@
-"""A server whose figures are known: it answers so many requests a second, and stands still once.
+"""A server whose figures are known: it answers at a steady rate, and stands still once.
 
 Run as a process of its own (`python -m tests.support.rated_server`); it prints its port.
 """

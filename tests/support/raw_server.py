@@ -1,4 +1,4 @@
-"""Gives tests a server that does to a connection exactly what it is told."""
+"""Gives tests a server that does to a connection exactly what a test wants."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def raw_server(behave: Callable[[socket.socket], object]) -> Iterator[str]:
-    """A server that reads a request and then does with the connection what it is told."""
+    """A server that reads a request and then gives the connection to `behave`."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(10)
 

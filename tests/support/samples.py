@@ -57,7 +57,7 @@ def decided(
     *,
     retry_on: AbstractSet[int] = frozenset(),
 ) -> Decision:
-    """What happens after an attempt, with the verdict that it deserves."""
+    """The decision after an attempt, with the verdict that it deserves."""
     return decide(history, attempt, classify(attempt, retry_on=retry_on), schedule, situation)
 
 
@@ -99,7 +99,7 @@ def log_buckets(values_ms: Iterable[int]) -> LogBuckets:
 def a_receipt(
     outcome: ReceiptOutcome, *spans: tuple[int, int], partition: int = 0, **more: Any
 ) -> Receipt:
-    """What is said of events by their offsets [first, end), and `more` as a test needs it."""
+    """A receipt of events by their offsets [first, end), with `more` as a test needs it."""
     facts = {
         "destination_id": "orders/shop",
         "reason": "",
@@ -116,7 +116,7 @@ def a_receipt(
     return Receipt(outcome=outcome, **{**facts, **more})
 
 
-# What our own writers may put into a header: any text that UTF-8 can hold, and not nothing.
+# Our own writers may put these into a header: any text that UTF-8 can hold, and not nothing.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 names = texts.filter(bool)
 times_ms = st.integers(-(10**17), 10**17)

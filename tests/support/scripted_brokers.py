@@ -1,4 +1,4 @@
-"""Brokers as a test scripts them: each batch waits until it is said what it met."""
+"""Brokers as a test scripts them: each batch waits until the test decides its fate."""
 
 import asyncio
 import struct
@@ -21,7 +21,7 @@ _NUMBERED = struct.Struct(">qhi")
 
 
 class ScriptedCluster:
-    """Who leads what; a topic that it does not name is not there."""
+    """The leaders of topics; a topic that it does not name is not there."""
 
     def __init__(self) -> None:
         self.leaders: dict[str, list[int]] = {"ours": [0], "theirs": [1]}
@@ -41,7 +41,7 @@ class ScriptedCluster:
 
 
 class SentBatch(NamedTuple):
-    """A batch as it came, of which a test says what became of it."""
+    """A batch as it came; a test decides its outcome."""
 
     raw: bytes
     answered: "asyncio.Future[BatchOutcome]"
@@ -56,7 +56,7 @@ class SentBatch(NamedTuple):
         self.answered.set_result(BatchOutcome(0, 5))
 
     def fail(self, error: KafkaError) -> None:
-        """Say no, or do not answer if the error is none of Kafka's codes."""
+        """Refuse, or do not answer if the error is none of Kafka's codes."""
         if errno := getattr(error, "errno", None):
             self.answered.set_result(BatchOutcome(errno, -1))
         else:
@@ -106,7 +106,7 @@ class ScriptedClient:
             await self.may_number.wait()
             return SimpleNamespace(error_code=0, producer_id=next(self.ids), producer_epoch=0)
         written = [parcel for parcel in request.parcels if not parcel.handover.is_over]
-        # What the client does to write them; it marks what may be stored from here on.
+        # The client encodes as it writes, and marks the events that may be stored from here on.
         request.encode()
         self.requests.append({parcel.place.topic for parcel in written})
         sent = {}

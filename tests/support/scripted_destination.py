@@ -1,4 +1,4 @@
-"""A real HTTP destination for tests: it keeps what it gets and answers as it is told."""
+"""A real HTTP destination for tests: it keeps what it gets and answers as a test says."""
 
 import json
 import threading
@@ -55,7 +55,7 @@ class ScriptedDestination:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[Request] = []
-        # Only what was answered with 2xx: what the destination says that it has.
+        # Only requests with a 2xx answer: those that the destination claims to have.
         self.accepted: list[Request] = []
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -96,7 +96,7 @@ class ScriptedDestination:
                 length = int(self.headers["content-length"])
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    # Whoever sent this died in the middle; no destination takes half a request.
+                    # The sender died in the middle; no destination takes half a request.
                     self.close_connection = True
                     return
                 headers = {name.lower(): value for name, value in self.headers.items()}

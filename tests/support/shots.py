@@ -48,7 +48,7 @@ TRAFFIC_S = 100.0
 # The heat-map is that wide, and this one of its minutes has lost something.
 MINUTES_BACK = 20
 LOST_MINUTE = 7
-# What the documentation shows of which page: the upper part.
+# The documentation shows the upper part of these pages.
 DOCUMENTED = {"overview": "overview", "destination-open": "failing"}
 DOCUMENTED_PX = 700
 LOOKS: Mapping[str, Mapping[str, Any]] = {
@@ -156,10 +156,10 @@ def drawn_pipelines() -> list[Pipeline]:
 
 
 def send_traffic(hifi: RunningHifi) -> None:
-    """All is well but for what some destinations make of it, and for what Kafka has lost."""
+    """Send events; all is well but for some bad destinations, and events that Kafka lost."""
     httpx.put(f"{hifi.gateway}/v1/keys/ops", json={"scopes": ["read", "admin"]}, timeout=30)
     httpx.put(f"{hifi.gateway}/v1/keys/shop", json={"scopes": ["write"]}, timeout=30)
-    # Of devices that were off the net for a while: the heat-map has more than the last minutes.
+    # Devices were off the net for a while: the heat-map has more than the last minutes.
     began_ms = now_ms()
     for stream in (*STREAMS, "trades"):
         for minute in range(1, MINUTES_BACK):
@@ -191,7 +191,7 @@ def send_traffic(hifi: RunningHifi) -> None:
 
 
 def lose(hifi: RunningHifi, *, minute_ms: int) -> None:
-    """As when a broker loses its disk: three events are in the gateway's ledger, not in the log."""
+    """Fake a broker's lost disk: three events are in the gateway's ledger, and not in the log."""
     topic = stream_topic("trades")
     hifi.wait_for_balance(
         "trades/ledger", lambda b: b.delivered == 40 * (MINUTES_BACK - 1), what="all is delivered"

@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 from tests.support.stack_fixtures import PATIENCE_S
 from tests.tidy import sources
 
-# What the reader does once, and a test has done already.
+# Commands that the reader runs once, and a test has run already.
 _DONE = ("make up", "source ")
 # To say these twice does more than to say them once.
 _ONCE = ("hifi send ", "AT=", "export ", "hifi keys ", "hifi dead redrive ")
@@ -45,7 +45,7 @@ def shown(page: str, names: Mapping[str, str]) -> list[ShownCommand]:
 
 
 class Terminal:
-    """One bash; what it starts in the background ends with it."""
+    """One bash; processes that it starts in the background end with it."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Says at the end which tests were skipped, and for want of what.
+"""Says at the end which tests were skipped, and what they lacked.
 
 In continuous integration a skipped test is a failed one: nobody reads what was not tried.
 """

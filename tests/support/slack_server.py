@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.support.scripted_destination import Reply, Request
 
-# What Slack says of texts: 4,000 characters are shown well (and 40,000 kept).
+# Slack shows 4,000 characters of a text well (and keeps 40,000).
 TEXT_CHARS_MAX = 4_000
 # One message a second for each channel, as its rate limits say.
 _PAUSE_S = 1.0
@@ -17,7 +17,7 @@ _BARE = re.compile(r"&(?!amp;|lt;|gt;)")
 
 @dataclass
 class SlackRules:
-    """The script of one webhook of Slack: what it has said, in turn."""
+    """The script of one webhook of Slack, and its answers, in turn."""
 
     said: list[str] = field(default_factory=list)
     _last_s: float = float("-inf")

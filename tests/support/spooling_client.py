@@ -1,4 +1,4 @@
-"""Sends without a pause through a spool, and writes down each id as soon as it was said yes to.
+"""Sends without a pause through a spool, and writes down each id as soon as it was accepted.
 
 `python -m tests.support.spooling_client URL STREAM SPOOL YES_FILE`, to be killed at any moment. It
 says "full" once its spool takes nothing more.

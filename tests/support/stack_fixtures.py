@@ -60,7 +60,7 @@ _LOOK_S = 0.1
 @dataclass
 class RunningHifi:
     stack: Stack
-    # What this test has added; its lanes go when the test ends.
+    # The destinations that this test has added; their lanes go when the test ends.
     added: list[Destination] = field(default_factory=list)
 
     @property
@@ -82,7 +82,7 @@ class RunningHifi:
         asyncio.run(write_config(self.kafka, [destination]))
 
     def dead_letters(self, destination_id: str) -> list[ConsumerRecord]:
-        """What rests of one destination."""
+        """The dead letters of one destination."""
         return [one for one in self.records(DEAD) if one.key == destination_id.encode()]
 
     def remove_added(self) -> None:
@@ -95,7 +95,7 @@ class RunningHifi:
             asyncio.run(write_config(self.kafka, gone))
 
     def remove_pipelines(self) -> None:
-        """All that there are: each takes from the next test, and is planned anew at each start."""
+        """Remove them all: each slows the next test, and is planned again at each start."""
         known = asyncio.run(read_config(self.kafka))
         gone = []
         for name, each in known.pipelines.items():
@@ -109,7 +109,7 @@ class RunningHifi:
 
     def revive(self, name: str) -> None:
         """Start a service again that was killed, and wait until it is ready."""
-        # What dies too often waits longer; these deaths are meant.
+        # A service that dies too often waits longer; these deaths are meant.
         self.stack.restarts.forgive()
         self.stack.look_after()
         (service,) = [each for each in self.stack.services if each.name == name]
@@ -143,7 +143,7 @@ class RunningHifi:
         last: list[Balance] = []
 
         async def look() -> None:
-            # Kept open: to read all receipts anew ten times a second takes a core from the lanes.
+            # Kept open: reading all receipts again ten times a second takes a core from the lanes.
             async with open_books(self.kafka, Configuration) as books:
                 while not last or not holds(last[-1]):
                     await asyncio.sleep(_LOOK_S if last else 0)
@@ -158,7 +158,7 @@ class RunningHifi:
         return last[-1]
 
     def wait_until_stated(self, stream: str, minute_ms: int, acked: int) -> None:
-        """Until the newest statement about a minute is of so many events.
+        """Wait until the newest statement about a minute counts `acked` events.
 
         A command that asks is a process each time, which services that start would wait for.
         """
@@ -172,11 +172,11 @@ class RunningHifi:
         wait_until(is_stated, what=lambda: f"it is stated of {acked} events, not of {last}")
 
     def statements(self, stream: str, minute_ms: int) -> list[Proof]:
-        """What was signed of a stream's minutes from one on, oldest first."""
+        """The signed statements of a stream's minutes from one on, oldest first."""
         return statements_of(ControlClient(self.gateway, None), stream, minute_ms)
 
     def records(self, topic: str) -> list[ConsumerRecord]:
-        """Everything a topic holds now."""
+        """All records that a topic holds now."""
         return asyncio.run(read_all(self.kafka, topic))
 
     async def _add(self, destination: Destination, partition_count: int) -> None:
@@ -211,7 +211,7 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
 
 @pytest.fixture(scope="session")
 def traces() -> Iterator[TraceCollector]:
-    """Where the spans of that Hifi arrive."""
+    """The collector of that Hifi's spans."""
     with trace_collector() as collector:
         yield collector
 
@@ -241,7 +241,7 @@ def hifi_stack(
 
 @pytest.fixture
 def hifi(hifi_stack: Stack) -> Iterator[RunningHifi]:
-    """The whole of Hifi; a test names its own stream, and what it adds is taken away after it."""
+    """The whole of Hifi; a test names its own stream, and all that it adds is removed after it."""
     running = RunningHifi(hifi_stack)
     try:
         yield running
@@ -251,7 +251,7 @@ def hifi(hifi_stack: Stack) -> Iterator[RunningHifi]:
 
 
 def fetch(url: str) -> str:
-    """What a page says; nothing while nobody answers."""
+    """Return the text of a page; nothing while nobody answers."""
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
             text: str = response.read().decode()

@@ -64,7 +64,7 @@ class Standalone:
         return [each for each in self.workers if each.alive and self.executors(each)]
 
     def work(self, worker: Child) -> Path:
-        """Where a worker keeps what its executors write."""
+        """The folder to which a worker's executors write."""
         return self.folder / f"worker{self.workers.index(worker)}"
 
 

@@ -1,4 +1,4 @@
-"""An observer whose audit is as quick as can be: it states a minute after the other, for ever."""
+"""An observer whose audit is as quick as can be: it states a minute after the other, forever."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ def stating_observer(kafka: str, folder: Path, lease_s: float, *, log: Path) -> 
 
 
 async def state(kafka: str, folder: Path) -> None:
-    """As the audit does it: know what is stated, go on from there, write."""
+    """State as the audit does: read earlier statements, go on from there, write."""
     while True:
         try:
             await _state(kafka, Memory(), Signer(folder))

@@ -52,7 +52,7 @@ class OneProcess(TableCopies):
 
 @contextmanager
 def written_copies(folder: Path) -> Iterator[OneProcess]:
-    """Of the tables that a test writes itself."""
+    """Copies of the tables that a test writes itself."""
     found = OneProcess(folder)
     found.writers, found.heard = {}, {}
     for name in ("customers", "short"):

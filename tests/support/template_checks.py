@@ -1,4 +1,4 @@
-"""What must hold of every template of ours: each check says what it finds."""
+"""Checks that hold for every template of ours: each says what it finds."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 Resources = Mapping[str, Any]
 ANYBODY = {"0.0.0.0/0", "::/0"}
-# What holds data that cannot be made again.
+# Resources whose data cannot be made again.
 KEEPS_DATA = {
     "AWS::MSK::Cluster",
     "AWS::KMS::Key",
@@ -24,7 +24,7 @@ def of_type(resources: Resources, *kinds: str) -> Iterator[tuple[str, Mapping[st
 
 
 def text_of(value: Any) -> str:
-    """A text of a template; what only AWS knows is a word in it."""
+    """A text of a template; values that only AWS knows are placeholders in it."""
     match value:
         case str():
             return value

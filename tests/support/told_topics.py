@@ -16,11 +16,11 @@ Take = Callable[[Sequence[RecordIn]], Any]
 
 
 class ToldTopics:
-    """One Kafka partition each. Who follows is shown all there is, and then what comes."""
+    """One Kafka partition each. A follower sees all records so far, and then each new one."""
 
     def __init__(self) -> None:
         self.fate = Fate.STORED
-        # As if who writes had died just before.
+        # As if the writer had died just before.
         self.is_dying = False
         # How far the log's clock is ahead of ours.
         self.ahead_ms = 0

@@ -1,4 +1,4 @@
-"""Deletes topics and makes them anew, and deletes from the beginning of logs, as people do."""
+"""Deletes topics and makes them again, and deletes from the beginning of logs, as people do."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ async def make_anew(servers: str, spec: TopicSpec) -> None:
 
 
 async def forget(servers: str, upto: Position) -> None:
-    """What lies before these offsets is gone, as when it has grown too old."""
+    """Delete all records before these offsets, as when they have grown too old."""
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
     try:

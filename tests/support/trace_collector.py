@@ -79,7 +79,7 @@ class TraceCollector:
     url: str
 
     def spans(self, trace_id: str) -> list[dict[str, Any]]:
-        """What has come of a trace."""
+        """The spans of a trace that have come."""
         told: list[dict[str, Any]] = httpx.get(f"{self.url}/spans").json()
         return [span for span in told if span["traceId"] == trace_id]
 

@@ -1,4 +1,4 @@
-"""Whoever tries pipelines and channels, as a gateway meets them: through a topic in memory."""
+"""Processes that try pipelines and channels, as a gateway meets them: by a topic in memory."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tests.support.told_topics import Take
 
 @dataclass
 class Trier:
-    """Gives one answer to all, and knows what was asked."""
+    """Gives one answer to all, and keeps the requests."""
 
     publisher: FakePublisher
     answer: TrialAnswer
@@ -32,7 +32,7 @@ class Trier:
             asked = read_trial(record.value)
             if isinstance(asked, TrialAsked):
                 self.asked.append(asked)
-                # What is none, and what another was told, is passed over.
+                # Gateways pass over a value that is no answer, and over another's answer.
                 for key, value in (
                     (record.key, b"nonsense"),
                     (b"another", TrialAnswer("not for you").to_bytes()),
@@ -45,7 +45,7 @@ class Trier:
 
 @contextmanager
 def trier(publisher: Publisher, answer: TrialAnswer) -> Iterator[Trier]:
-    """In a thread of its own, until the end of the block."""
+    """Run one in a thread of its own, until the end of the block."""
     trying = Trier(_known(publisher), answer)
     with _followed(trying.publisher, trying.take):
         yield trying
@@ -70,7 +70,7 @@ def _known(publisher: Publisher) -> FakePublisher:
 
 @contextmanager
 def _followed(publisher: FakePublisher, take: Take) -> Iterator[None]:
-    # What was asked before is nobody's any more.
+    # Nobody waits for earlier requests any more.
     publisher.told.logs[TRIALS].clear()
     begun, ended = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""What tests of pipelines stand on: a Spark session as those have that run them."""
+"""Gives tests of pipelines a Spark session like that of the processes that run pipelines."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -43,18 +43,18 @@ def _locked_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedSp
 
 @pytest.fixture(scope="module")
 def locked_spark(_locked_spark: LockedSpark) -> "SparkSession":
-    """A session in which there is nothing but what pipelines may use; tests only read from it."""
+    """A session with nothing but the tools that pipelines may use; tests only read from it."""
     return _locked_spark.session()
 
 
 @pytest.fixture(scope="module")
 def no_spark(_locked_spark: LockedSpark) -> None:
-    """For who starts another session: a process has one at a time."""
+    """End the session before a test starts another: a process has one at a time."""
     _locked_spark.end()
 
 
 def a_pipeline(*steps: dict[str, Any], **more: Any) -> Pipeline:
-    """One that reads orders, and writes to sales what is left after these steps."""
+    """A pipeline that reads orders, applies these steps, and writes the rest to sales."""
     schema = (
         "id STRING, type STRING, price DOUBLE, n BIGINT, at TIMESTAMP, day DATE, ok BOOLEAN,"
         " tags ARRAY<STRING>, items ARRAY<STRUCT<sku: STRING, n: INT>>, who STRUCT<name: STRING>,"

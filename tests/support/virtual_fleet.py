@@ -1,7 +1,7 @@
 """Machines that send to one destination, in simulated time, each with what it knows of the others.
 
-Each has its own clock and its own flow file (a record), and hears what is told in the order of the
-log, some time after it was told: what workers and the driver of a real machine do.
+Each has its own clock and its own flow file (a record), and hears the records of the log in order,
+some time after they were written: as the workers and the driver of a real machine do.
 """
 
 import random
@@ -37,7 +37,7 @@ class VirtualMachine:
     load: Callable[[float], float]
     task_count: int = 2
     ahead_ms: int = 0
-    # Of seconds: nothing happens on it. A frozen one goes on afterwards.
+    # Whether nothing happens on it at a time (of seconds). A frozen one goes on afterwards.
     is_off: Callable[[float], bool] = lambda _: False
     record: FlowRecord = field(default_factory=lambda: FlowRecord(Flow()))
     waiting: float = 0.0
@@ -57,7 +57,7 @@ class VirtualMachine:
 
 @dataclass
 class VirtualFleet:
-    """What a destination gets of all of them."""
+    """All machines together, as a destination sees them."""
 
     machines: list[VirtualMachine]
     limits: SendLimits
@@ -95,7 +95,7 @@ class VirtualFleet:
             self._ask(machine, task, [each for each in ended if each[1] == task])
 
     def _go_round(self, machine: VirtualMachine) -> None:
-        """As NewsRound does it in a driver."""
+        """Read and write news as NewsRound does in a driver."""
         now_ms = self._now_ms(machine)
         while machine.read_count < len(self.log):
             told_ms, told = self.log[machine.read_count]
@@ -162,7 +162,7 @@ class VirtualFleet:
         machine.record = held.record
 
     def sent(self, begin_s: float, end_s: float) -> list[float]:
-        """When requests went out in that time, by anybody."""
+        """The times in that span at which requests went out, from any machine."""
         times = (at_ms for each in self.machines for at_ms in each.sent_ms)
         return sorted(at_ms for at_ms in times if begin_s <= at_ms / 1000 < end_s)
 
@@ -178,6 +178,6 @@ class VirtualFleet:
         return max(count for at_ms, count in self.at_once if begin_s <= at_ms / 1000 < end_s)
 
     def part_above(self, most: int, begin_s: float, end_s: float) -> float:
-        """For which part of the time there were more at once."""
+        """The share of the time in which there were more than `most` at once."""
         counts = [count for at_ms, count in self.at_once if begin_s <= at_ms / 1000 < end_s]
         return sum(count > most for count in counts) / len(counts)

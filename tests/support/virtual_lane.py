@@ -12,13 +12,13 @@ from shared.flow.starting import NotNow, may_start, running, started
 from shared.retry.attempt import Attempt, classify
 from tests.support.samples import NOW_MS
 
-# What a request that comes at some millisecond is answered, and after how many.
+# The answer to a request that comes at some millisecond, and after how many it comes.
 Answering = Callable[[float], tuple[Attempt, float]]
 
 
 @dataclass
 class VirtualLane:
-    """Sends as fast as the flow lets it; who wants to know what happens overrides the notes."""
+    """Sends as fast as the flow lets it; a test overrides the notes to know what happens."""
 
     answer: Answering
     limits: SendLimits
@@ -27,13 +27,13 @@ class VirtualLane:
     flow: Flow = field(default_factory=Flow)
 
     def note_sent(self, at_ms: float, running_count: int) -> None:
-        """A request goes out, of so many under way."""
+        """Note a request that goes out, and how many are under way with it."""
 
     def note_ended(self, at_ms: float, attempt: Attempt) -> None:
-        """A request has ended, and the flow has been told."""
+        """Note a request that has ended, after the flow has heard of it."""
 
     def live(self, seconds: float) -> None:
-        """Until time is over, or the destination is disabled."""
+        """Send until time is over, or the destination is disabled."""
         dice = random.Random(7)
         under_way: list[tuple[float, int, Attempt, float, bool, int]] = []
         counts, wakes = [0] * self.task_count, [0.0] * self.task_count

@@ -1,4 +1,4 @@
-"""Time that passes only while all wait: for what asks a clock and sleeps in one event loop."""
+"""Time that passes only while all wait: for code that asks a clock and sleeps in one event loop."""
 
 import asyncio
 import selectors
@@ -26,13 +26,13 @@ class VirtualTime:
         return NOW_MS + int(self.now_s * 1_000)
 
     def run(self, main: Coroutine[Any, Any, _Result]) -> _Result:
-        """As asyncio.run: instead of waiting, the time is as late as what is waited for."""
+        """Run as asyncio.run does; instead of a wait, the time jumps to the end of it."""
         with asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
             return runner.run(main)
 
     @contextmanager
     def seen_by(self, *modules: ModuleType) -> Iterator[None]:
-        """What these modules take for the machine's clocks."""
+        """Give these modules this time in place of the machine's clocks."""
         with pytest.MonkeyPatch.context() as patch:
             for module in modules:
                 patch.setattr(module, "time", SimpleNamespace(monotonic=self.monotonic))

@@ -32,7 +32,7 @@ def put_table(kafka: str, name: str, *, written_by: str) -> Table:
 
 
 def remove(kafka: str, pipeline: Pipeline) -> None:
-    """As the gateway does."""
+    """Remove a pipeline as the gateway does."""
     gone = RemovedPipeline(
         pipeline.name,
         pipeline.tenant,
@@ -45,7 +45,7 @@ def remove(kafka: str, pipeline: Pipeline) -> None:
 
 
 def forget_position(kafka: str, pipeline: Pipeline) -> None:
-    """As Kafka does with a group that nobody has written for a week; nobody is in it now."""
+    """Delete its group, as Kafka does after a week without writes; nobody is in it now."""
     group = lane_group(pipeline.lane_id)
 
     async def delete() -> None:
@@ -83,7 +83,7 @@ def forget(kafka: str, topic: str) -> None:
 
 
 def history(kafka: str, table: Table) -> dict[str, list[Any]]:
-    """All that was ever written of each row, in its order."""
+    """Every value that was ever written of each row, in order."""
     found: dict[str, list[Any]] = {}
     for record in asyncio.run(read_all(kafka, table.topic)):
         value = json.loads(record.value) if record.value else None

@@ -75,7 +75,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:root|work|home/\w+)/")
 
 
 def findings(path: str, text: str) -> Iterator[str]:
-    """Everything that any Python file of ours must keep to."""
+    """The rules that a Python file of ours breaks."""
     yield from name_is_a_concept(path)
     yield from starts_with_a_sentence(path, text)
     yield from is_short_enough(path, text)

@@ -15,7 +15,7 @@ from tests.tidy.prose import sentences, split
 
 HERE = sources.ROOT / "tests" / "tidy"
 EXAMPLES = tomllib.loads((HERE / "accent_examples.toml").read_text())["sentences"]
-# How many sentences with such a habit each room still has, by kind. It may only fall.
+# The number of sentences with a habit that each room still has, by kind. It may only fall.
 ALLOWED = tomllib.loads((HERE / "prose_counts.toml").read_text())
 # These quote sentences that nobody should write.
 QUOTES = ("tests/tidy/accent", "CHANGELOG.md")

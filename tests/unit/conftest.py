@@ -1,4 +1,4 @@
-"""Chooses how hypothesis searches, and of which tests it is counted what they run."""
+"""Chooses how hypothesis searches, and leaves simulations out of the coverage."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The words that people meet: each is explained once, where programs' names differ that is said."""
+"""Words that people meet: each is explained once, with the names that programs use instead."""
 
 from shared.glossary import (
     CAUSE_WORDS,

@@ -23,7 +23,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, set[int]], int]:
 
 
 def step(held: Held, slot_count: int) -> dict[str, frozenset[int]]:
-    """What they hold when each has done as it was told."""
+    """The slots that each holds when all have done their part."""
     return dict(may_have(held, slot_count))
 
 
@@ -103,7 +103,7 @@ def test_who_leaves_gets_nothing_and_what_it_gave_up_is_shared_by_the_others(
     told = step(now, slot_count)
     assert not told[leaves]
     if others:
-        # What it still holds has its owner already, and nobody begins it yet.
+        # Slots that it still holds have their owner already, and nobody begins them yet.
         assert {m: told[m] for m in others} == {
             m: slots - (kept - gone) for m, slots in step(others, slot_count).items()
         }

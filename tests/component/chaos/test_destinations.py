@@ -13,7 +13,7 @@ from tests.chaos.recount import Arrival
 
 PATH = "/t0/t0-s1/d2"
 IDS = [f"t0.t0-s1.a.{n}" for n in (1, 2, 7)]
-# Long enough for an answer on loopback; what hangs or drips has said no more by then.
+# Long enough for an answer on loopback, and too short for a mood that hangs or drips.
 PATIENCE_S = 0.5
 # The mood, how its answer begins, what it has taken, and whether it resets the connection.
 CASES = [
@@ -55,7 +55,7 @@ def post(destinations: Destinations, ids: list[str], *, label: bool = False) -> 
         answered = b""
         try:
             connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-            # Nothing more comes on it, so that whoever is done with it closes it.
+            # Send no more, so that a destination that is done closes the connection.
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65_536):
                 answered += part

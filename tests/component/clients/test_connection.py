@@ -104,7 +104,7 @@ def test_half_an_answer_is_none(said: bytes) -> None:
 
 @pytest.mark.parametrize("end", range(1, len(_WHOLE)))
 def test_an_answer_that_is_cut_anywhere_is_none(end: int) -> None:
-    """Its events are sent again: a head without its end was read as an answer without a body."""
+    """Without this, a head without its end was read as an answer without a body."""
     with served(_WHOLE[:end], is_closed_after=True) as found:
         connection = Connection(read_target(found.url), timeout_s=5)
         with pytest.raises(NoAnswerError, match="did not answer") as caught:

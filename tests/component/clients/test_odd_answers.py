@@ -1,4 +1,4 @@
-"""Every client makes the same of answers that are cut, late, wrong or another's."""
+"""All clients treat cut, late, wrong and foreign answers alike."""
 
 import json
 import os

@@ -20,7 +20,7 @@ CLIENTS = sources.ROOT / "clients"
     ("client", "runner", "arguments", "untold"),
     [
         ("javascript", "node", ["--test", "test/"], []),
-        # Its example does not say what it was told.
+        # Its example does not report the event that the gateway accepted.
         ("go", "go", ["test", "-count=1", "./..."], ["go-example"]),
     ],
     ids=["javascript", "go"],

@@ -1,4 +1,4 @@
-"""What the README of the Python client shows works as it stands, but for addresses and secrets."""
+"""The README of the Python client works as it stands, but for addresses and secrets."""
 
 import asyncio
 import base64
@@ -21,12 +21,12 @@ from tests.support.gateway_fixtures import RunningGateway
 
 README = Path(hifi_client.__file__).parents[1] / "README.md"
 SECRET = f"whsec_{base64.b64encode(b'a' * 24).decode()}"
-# What a reader has otherwise.
+# Texts of the README that readers replace with their own.
 SHOWN = {"url": "http://127.0.0.1:8080", "spool": "data/hifi-spool", "secret": "whsec_..."}
 
 
 def block(nth: int, **instead: str) -> dict[str, Any]:
-    """What a block of code leaves behind, with some of its texts replaced."""
+    """Run a block of code with some of its texts replaced, and return its names."""
     code = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[nth]
     for old, new in instead.items():
         assert SHOWN[old] in code

@@ -83,7 +83,7 @@ def test_batches_go_by_count_and_each_event_is_accepted(
     compression: str | None,
     is_signing: bool,
 ) -> None:
-    # On a busy machine what lingers for less would go half full.
+    # With a shorter linger, a busy machine would send half-full batches.
     options: dict[str, Any] = {"compression": compression, "linger_s": 600}
     options |= {"key": "a key", "is_signing": is_signing}
     with Sender(gateway.url, "orders", batch_count_max=100, **options) as hifi:
@@ -334,7 +334,7 @@ def test_the_end_of_the_process_sends_what_waits(
 def test_a_sender_goes_on_in_one_of_two_processes(
     publisher: FakePublisher, gateway: RunningGateway
 ) -> None:
-    """As where a server loads an application before it forks its workers."""
+    """Servers that load an application before they fork their workers do this."""
     program = (
         "import os, sys; from hifi_client import ClosedError, Sender\n"
         "begun, fresh = (Sender(sys.argv[1], 'orders') for _ in range(2))\n"

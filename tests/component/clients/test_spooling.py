@@ -96,7 +96,7 @@ def test_a_full_spool_stops_the_sender_until_the_gateway_is_back(
         sent: list[Sent] = []
 
         def is_full() -> bool:
-            """While the disk is slow, its memory is full before the spool is."""
+            """Say whether the spool is full; on a slow disk the memory is full before the spool."""
             try:
                 while True:
                     sent.append(hifi.send_within(0.2, {"text": "x" * 200}))

@@ -1,4 +1,4 @@
-"""A sender over TLS trusts only whom it is told to trust, and shows its own certificate."""
+"""A sender over TLS trusts only the configured authority, and shows its own certificate."""
 
 from pathlib import Path
 

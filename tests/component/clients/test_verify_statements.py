@@ -61,7 +61,7 @@ class Forger:
         self.chain.append(json.loads(self.signer.sign(said).to_json()))
 
     def sign_again(self, at: int, change: Callable[[Json], object]) -> None:
-        """As somebody who has the key: what is changed is signed, and those after it as well."""
+        """Change a statement and sign it and all later ones, as an owner of the key can."""
         change(self.chain[at]["statement"])
         for nth in range(at, len(self.chain)):
             if nth > at:
@@ -113,7 +113,7 @@ def test_a_chain_that_hifi_made_is_believed_also_in_parts_and_with_its_ids(tmp_p
     # As the API answers.
     page = json.dumps({"statements": good.chain[::-1], "older": None, "is_complete": True})
     assert good.verdict(*of_ids, text=page)[0] == 0
-    # What was checked before goes on.
+    # `--previous` continues the chain of an earlier check.
     before = _digest(good.chain[1])
     good.chain = good.chain[2:]
     assert good.verdict("--previous", before)[0] == 0
@@ -160,7 +160,7 @@ def signature(text: Any) -> Forge:
     return lambda it: it.chain[2].update(signature=text)
 
 
-# What was done to it, and what is said of it.
+# Each forgery, and the words of the verdict on it.
 FORGED: dict[str, tuple[Forge, str]] = {
     "a count is changed": (unsigned(0, acked=149), "was changed since"),
     "a root is changed": (unsigned(1, root="ab" * 32), "was changed since"),

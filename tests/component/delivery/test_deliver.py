@@ -86,7 +86,7 @@ def test_what_a_repeat_leaves_waiting_says_that_it_may_come_twice() -> None:
 
 @pytest.mark.parametrize("wait_s", [0, 30], ids=["sent in vain", "moved to another tier"])
 def test_what_a_repeat_leaves_waiting_once_more_says_so_too(wait_s: int) -> None:
-    """The retrier's own repeats: what a dead try moved on is there twice from then on."""
+    """Repeats of the retrier: an event that a dead try moved on is there twice from then on."""
     record = waiting_record("demo/sample", not_before_ms=now_ms() + wait_s * 1000)
     with scripted_destination(always(503)) as destination:
         plan = retry_plan(sample(destination))
@@ -337,7 +337,7 @@ def test_a_retry_after_is_kept_whatever_the_clock_of_delivery_says(ahead_ms: int
         plan = plan_for(sample(destination), clock=lambda: at_ms + ahead_ms)
         plan = replace(plan, schedule=RetrySchedule())
         (row,) = [one for one in run(events(1), plan) if one.topic == retry_topic("30s")]
-        # Kafka stamps it by a clock of its own, which alone decides when it goes again.
+        # Kafka stamps the record by its own clock, which alone decides when the event goes again.
         waits = RecordIn(Origin(row.topic, 0, 0), at_ms, row.key, row.value, row.headers)
         seen = len(destination.requests)
         for after_ms, is_sent in ((59_900, False), (60_500, True)):
@@ -365,7 +365,7 @@ def test_a_waiting_event_whose_destination_is_gone_rests_in_dead_letters() -> No
 
 
 def test_a_waiting_event_whose_destination_is_not_known_here_waits_on() -> None:
-    """Its record may be one of a newer release, that this process cannot read; or not here yet."""
+    """Its record may be of a newer release that this process cannot read, or not here yet."""
     with scripted_destination() as destination:
         plan = retry_plan(sample(destination))
         (waits,) = run([waiting_record("demo/other")], plan)

@@ -40,7 +40,7 @@ def causes(outcomes: list[RecordOut]) -> Counter[str]:
 
 
 def state(outcomes: list[RecordOut]) -> FlowRecord:
-    """What the last word on the destination was."""
+    """The last record of the state of the destination."""
     record = open_flow_record([one for one in outcomes if one.topic == STATE][-1].value)
     assert record is not None
     return record
@@ -126,7 +126,7 @@ def test_a_429_closes_the_gate_for_all_that_follows(tmp_path: Path) -> None:
         to = sample(destination, batch_count_max=10)
         plan = replace(plan_for(to), schedule=RetrySchedule(), flow_folder=tmp_path)
         outcomes = run(events(500), plan)
-        # Those that were under way together, and no more.
+        # Only the requests that were under way together.
         assert len(destination.requests) <= 2
         again = run(events(10, first=500), plan)
         assert len(destination.requests) <= 2
@@ -143,7 +143,7 @@ def test_the_owners_rate_is_kept(tmp_path: Path) -> None:
         to = sample(destination, batch_count_max=10, rate_per_s=50.0)
         plan = replace(plan_for(to), flow_folder=tmp_path, time_box_s=2.0)
         outcomes = run(events(500), plan)
-        # A second's worth at once, then fifty per second, and one batch more than was there.
+        # A second's worth at once, then fifty per second, and one batch beyond the budget.
         assert 100 <= sum(destination.accepted_ids.values()) <= 50 + 2 * 50 + 10
     assert settled(outcomes) == 500
     assert set(causes(outcomes)) <= {"over_rate", "budget_used_up"}

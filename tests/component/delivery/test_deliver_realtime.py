@@ -61,7 +61,7 @@ def test_outcomes_leave_with_their_events_and_wait_for_no_others() -> None:
 def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
     *, follows_until_s: float, delivered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A micro-batch has one for all of them: what comes after its end is parked."""
+    """A micro-batch has one box for all rows, and rows after its end are parked."""
     monotonic, ahead_s = time.monotonic, 0.0
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + ahead_s)
 
@@ -96,7 +96,7 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
         )
         outcomes = run(plan, 50)
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 50)]
-    # Before the first request, after it, and at the end, when the other 49 are told.
+    # Before the first request, after it, and at the end, which records the other 49.
     assert looks == 3
     assert kept(tmp_path).flow.attempts == {"ok": 50}
     assert kept(tmp_path).flow.tasks == {}
@@ -108,7 +108,7 @@ def test_the_first_failure_is_told_at_once_and_the_breaker_opens(
 ) -> None:
     with scripted_destination(lambda number, _: Reply(200 if number < 5 else 503)) as destination:
         to = sample(destination)
-        # A box of its own for each of 60 rows: what is down is not waited for so often.
+        # Each of 60 rows has its own time box: do not wait in each while the destination is down.
         plan = plan_for(
             to, follows_until_s=math.inf, calm_s=60.0, flow_folder=tmp_path, trouble_wait_s_max=0.0
         )

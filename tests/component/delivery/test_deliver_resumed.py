@@ -1,4 +1,4 @@
-"""Whoever has mended a destination is not kept waiting by what was known of it before."""
+"""A repaired destination is not kept waiting by its earlier failures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_mended_destination_gets_events_at_once_although_its_breaker_is_open(
         told = [open_flow_record(each.value) for each in outcomes if each.topic == STATE]
         assert told[-1] is not None
         assert told[-1].state is FlowState.OPEN
-        # Its address alone is not looked at: the gateway says with it that it begins anew.
+        # A new address alone is not enough: the gateway sets `resumed_at_ms` along with it.
         kept_back = run(events(40, first=40), plan)
         assert destination.requests == []
         assert len(covered(kept_back, ReceiptOutcome.WAITING)) == 40

@@ -128,7 +128,7 @@ def test_a_file_that_was_closed_is_read_again(tmp_path: Path) -> None:
     with store.hold(all_limits[0], now_ms=NOW_MS) as held:
         assert held.flow.parks == {"over_rate": 2}
     assert open_files(tmp_path) == FILES_MAX
-    # What was known of it counts only while the file says the same.
+    # Cached state counts only while the file has the same content.
     FlowStore.path(store, all_limits[1].to).write_bytes(b"")
     with store.hold(all_limits[1], now_ms=NOW_MS) as held:
         assert held.flow.parks == {}

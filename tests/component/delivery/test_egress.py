@@ -1,4 +1,4 @@
-"""What a destination's settings do to a request: who we are, what it holds, where it may go."""
+"""A destination's settings shape its requests: our identity, the contents, the permitted hosts."""
 
 import asyncio
 import gzip
@@ -25,7 +25,7 @@ from tests.support.scripted_destination import (
     scripted_destination,
 )
 
-# Who we are
+# Our identity
 
 
 def test_a_user_and_a_password_go_with_each_request() -> None:
@@ -172,7 +172,7 @@ def test_a_token_service_that_is_down_is_no_fault_of_the_destination() -> None:
         assert destination.requests == []
 
 
-# What a request holds
+# Contents of a request
 
 
 def test_a_receiver_can_check_the_signature_with_either_secret() -> None:
@@ -202,7 +202,7 @@ def test_a_signature_is_made_anew_for_each_attempt() -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_a_compressed_body_is_verified_by_whom_it_is_unpacked_for(compression: Any) -> None:
-    """Web servers and frameworks unpack first; a receiver's library sees what was packed."""
+    """Web servers and frameworks unpack first, so a receiver's library sees the unpacked body."""
     body = json.dumps(["the same"] * 100).encode()
     secret = signing_secret(b"s" * 32)
     with scripted_destination() as destination:

@@ -1,4 +1,4 @@
-"""Whom a request may go to: judged addresses only, and over TLS only whom we know."""
+"""Requests go to checked addresses only, and over TLS to trusted servers only."""
 
 import asyncio
 import socket
@@ -163,7 +163,7 @@ def test_the_connection_goes_to_the_address_that_was_judged() -> None:
     asked: list[str] = []
 
     def rebind(host: str) -> Sequence[Address]:
-        """A second question would get the answer that must not be used."""
+        """Answer the first question, and give later ones an address that must not be used."""
         asked.append(host)
         return [ip_address("127.0.0.1" if len(asked) == 1 else "127.0.0.99")]
 

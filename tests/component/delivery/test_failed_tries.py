@@ -1,4 +1,4 @@
-"""What came of each request that was not taken is in its receipt, bounded and without secrets."""
+"""A receipt holds the outcome of each failed request, bounded and without secrets."""
 
 import socket
 from dataclasses import replace

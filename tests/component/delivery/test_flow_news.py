@@ -1,4 +1,4 @@
-"""What machines tell each other of a destination, with real files and real HTTP."""
+"""Machines exchange news of destinations, with real files and real HTTP."""
 
 from collections.abc import Sequence
 from pathlib import Path

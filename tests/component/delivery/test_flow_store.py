@@ -19,7 +19,7 @@ from tests.support.stack_fixtures import wait_until
 
 SHOP = Destination("orders", "shop", "https://shop.example/in")
 LIMITS = SendLimits(SHOP, RetrySchedule())
-# Workers are forked from a process without threads; a test has some, so its children start anew.
+# Workers are forked from a process without threads. Tests have threads, so they spawn instead.
 FRESH = multiprocessing.get_context("spawn")
 
 
@@ -67,7 +67,7 @@ def test_a_worker_that_stands_still_holds_up_no_other_for_long(tmp_path: Path) -
     for _ in range(100):
         with store.hold(LIMITS, now_ms=NOW_MS) as held:
             held.park({"over_rate": 1})
-    # One wait, and not one for each look; what was learned meanwhile is known.
+    # It waits once, not at each look, and keeps what it learned meanwhile.
     assert time.monotonic() - begun_s < 5
     assert held.flow.parks == {"over_rate": 100}
     assert worker.is_alive()

@@ -99,7 +99,7 @@ class Moody:
     def _reply(self, request: Request) -> Reply:
         ids = [event["id"] for event in request.events]
         if "e77" in ids:
-            # One that it will never take, and does not name.
+            # It never takes this event, and does not name it.
             return Reply(422)
         named = json.dumps({"failed": [{"id": each, "status": 500} for each in ids[1:]]})
         bad = [

@@ -26,13 +26,13 @@ def test_a_tenant_has_a_quarter_and_who_waits_has_what_others_leave() -> None:
     }
     for place in places.values():
         room.enter(place)
-    # Not the second of one tenant, and then it is full.
+    # The second reply of a tenant waits, and then the room is full.
     assert went == ["a1", "b1", "c1", "d1"]
     room.leave(places["b1"])
     assert went[4:] == ["e1"]
     room.leave(places["a1"])
     assert went[5:] == ["a2"]
-    # One that waits no more has nothing to give back.
+    # A place that no longer waits has nothing to give back.
     room.enter(places["b1"])
     room.leave(places["b1"])
     assert room.held_bytes == 16
@@ -81,7 +81,7 @@ def test_reports_that_never_end_keep_no_memory_and_hold_up_no_other_tenant() -> 
             assert answered.report == REPORT
             assert room.held_bytes == 16 * MB
             ends.set()
-            # Each is read in its turn.
+            # The replies are read one after the other.
             ended = await asyncio.gather(*posts)
             assert {type(each) for each in ended} == {Response}
             assert room.held_bytes == 0

@@ -132,7 +132,7 @@ def test_an_empty_report_of_our_type_is_none_and_an_empty_207_is_a_success() -> 
     "content_type", ["application/json", "application/problem+json", "text/plain"]
 )
 def test_a_report_that_is_packed_unasked_leaves_all_of_it_in_doubt(content_type: str) -> None:
-    """It was taken for the words of somebody who never heard of reports: all was delivered."""
+    """It passed for the answer of a destination without reports, so all counted as delivered."""
     headers = {"content-type": content_type, "content-encoding": "gzip"}
     reply = Reply(207, headers, gzip.compress(REPORT))
     with scripted_destination(always_with(reply)) as destination:
@@ -142,13 +142,13 @@ def test_a_report_that_is_packed_unasked_leaves_all_of_it_in_doubt(content_type:
 
 
 def test_a_2xx_that_comes_before_all_was_sent_is_no_success() -> None:
-    """It cannot have taken what it has not seen; nor does a refusal need to see all."""
+    """A destination cannot take unseen events, but may refuse them before it has seen all."""
 
     def early(status: bytes) -> Callable[[socket.socket], None]:
         def behave(connection: socket.socket) -> None:
             connection.recv(1_000)
             connection.sendall(b"HTTP/1.1 %b\r\ncontent-length: 2\r\n\r\nok" % status)
-            # Closed at once, the rest of the request would reset what was said.
+            # If it closed at once, the rest of the request would reset the connection.
             time.sleep(0.5)
 
         return behave

@@ -63,7 +63,7 @@ async def ask(
 async def silent(
     resolver: Resolver, known: Names, count: int, *, tenants: str = "ab"
 ) -> list[asyncio.Task[list[Address]]]:
-    """Ask for so many silent names, until no more of them are being looked up."""
+    """Ask for `count` silent names, and wait until all possible lookups have started."""
     waiting = [
         asyncio.create_task(ask(resolver, f"silent{nth}.example", tenant=tenant))
         for nth, tenant in zip(range(count), cycle(tenants), strict=False)
@@ -176,7 +176,7 @@ def test_an_old_answer_serves_while_there_is_no_new_one(monkeypatch: pytest.Monk
             await ask(resolver, "shop.example")
             is_up = False
             assert await ask(resolver, "shop.example") == HERE
-            # Not one whose address does not answer, though.
+            # A forgotten name, whose address did not answer, is not used, though.
             resolver.forget("shop.example")
             with pytest.raises((NoSuchHostError, ResolverDownError)):
                 await ask(resolver, "shop.example", within_s=0.05)
@@ -233,7 +233,7 @@ def test_an_address_that_does_not_answer_is_asked_for_again() -> None:
 
 
 def test_no_look_up_takes_a_thread_of_anybody_else() -> None:
-    """The loop's own threads are for files and for whatever else a process does."""
+    """The loop's own threads are for files and other work of a process."""
 
     async def test(resolver: Resolver, known: Names) -> None:
         waiting = await silent(resolver, known, 64)

@@ -1,4 +1,4 @@
-"""What a restore has put back says so to its destinations, wherever it waits."""
+"""Deliveries of restored events say so, wherever the events wait."""
 
 from dataclasses import replace
 

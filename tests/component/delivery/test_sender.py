@@ -88,7 +88,7 @@ def test_nobody_listening_is_refused() -> None:
 
 
 def test_a_name_that_does_not_exist_is_dns() -> None:
-    # RFC 6761 keeps .invalid free for ever. Where no resolver answers at all, we say that.
+    # RFC 6761 reserves .invalid permanently. If no resolver answers at all, we say that.
     found = failure(send("http://nowhere.invalid/"))
     assert found in {Failure.DNS_FAILED, Failure.RESOLVER_DOWN}
 
@@ -127,7 +127,7 @@ def test_silence_ends_at_the_deadline() -> None:
 
 
 def test_a_dripping_head_ends_at_the_deadline_too() -> None:
-    """Each byte comes in time; the whole does not. A timeout per read would wait for ever."""
+    """Each byte comes in time; the whole does not. A timeout per read would never expire."""
     released = threading.Event()
 
     def drip(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What a worker does with its units: real requests, and the fakes of tests/contract for Kafka.
+"""A worker processes its units with real requests, and the fakes of tests/contract for Kafka.
 
 ADR 0062: nothing counts before its outcome is stored, and nobody waits or fails for anybody else.
 """
@@ -59,7 +59,7 @@ class Ground:
         self.monkeypatch.setattr(task, "_kafka_of", lambda _: self)
 
     async def log(self) -> LogClient:
-        """As a worker asks for it."""
+        """Return the log as a worker asks for it."""
         return self.kafka
 
     def destination(self, name: str, script: Script | None = None) -> None:
@@ -97,7 +97,7 @@ class Ground:
         return [mark for strand, mark in filter(None, opened) if is_of(strand, name) and mark]
 
     def stored(self, name: str) -> set[int]:
-        """Offsets of which Kafka has what became of them."""
+        """The offsets whose outcomes Kafka has."""
         return offsets(self.outlet.rows, name)
 
 
@@ -210,7 +210,7 @@ def test_what_kafka_does_not_take_is_not_done_and_nobody_else_fails(
 
 @pytest.mark.parametrize("end", [4, None])
 def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: int | None) -> None:
-    """A look at the flow for each event that comes alone: one more would be a third of its cost."""
+    """An event that comes alone costs few looks at the flow: one more is a third of its cost."""
     looks: list[int] = []
     hold = FlowStore.hold
 
@@ -286,7 +286,7 @@ def test_who_has_lost_events_says_so_and_the_others_go_on(ground: Ground) -> Non
 
 
 def test_a_lane_beyond_the_end_of_its_log_has_lost_events(ground: Ground) -> None:
-    """As book.py asks of a topic that was made anew."""
+    """book.py asks for this span after a topic was recreated."""
     ground.kafka.write(events(6))
     ground.destination("a")
     (end,) = ground.run(a=Span(500, 501)).values()
@@ -303,7 +303,7 @@ def labels(destination: ScriptedDestination) -> dict[str, bool]:
 
 
 def test_a_repeat_is_its_span_and_no_more_and_every_request_says_so(ground: Ground) -> None:
-    """Of a job that was cut, or refused, just what it may have sent goes out again."""
+    """A cut or refused job repeats exactly the events that it may have sent."""
     ground.kafka.write(events(9))
     ground.destination("a")
     ground.destination("b", always(503))
@@ -390,7 +390,7 @@ def test_what_follows_its_log_is_marked_as_it_goes_and_says_that_more_may_be_sen
 
 
 def test_records_that_others_wrote_are_settled_beside_those_of_the_gateway(ground: Ground) -> None:
-    """One that has no event of ours in it is a record of some stream all the same."""
+    """A record without an event of ours still belongs to a stream."""
     ours, theirs = events(2)
     ground.kafka.write([ours, replace(theirs, value=b"no json", headers=())])
     ground.destination("a")

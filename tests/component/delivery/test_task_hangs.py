@@ -1,4 +1,4 @@
-"""What a worker does with those that do not answer (ADR 0062)."""
+"""A worker bounds its wait for destinations that do not answer (ADR 0062)."""
 
 import threading
 
@@ -43,7 +43,7 @@ def test_a_job_in_a_hurry_waits_a_moment_for_an_answer_and_parks_what_has_none(
 
 
 def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
-    """Strands begin one beside the other; who waits for an answer begins nothing."""
+    """Strands start side by side; one that waits for an answer starts nothing."""
     _few_places(ground, count=2, patience_s=0.1)
     _hang_until_z_is_marked(ground, "abcd")
     ends = ground.run(**dict.fromkeys("abcdz", Span(0, 2)))
@@ -54,7 +54,7 @@ def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
 
 
 def test_a_crowd_that_hangs_leaves_half_of_the_places_to_other_tenants(ground: Ground) -> None:
-    """Its strands would have all of them, round after round, before anybody else has one."""
+    """Otherwise its strands would take all places, round after round, before anybody else."""
     # No strand of the crowd makes room for another.
     _few_places(ground, count=4, patience_s=2 * PATIENCE_S)
     _hang_until_z_is_marked(ground, "abcdefgh")

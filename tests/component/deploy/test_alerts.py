@@ -29,7 +29,7 @@ def test_stacked_lag_is_the_mean_of_the_slowest_destination(tmp_path: Path) -> N
     values = {
         ("a/one", "kafka"): "1",
         ("a/one", "delivery"): "5",
-        # The slowest has not the most of every node.
+        # The slowest destination does not lead at every node.
         ("a/two", "kafka"): "8",
         ("a/two", "delivery"): "2",
     }

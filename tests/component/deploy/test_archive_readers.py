@@ -1,4 +1,4 @@
-"""What others read of an archive: the example of the page, in DuckDB."""
+"""Other programs read an archive: DuckDB runs the example of the page."""
 
 import re
 from pathlib import Path

@@ -170,7 +170,7 @@ def test_a_service_that_does_not_live_is_started_again(aws: FakeAws, tmp_path: P
     aws.config["services"]["gateway"] |= {"ready": [f"{here}/readyz"]}
     aws.config["services"]["delivery"] = {"ready": [f"{here}/readyz"], "live": [f"{here}/livez"]}
     staying = program(aws, "stay", "--every", "0.02", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    # Of the gateway nobody answers /livez.
+    # Nobody answers /livez of the gateway.
     wait_until(asked.exists, what="somebody is started again", timeout_s=30)
     aws.notice()
     staying.communicate(timeout=30)
@@ -216,7 +216,7 @@ def test_a_gateway_uses_what_came_since_the_last_look() -> None:
 
     assert seen(100, 0) is None
     assert seen(2_600, 10) == pytest.approx(0.5)
-    # A worker was started anew, and counts from 0.
+    # A worker was restarted, and counts from 0.
     assert seen(5, 20) is None
     assert seen(5, 30) == 0
 
@@ -238,7 +238,7 @@ hifi_observe_backlog_events{destination="s/d"} 0
     wait_until(lambda: len(aws.called("PutMetricData")) > 2, what="figures", timeout_s=30)
     publishing.terminate()
     publishing.communicate(timeout=10)
-    # Of its disk it says something first, where the kernel does, and of the group that it is in.
+    # Its disk wait comes first, for its own group, where the kernel measures it.
     calls = aws.called("PutMetricData")
     waits = [call for call in calls if call["MetricData.member.1.MetricName"] == "DiskWaitPercent"]
     assert len(waits) == Path("/proc/pressure/io").exists()
@@ -268,7 +268,7 @@ def test_units_start_where_there_is_a_file_for_them_and_have_time_to_end() -> No
     for name in ("gateway", "delivery", "retrier", "pipelines", "observe"):
         text = found[f"hifi-{name}.service"]
         assert f"ConditionPathExists=/run/hifi/{name}.env" in text
-        # Notice, last answers, what is under way (docs/fleet.md).
+        # Notice, last answers, work in progress (docs/fleet.md).
         assert int(text.split("TimeoutStopSec=")[1].split()[0]) > 15 + 5 + 45
         assert "User=hifi" in text
     assert all("[Install]" in text for text in found.values())

@@ -31,7 +31,7 @@ def archive_of(java: Java, folder: Path) -> ClassArchive:
 
 
 def said(java: Java, *options: str) -> str:
-    """By a JVM that runs only from the archive that it is given, or makes one."""
+    """Return the output of a JVM that runs only from its given archive, or makes one."""
     ran = subprocess.run(
         [java.path, *options, "-version"], capture_output=True, check=True, text=True, timeout=60
     )

@@ -68,7 +68,7 @@ def config() -> FixedConfig:
 @pytest.fixture
 def gateway(config: FixedConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningGateway]:
     monkeypatch.setenv("SHOP_TOKEN", "hunter2")
-    # Nobody here judges pipelines.
+    # Nobody judges pipelines here.
     monkeypatch.setattr(apply, "JUDGED_WAIT_S", 0.0)
     settings = Settings.model_validate({"auth": "off", "HIFI_SECRET_KEYS": new_key()})
     with running_gateway(FakePublisher([]), config, settings) as running:
@@ -113,7 +113,7 @@ def test_what_a_file_says_is_made_once_and_then_changed_only_where_it_differs(
     first = config.configuration
     assert first.streams["orders"].key_pointer == "/user"
     assert first.destinations["orders/shop"].parallel_max == 8
-    # Again and again: nothing is another than it was, the sealed secret neither.
+    # Another run changes nothing, not even the sealed secret.
     for more in ([], ["--dry-run"]):
         assert set(outcomes(gateway, "-f", str(shop), *more).values()) == {"unchanged"}
     assert config.configuration == first
@@ -154,7 +154,7 @@ def test_another_secret_is_sealed_and_a_rehearsal_says_nothing_of_what_it_is(
     hifi(gateway, "apply", "-f", str(shop))
     kept = config.configuration.destinations["orders/shop"]
     monkeypatch.setenv("SHOP_TOKEN", "hunter3")
-    # Whoever tries one after the other learns nothing.
+    # Callers who guess one secret after another learn nothing.
     assert outcomes(gateway, "-f", str(shop), "--dry-run")["destination/orders/shop"] == "unchanged"
     assert config.configuration.destinations["orders/shop"] == kept
     told = fates(gateway, "-f", str(shop))["destination/orders/shop"]
@@ -178,7 +178,7 @@ def test_one_that_is_refused_is_told_with_its_line_and_the_others_go_on(
         assert refused["why"].startswith(f"{shop}:15: parallel_max: ")
         assert {fate["outcome"] for fate in told.values()} == {others}
     assert "prices" in config.configuration.tables
-    # Of what only this file would make, a rehearsal does not know; of what nobody makes, it does.
+    # A rehearsal cannot check references to new objects of this file, but refuses unknown ones.
     shop.write_text(SHOP.replace("stream: orders\nname: shop", "stream: nowhere\nname: shop"))
     for more in (["--dry-run"], []):
         done = hifi(gateway, "apply", "-f", str(shop), *more)
@@ -237,7 +237,7 @@ def test_what_is_exported_is_what_is_applied(
     assert "hunter2" not in written
     found = {each["name"]: each for each in yaml.safe_load_all(written)}
     assert [*found] == ["prices", "orders", "others", "shop", "sales"]
-    # What is as on the first day is not said.
+    # Settings at their defaults are left out.
     assert found["orders"] == {
         "kind": "stream",
         "name": "orders",
@@ -283,7 +283,7 @@ def test_what_files_name_is_removed_the_last_first(
     assert not config.configuration.destinations
     again = hifi(gateway, "delete", "-f", str(shop), "--yes")
     assert again.exit_code == 0
-    # Whoever deletes a table again deletes what Kafka may have left of it.
+    # A second deletion of a table removes its remains in Kafka.
     assert again.stdout.count("absent") == 3
     # A stream that somebody still sends from is refused; the others went.
     hifi(gateway, "apply", "-f", str(shop))

@@ -101,7 +101,7 @@ def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[ArchivedObj
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 0, ended.output
     assert ended.stdout.startswith("complete\n")
-    # As the page shows it.
+    # The page shows this output.
     shown = "complete\nSince 2026-11-24T06:00Z: 3 objects, 1 signed minute, 3 events.\n"
     assert f"$ hifi archive verify --stream orders\n{shown}" in _PAGE.read_text()
     since = minute_text(AT_MS - max(OFFSETS))
@@ -129,7 +129,7 @@ def test_what_was_signed_since_the_pipeline_was_made_must_be_there(
     assert ended.exit_code == 3
     assert f"{minute_text(earlier_ms)}: 0 of 1 ids" in ended.stdout
     assert f"Since {minute_text(earlier_ms - 1_000)}: 2 objects, 2 signed" in ended.output
-    # Whoever says since when says so.
+    # An explicit `--from` decides where the check begins.
     since = minute_text(AT_MS - 300_000)
     assert hifi(tmp_path, "archive", "verify", "--from", since).exit_code == 0
 
@@ -165,7 +165,7 @@ def test_harm_to_what_stands_beside_an_object_is_named_and_stops_a_restore(
     assert ended.exit_code == 3, ended.output
     for each in expected:
         assert each in " ".join(ended.stdout.split())
-    # Where only some of an object is restored it is read to be counted.
+    # A restore of a part of an object reads the object to count.
     since = minute_text(AT_MS) if harm is _remove_manifest else rfc3339(AT_MS + OFFSETS[1])
     refused = str(hifi(tmp_path, "restore", "--dry-run", "--from", since).exception)
     assert refused.startswith(archive[1].manifest_path)

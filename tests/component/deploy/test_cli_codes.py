@@ -18,7 +18,7 @@ from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_
 ROOT = new_text(kind="secret", key_id="root", entropy=b"r" * 20)
 ADMIN = ApiKey("root", (secret_from(ROOT, signs=False),), scopes=SCOPES)
 NOBODY = "http://127.0.0.1:1"
-# Each with names of nothing that there is; where it needs a file, it is asked without.
+# Each names objects that do not exist; commands that need a file run without one.
 CALLED = {
     "changes list": "",
     "channels create": "new --via webhook --url https://1.1.1.1/",

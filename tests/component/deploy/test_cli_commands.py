@@ -43,7 +43,7 @@ def test_what_is_said_of_a_command_is_what_it_says_itself(name: str) -> None:
     if inspect.isfunction(found):
         assert " ".join(str(inspect.getdoc(found)).split("\n\n")[0].split()) == summary
         return
-    # Of a group, its subcommands: all of them but other words for one, and none besides.
+    # A group's summary lists all its subcommands except aliases, and nothing else.
     listed = summary.rstrip(".").partition(": ")[2].split(", ")
     assert isinstance(group := get_command(found), TyperGroup)
     assert sorted(listed) == sorted(name for name, it in group.commands.items() if not it.hidden)
@@ -55,7 +55,7 @@ def test_the_list_loads_none_of_them() -> None:
         "try: main()\n"
         "finally: print(*sorted(set(sys.modules) & set(sys.argv[2:])), file=sys.stderr)"
     )
-    # What most of the time goes to, should it be loaded.
+    # These take most of the time if they are loaded.
     heavy = ["aiokafka", "httpx", "pyspark", "pydantic", "structlog", "deploy.cli.options"]
     ended = subprocess.run(
         [sys.executable, "-c", says, "--version", *heavy],
@@ -105,7 +105,7 @@ def test_a_profile_is_used_until_another_place_is_named(
     assert "shop is in use" in made.stderr
     assert at_home.stat().st_mode & 0o777 == 0o600
     assert hifi("streams", "list").stdout == "orders\n"
-    # Its key is for its gateway: another one that is named does not get to see it.
+    # A profile's key is for its own gateway: an explicitly named gateway never sees it.
     with pytest.raises(OperatorError, match="401"):
         hifi("streams", "list", "--gateway", gateway.url)
     with pytest.raises(OperatorError, match="401"):
@@ -122,7 +122,7 @@ def test_a_profile_is_used_until_another_place_is_named(
     assert [line.split()[:2] for line in listed[1:]] == [["*", "away"], ["shop", gateway.url]]
     assert ROOT not in "".join(listed) + hifi("profiles", "show", "shop").stdout
     hifi("profiles", "delete", "away")
-    # None is in use now: the place is that of `hifi up` again.
+    # No profile is in use now, so commands go to the place of `hifi up` again.
     assert json.loads(at_home.read_text())["use"] == ""
 
 

@@ -107,7 +107,7 @@ def test_a_list_shows_what_keys_allow_and_no_secret(gateway: RunningGateway) -> 
     _, out, _ = hifi(gateway, "keys", "list")
     assert "https://shop.example" in out
     assert made["key"] not in out
-    # Of the key that lists them, and of the one that nobody has used yet.
+    # The listing key shows its last use, the unused one only when it ends.
     assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d", out)) == 2, "when it ends, and was used"
     assert "not within a year" in out
     shown = said(gateway, "keys", "show", "page")
@@ -150,7 +150,7 @@ def test_quotas_are_put_shown_and_deleted(gateway: RunningGateway) -> None:
     assert said(gateway, "tenants", "list", "--json") == [made]
     listed = hifi(gateway, "tenants", "list")[1].splitlines()
     assert listed[1].split() == ["acme", "-", "10", "-"]
-    # Of somebody else's quotas a tenant sees nothing.
+    # A tenant does not see another tenant's quotas.
     others = hifi(gateway, "keys", "create", "others", "--tenant", "others", "--scope", "read")[1]
     _, listed_to_others, _ = hifi(gateway, "tenants", "list", "-o", "json", key=others.strip())
     assert json.loads(listed_to_others) == []
@@ -178,7 +178,7 @@ def test_changes_are_listed_the_newest_first(gateway: RunningGateway) -> None:
     assert found["changes"][0]["before"] != found["changes"][0]["after"]
     _, out, err = hifi(gateway, "changes", "list", "--limit", "2")
     assert (len(out.splitlines()), "--limit 20 shows them" in err) == (3, True)
-    # As many as it takes, page by page.
+    # It reads as many pages as the limit needs.
     assert said(gateway, "changes", "list", "--json", "--limit", "3")["is_all"]
 
 

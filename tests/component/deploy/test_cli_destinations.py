@@ -75,7 +75,7 @@ def test_a_destination_is_put_changed_paused_resumed_and_deleted(
     hifi(gateway, "destinations", "resume", "orders", "shop")
     resumed = at(gateway, "show")
     assert resumed == changed | {"resumed_at_ms": resumed["resumed_at_ms"]}
-    # Set anew: as on the first day, but for the secret.
+    # `put` sets everything to its default, except the secret.
     anew = at(gateway, "put", "--settings", "-", stdin=json.dumps({"url": URL}))
     assert (anew["parallel_max"], anew["auth"]) == (4, made["auth"])
     hifi(gateway, "destinations", "delete", "orders", "shop", "--yes")
@@ -115,7 +115,7 @@ def test_beside_its_settings_stands_what_the_console_shows_of_it(
     console.show(replace(shown, streams=(replace(stream, destinations=(shop,)),)))
     show = ("destinations", "show", "orders", "shop")
     out, said = hifi(gateway, *show, console=console.url)
-    # Programs read on as before.
+    # Programs read the same JSON as before.
     assert json.loads(out) == made
     assert said.splitlines() == [
         "FAILING 0 of 9 delivered in 5 min; 503 since 13:33: no upstream",

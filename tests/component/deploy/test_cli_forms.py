@@ -1,4 +1,4 @@
-"""`--output` of every command that shows something: for people, for programs, names alone."""
+"""`--output` of each command that shows something: a table, JSON, YAML or names only."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from tests.support.gateway_fixtures import (
 
 SHOP = Destination("orders", "shop", "https://1.1.1.1/in")
 SHOWING = {"list", "show", "get"}
-# What each lists, and what it shows of one.
+# The names that each command lists, and the one that each command shows.
 LISTS = {
     ("streams", "list"): ["bills", "orders"],
     ("destinations", "list"): ["orders/shop"],
@@ -92,7 +92,7 @@ def test_every_command_that_shows_something_takes_it() -> None:
     showing = [name for name in options if SHOWING & set(name.split())]
     assert len(showing) > 15
     others = {"apply", "delete", "export", "status", "top", "receipt", "streams spread", "send"}
-    # They speak to operators, of a machine, or print what has no end.
+    # They tell operators about a machine, or print an endless output.
     json_alone = {"doctor", "tail", "rate", "plan", "size", "simulate", "soak", "verify"}
     speaking_json = {name for name, offered in options.items() if "--json" in offered}
     for name in {*showing, *others, *speaking_json} - json_alone:
@@ -111,7 +111,7 @@ def test_a_list_comes_as_it_is_asked_for(
     table = hifi(gateway, *command, "-o", "table").stdout.splitlines()
     assert len(table) == 1 + len(names)
     if command != ("streams", "list"):
-        # Which says names alone, for whoever has written scripts with it.
+        # `streams list` prints names only, because scripts rely on that.
         assert hifi(gateway, *command).stdout.splitlines() == table
 
 
@@ -174,7 +174,7 @@ def test_the_same_words_do_the_same_to_every_kind(gateway: RunningGateway) -> No
     for (kind, *names), settings in kinds.items():
         made = said(kind, "create", *names, *settings)
         assert said(kind, "get", *names) == said(kind, "show", *names) == made
-        # Made once only: by `put` it is set anew.
+        # `create` refuses what exists; `put` replaces it.
         with pytest.raises(AssertionError, match="already: `put` sets it anew"):
             hifi(gateway, kind, "create", *names, *settings)
         assert said(kind, "put", *names, *settings) == made

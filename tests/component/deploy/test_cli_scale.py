@@ -168,7 +168,7 @@ def test_lanes_may_be_unequal_and_the_largest_is_the_first_to_be_late() -> None:
         json.loads(said(*few, "--skew", skew))["policies"]["fixed:6"]["worst_age_s"]
         for skew in ("0", "1.5")
     ]
-    # The first of eight has half of all then, which is more than a machine does.
+    # The first of eight shards then has half of all events, more than one machine handles.
     assert late[0] < 60 < late[1]
     spread = json.loads(said(*few, "--skew", "1.5", "--shards", "16"))
     assert spread["policies"]["fixed:6"]["worst_age_s"] < 60

@@ -1,4 +1,4 @@
-"""`hifi send` against the gateway's real HTTP: what is sent, what is told, what is sent again."""
+"""`hifi send` against the gateway's real HTTP: its events, its output and its retries."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def test_what_became_of_them_comes_in_each_form(gateway: RunningGateway) -> None
     table = invoke(gateway, *two, "-o", "table")[1].splitlines()
     rows = dict(line.split(maxsplit=1) for line in table)
     assert (rows["setting"], rows["accepted"], rows["rejected"]) == ("value", "2", "0")
-    # A script that reads ids gets none for what was not accepted.
+    # A script that reads ids gets none for rejected events.
     code, out, _ = invoke(gateway, '"no object"', "-o", "name")
     assert code == 1
 
@@ -133,7 +133,7 @@ def test_markup_and_control_characters_stay_text(gateway: RunningGateway) -> Non
     code, _, err = invoke(gateway, '{"id":"[red]\\u001b[31m"}')
     assert code == 1
     assert "\x1b" not in err
-    # Of what is nowhere no receipt is offered.
+    # No receipt is offered, as nothing was stored.
     assert "hifi receipt" not in err
 
 

@@ -106,7 +106,7 @@ def folder(total: int, free: int, *sizes: int) -> bytes:
     [
         ([folder(100, 60, 7, 5)], BrokerDisk(9, 100, 60, {"orders": 12})),
         ([folder(100, 60, 7), folder(50, 1, 2)], BrokerDisk(9, 150, 61, {"orders": 9})),
-        # Some that are run for you do not say how large their disks are.
+        # Some managed brokers do not report the size of their disks.
         ([folder(-1, -1, 7)], BrokerDisk(9, None, None, {"orders": 7})),
         ([], BrokerDisk(9, None, None, {})),
     ],

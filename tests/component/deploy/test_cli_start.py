@@ -1,4 +1,4 @@
-"""What a command loads before it asks: that is what a person waits for, whatever the machine."""
+"""Commands load little before they ask: people wait for that on any machine."""
 
 import json
 import subprocess
@@ -15,18 +15,18 @@ _HEAVY = (
     *("aiokafka", "asyncio", "httpx", "importlib.metadata", "logging", "pyarrow", "pydantic"),
     *("pyspark", "rich", "starlette", "structlog", "uvicorn", "yaml"),
 )
-# Of which the standard library's are two thirds, and typer's most of the others.
+# Two thirds are the standard library's, and most others are typer's.
 _MODULES_MAX = 250
-# These read documents first, or what a setting is on its first day: with all of the configuration.
+# These first read documents or the defaults of settings, which loads the whole configuration.
 _READ_DOCUMENTS = frozenset(
     {"apply", "delete", "export"}
     | {f"pipelines {word}" for word in ("check", "try", "create", "put", "replace")}
 )
-# These ask nobody.
+# These ask no server.
 _AT_HOME = frozenset({"keys new-operator-key"} | {f"profiles {word}" for word in (
     "put", "list", "get", "show", "use", "delete",
 )})  # fmt: skip
-# What each of the others is called with; without a word of its own, with a name.
+# The arguments of each other command; one that is not listed gets a name.
 _CALLED = {
     "destinations": ["orders", "shop"],
     "destinations change": ["orders", "shop", "--set", "a=1"],
@@ -54,8 +54,8 @@ _CALLED = {
     "tenants list": [],
     "test": ["orders"],
 }
-# Each in a copy of a process that has loaded what all have in common: what is there at its first
-# call, and not what it says when nobody takes it.
+# Each command runs in a copy of a process that has loaded their common modules. It reports the
+# modules at its first connection, before it can complain that nobody answers.
 _SEE = """
 import json, os, socket, sys
 from deploy.cli.app import main
@@ -78,7 +78,7 @@ for arguments in json.loads(sys.stdin.read()):
 
 
 def words() -> list[str]:
-    """Each command that asks a gateway or a console, as it is said."""
+    """Each command that asks a gateway or a console, as people type it."""
     whole = get_command(app)
     found = []
     for name in sorted(OVER_HTTP):
@@ -89,7 +89,7 @@ def words() -> list[str]:
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """By what was said, all modules there were when somebody was to be called."""
+    """The modules that each command line had loaded at its first connection."""
     said = [
         [*each.split(), *_CALLED.get(each, _CALLED.get(each.split()[0], ["name"]))]
         for each in words()

@@ -35,7 +35,7 @@ TOPIC = stream_topic("orders")
 
 @dataclass
 class SlowReceipts(FakeReceipts):
-    """Says nothing of a request, then where its event lies, then what came of it."""
+    """First knows nothing of a request, then the place of its event, then its outcome."""
 
     outcome: ReceiptOutcome | None = None
     looks: list[str] = field(default_factory=list)

@@ -13,7 +13,7 @@ from tests.support.console_fixtures import RunningConsole, configure, overview
 
 
 def top(url: str, *arguments: str, **env: str) -> Result:
-    # A process of its own would find out anew how wide its terminal is.
+    # A new process would measure its terminal; here the cached console must go.
     vars(out).pop("console", None)
     return CliRunner().invoke(app, ["top", "--console", url, *arguments], env=env)
 
@@ -43,7 +43,7 @@ def test_json_is_the_overview_itself(console: RunningConsole) -> None:
     assert shown["headline"].startswith("orders/lake is slow: p95")
     (billing, lake) = shown["streams"][0]["destinations"]
     assert billing["balance"]["acked"] == 10_004
-    # What the pie shows adds up to the mean of the whole way.
+    # The parts of the pie add up to the mean of the whole way.
     whole_ms = lake["since_accepted"]["mean_ms"]
     assert abs(sum(lake["time_shares"].values()) - whole_ms) < 0.01 * whole_ms
 
@@ -100,7 +100,7 @@ def test_status_asks_the_console_where_one_is_named_and_no_kafka(console: Runnin
     assert {row["destination"] for row in shown["books"]} == {"billing", "lake", "stats"}
     names = CliRunner().invoke(app, [*asked[:1], "-o", "name"], env={"HIFI_CONSOLE": console.url})
     assert names.stdout.split() == ["orders/billing", "orders/lake", "players/stats"]
-    # An operator who names a Kafka is told of that.
+    # `--kafka` takes precedence over `--console`.
     both = CliRunner().invoke(app, [*asked, "--kafka", "127.0.0.1:1"])
     assert "No Kafka broker answers at 127.0.0.1:1" in str(both.exception)
     gone = CliRunner().invoke(app, ["status", "--console", "http://127.0.0.1:9"])

@@ -1,4 +1,4 @@
-"""What `hifi up` refuses, each with one sentence that says what to do, and nothing left running."""
+"""`hifi up` refuses with one sentence that says what to do, and leaves nothing running."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What Kafka has no more of a stream is found in its archive, offset by offset."""
+"""Events that Kafka has deleted are found in the archive, offset by offset."""
 
 from pathlib import Path
 

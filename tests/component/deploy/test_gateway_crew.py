@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Of two workers one fails, then does not come up, and whoever comes after it is well.
+# One of two workers fails, its successor does not come up, and the third is well.
 SCRIPT = """
 import asyncio, sys, time
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_fault_ends_one_worker_for_a_moment_and_is_said(tmp_path: Path) -> Non
     assert "gateway worker 1 ended (1) and is started again" in ran.stdout + ran.stderr
 
 
-# Of two workers each stops accepting when told to stop, and goes on working.
+# Each of two workers stops accepting when told to stop, and goes on working.
 DRAIN = """
 import asyncio, os, signal, socket, sys, time
 from pathlib import Path

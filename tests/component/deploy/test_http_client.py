@@ -85,7 +85,7 @@ def test_one_that_was_closed_meanwhile_is_made_anew() -> None:
             for _ in range(2):
                 threading.Timer(0, _answer_once, [listening]).start()
                 assert client.ask("POST", body=b"{}").is_success
-                # It has closed by now: that can be read.
+                # The server has closed the connection, and a read shows that.
                 connection = client._connection.sock
                 assert connection is not None
                 assert connection.recv(1, socket.MSG_PEEK) == b""
@@ -95,7 +95,7 @@ def _answer_once(listening: socket.socket) -> None:
     taken, _ = listening.accept()
     with taken:
         asked = b""
-        # All of it: what is not read when a connection is closed makes a reset of the end.
+        # Read all of it: closing a connection with unread bytes resets it.
         while not asked.endswith(b"\r\n\r\n{}"):
             asked += taken.recv(65_536)
         taken.sendall(OK)
@@ -158,7 +158,7 @@ def test_the_proxy_of_the_environment_is_used(named: tuple[int, list[bytes]]) ->
         HttpClient("https://hifi.invalid", timeout_s=5) as client,
         pytest.raises(NoHttpAnswerError),
     ):
-        # Which speaks no TLS after that.
+        # The proxy answers CONNECT, but speaks no TLS after it.
         client.ask("GET", "/v1")
     assert heads[1].startswith(b"CONNECT hifi.invalid:443 HTTP/1.")
     for url in ("http://kept.invalid", "http://127.0.0.1:1"):

@@ -1,4 +1,4 @@
-"""What `hifi doctor` says of pipelines: whether their documents run, and what they keep."""
+"""`hifi doctor` says whether documents of pipelines run, and what they keep."""
 
 import pytest
 

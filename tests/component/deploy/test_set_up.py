@@ -1,4 +1,4 @@
-"""What `make test` does about programs that a machine lacks, and what becomes of tests without."""
+"""`make test` installs or names missing programs; their tests are skipped, and fail in CI."""
 
 import os
 import subprocess

@@ -11,7 +11,7 @@ from deploy.cli.commands import app
 from tests.tidy import sources
 
 PAGE = sources.ROOT / "docs" / "sizing.md"
-# Commands with their outputs; that of a running Kafka is another each time.
+# Commands with their outputs, except `hifi size`: a running Kafka's figures vary.
 EXAMPLES = [
     (command, output)
     for command, output in re.findall(
@@ -27,7 +27,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[each[0] for each in EXAMPLES])
 def test_an_example_is_what_the_command_says(command: str, output: str, tmp_path: Path) -> None:
-    # With the ratings that were there when the page was written: better ones change the figures.
+    # Use the ratings that the page was written with: better ones change the figures.
     for path in (sources.ROOT / "loadtests" / "ratings").glob("*-by-hand.json"):
         shutil.copy(path, tmp_path)
     result = CliRunner().invoke(app, [*command.split(), "--ratings", str(tmp_path)])

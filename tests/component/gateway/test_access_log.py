@@ -1,4 +1,4 @@
-"""Which requests the gateway logs: the control plane's, and those that fail; no request taken."""
+"""The gateway logs requests of the control plane and failed requests, but no accepted events."""
 
 from collections.abc import Iterator
 

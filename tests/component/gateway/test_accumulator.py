@@ -26,7 +26,7 @@ class Builder(RecordBatch):
 
 
 class Broker:
-    """Takes batches; each waits for `report` or `fail`."""
+    """Takes batches, each of which waits for `report` or `fail`."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []

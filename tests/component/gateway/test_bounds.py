@@ -1,4 +1,4 @@
-"""One tenant sets up only so much of what all share: streams, partitions, destinations, keys."""
+"""Each tenant may have a limited number of streams, partitions, destinations and keys."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,11 +68,11 @@ def test_streams_and_their_partitions_are_bounded_those_that_were_removed_includ
     refused(put(gateway, "streams/c", partition_count=1), "streams", 2, 2)
     refused(put(gateway, "streams/a", partition_count=6), "partitions", 7, 8)
     assert put(gateway, "streams/a", partition_count=5)[0] == 200
-    # Their topics stay, and so does what they take; the same one again takes nothing more.
+    # Topics of removed streams stay and count; the same stream again counts no more.
     delete(gateway, "streams/b")
     refused(put(gateway, "streams/c", partition_count=1), "streams", 2, 2)
     assert put(gateway, "streams/b")[0] == 201
-    # A bound that came later takes nothing away.
+    # A later, lower bound removes nothing.
     assert put(gateway, "tenants/acme", "default", streams_max=1, partitions_max=1)[0] == 201
     assert put(gateway, "streams/a", partition_count=5, key_pointer="/id")[0] == 200
     assert put(gateway, "tenants/acme", "default", streams_max=3, partitions_max=9)[0] == 200
@@ -91,7 +91,7 @@ def test_destinations_and_keys_are_bounded(gateway: RunningGateway) -> None:
     assert put(gateway, "keys/k1")[0] == 201
     assert put(gateway, "keys/k2")[0] == 201
     refused(put(gateway, "keys/k3"), "keys", 3, 3)
-    # Whoever makes it, it is charged to the tenant whose it is.
+    # A key counts for the tenant that owns it, not for the one that makes it.
     refused(put(gateway, "keys/k3", "default", tenant="acme"), "keys", 3, 3)
     assert put(gateway, "keys/k3", "default")[0] == 201
     delete(gateway, "keys/k1")

@@ -1,4 +1,4 @@
-"""Who has changed what, over real HTTP: whose changes somebody sees, and how they are found."""
+"""The change trail over real HTTP: which changes a caller sees, and how they are found."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -100,7 +100,7 @@ def test_a_change_says_who_what_and_which_version(changed: RunningGateway) -> No
     assert (put["number"], put["left_out"]) == (2, 0)
     later = told(changed, "acme-admin", did="tried now")[0]
     assert later["before"] == put["after"] != put["before"]
-    # Of another's key nothing is told; who runs Hifi sees it.
+    # The name of another tenant's key is not shown; the operator sees it.
     quota = told(changed, "acme-admin", kind="tenant")[0]
     assert quota["by"] == {"tenant": "default", "kind": "operator", "name": ""}
     assert told(changed, "acme-admin", by="root") == []

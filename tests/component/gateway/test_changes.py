@@ -62,7 +62,7 @@ def gateway(config: FixedConfig) -> Iterator[RunningGateway]:
 
 
 def refused(answer: httpx.Response) -> list[str]:
-    """What a 412 names; its ETag is that of the object as it is now."""
+    """Return the settings that a 412 names; its ETag is that of the current object."""
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (412, "changed_meanwhile")
     assert answer.headers["etag"] == problem["etag"]
@@ -156,7 +156,7 @@ def test_a_destination_that_is_reached_otherwise_begins_anew(gateway: RunningGat
 
 
 def test_shards_are_for_good(gateway: RunningGateway) -> None:
-    """With other ones two processes would send the same for a while."""
+    """With other shards, two processes would send the same events for a while."""
     new = f"{DESTINATION}-sharded"
     assert gateway.client.put(new, json={"url": SHOP.url, "shards": 4}).json()["shards"] == 4
     answer = gateway.client.put(new, json={"url": SHOP.url, "timeout_s": 3})

@@ -104,7 +104,7 @@ def test_a_channel_is_made_shown_listed_changed_and_removed(
     assert opened(config, "shop/ops") == {"signing_secrets.0": SIGNING}
     shown = gateway.client.get(PATH)
     assert (shown.json(), shown.headers["etag"]) == (made.json(), made.headers["etag"])
-    # What a GET has shown can be PUT as it is, and a secret that is left out stays.
+    # The answer of a GET can be PUT as it is, and an omitted secret stays.
     assert gateway.client.put(PATH, json=shown.json()).headers["etag"] == made.headers["etag"]
     changed = gateway.client.put(
         PATH, json={"via": "webhook", "url": "https://1.1.1.1/", "about": ["loss"]}
@@ -165,7 +165,7 @@ def test_a_private_address_needs_the_operators_leave(
         gateway.client.headers["authorization"] = f"Bearer {KEYS['ours']}"
         given = {"via": "webhook", "url": "http://10.0.0.1/"}
         assert code(gateway.client.put(PATH, json=given)) == (422, "target_forbidden")
-        # And without a server there is no mail.
+        # Without a mail server there is no mail.
         no_mail = gateway.client.put(PATH, json=MAIL)
         assert "HIFI_MAIL_HOST" in no_mail.json()["detail"]
 
@@ -181,13 +181,13 @@ def test_a_channel_is_its_tenants_alone(gateway: RunningGateway, config: FixedCo
     assert gateway.client.get("/v1/channels", headers=theirs).json() == {"channels": []}
     assert gateway.client.get("/v1/channels", headers=as_key("some")).json() == {"channels": []}
     assert code(gateway.client.put(PATH, json=WEBHOOK, headers=as_key("some")))[0] == 403
-    # A name is nobody's but within its tenant, and so is a mark of a secret.
+    # Names and marks of secrets are valid within their tenant only.
     mark = gateway.client.get(PATH).json()["signing_secrets"]
     copied = {**WEBHOOK, "signing_secrets": mark}
     assert code(gateway.client.put(PATH, json=copied, headers=theirs)) == (409, "secret_changed")
     assert gateway.client.put(PATH, json=WEBHOOK, headers=theirs).status_code == 201
     assert {*config.configuration.channels} == {"shop/ops", "bank/ops"}
-    # Who may read sees it, and changes and tests nothing.
+    # A reader sees it, and changes and tests nothing.
     assert gateway.client.get(PATH, headers=as_key("reader")).status_code == 200
     for method, path in (("PUT", PATH), ("DELETE", PATH), ("POST", f"{PATH}/test")):
         asked = gateway.client.request(method, path, json=WEBHOOK, headers=as_key("reader"))

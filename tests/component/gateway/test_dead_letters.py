@@ -232,7 +232,7 @@ def test_the_newest_come_with_how_many_match(
     ).json()
     places = [each["place"] for each in older["dead_letters"]]
     assert places == [f"0:{n}" for n in range(17, 0, -2)]
-    # Whatever page it is, what matches in all is counted.
+    # Each page counts the matches of all pages.
     assert (older["matching"], older["next"]) == (12, None)
     wrong = gateway.client.get("/v1/dead-letters:newest", params={"before": "yesterday"})
     assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_query")

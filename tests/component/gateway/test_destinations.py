@@ -73,7 +73,7 @@ def test_a_destination_is_made_shown_listed_changed_and_removed(gateway: Running
     assert others == {"destinations": [], "removed": []}
     changed = put(gateway, is_paused=True)
     assert changed.status_code == 200
-    # What a PUT does not say is as on the first day.
+    # Settings that a PUT omits are at their defaults.
     assert (changed.json()["is_paused"], changed.json()["body_format"]) == (True, "json")
     assert code(gateway.client.delete("/v1/streams/orders"))[:2] == (409, "stream_in_use")
     assert gateway.client.delete(PATH).status_code == 204
@@ -89,7 +89,7 @@ def test_what_was_paused_or_disabled_goes_on_when_somebody_says_so(
     assert resumed["resumed_at_ms"] > 1_700_000_000_000
     changed = {"is_paused": False, "is_disabled": False}
     assert resumed == made | changed | {"resumed_at_ms": resumed["resumed_at_ms"]}
-    # When it was resumed is not forgotten with the next change.
+    # The next change keeps the time of the resumption.
     assert put(gateway).json()["resumed_at_ms"] == resumed["resumed_at_ms"]
     gateway.client.delete(PATH)
     assert code(gateway.client.post(f"{PATH}/resume"))[:2] == (404, "unknown_destination")
@@ -121,7 +121,7 @@ def test_no_answer_holds_a_secret_and_the_store_holds_sealed_ones(
     for secret in ("hunter2", "hunter3", SIGNING):
         assert secret not in shown
         assert secret not in stored
-    # Not even sealed: nobody needs what only we can open.
+    # Secrets are not shown even sealed: only Hifi can open them.
     assert "sealed:v1:" not in shown
     assert answer.json()["auth"]["username"] == "me"
     assert opened(config) == {
@@ -137,7 +137,7 @@ def test_what_is_shown_can_be_changed_and_put_back(
     second = signing_secret(b"t" * 32)
     put(gateway, auth={"kind": "bearer", "token": "t0ken"}, signing_secrets=[SIGNING, second])
     shown = gateway.client.get(PATH).json()
-    # The first one goes: each mark keeps the secret that it was shown for, wherever it stands.
+    # The first secret goes: each mark keeps the secret that it stands for, at any position.
     shown["signing_secrets"] = shown["signing_secrets"][1:]
     shown["timeout_s"] = 3
     answer = gateway.client.put(PATH, json=shown)
@@ -162,7 +162,7 @@ def test_a_secret_that_is_left_out_stays_and_null_removes_it(
     assert gateway.client.get(PATH).json()["auth"]["username"] == "you"
     put(gateway, secret_headers=None, signing_secrets=[])
     assert opened(config) == {"auth.password": "p"}
-    # Of another kind there is nothing to keep.
+    # Another kind of auth has no secret to keep.
     assert code(put(gateway, auth={"kind": "bearer"})) == (400, "bad_object", "/auth/token")
     put(gateway, auth=None)
     assert opened(config) == {}
@@ -219,11 +219,11 @@ def test_a_secret_does_not_follow_the_address_to_somebody_else(
     for moved in ({"url": url}, {**shown, "url": url}):
         assert code(gateway.client.put(PATH, json=moved)) == (409, "secret_changed", pointer)
     assert opened(config) == kept
-    # Another path of the same host, the usual port said or not, is nobody else.
+    # Another path of the same host, with or without the default port, is the same owner.
     same = gateway.client.put(PATH, json={"url": "https://SHOP.example:443/other"})
     assert same.status_code == 200
     assert opened(config) == kept
-    # Who knows the secret may take it along, and who does not may go without.
+    # Callers who know the secret may send it along, and others may go without one.
     assert gateway.client.put(PATH, json={"url": url, **secret}).status_code == 200
     assert opened(config) == kept
     gone = dict.fromkeys(secret)
@@ -243,7 +243,7 @@ def test_a_clients_secret_does_not_follow_the_token_service_either(
 def test_sealed_text_from_outside_is_only_text(
     gateway: RunningGateway, config: FixedConfig
 ) -> None:
-    """Whoever has read the config topic must not be able to have a secret opened for them."""
+    """A reader of the config topic must not be able to have a stolen secret opened."""
     stolen = BOX.seal("hunter2", owner="orders/shop")
     put(gateway, auth={"kind": "bearer", "token": stolen})
     assert opened(config) == {"auth.token": stolen}
@@ -325,7 +325,7 @@ def test_a_client_certificate_must_have_its_own_key(
     kept = {"certificate_pem": other}
     assert code(put(gateway, client_certificate=kept))[2] == "/client_certificate/key_pem"
     assert put(gateway, client_certificate={"certificate_pem": certificate}).status_code == 200
-    # What TLS would refuse at each connection is refused here.
+    # Certificates that TLS would refuse at each connection are refused here.
     short = rsa.generate_private_key(65_537, 1_024)
     weak, weak_key = (file.read_text() for file in authority.sign("weak", key=short))
     answer = put(gateway, client_certificate={"certificate_pem": weak, "key_pem": weak_key})
@@ -363,7 +363,7 @@ def test_a_name_that_nobody_knows_is_taken_with_a_warning(gateway: RunningGatewa
     answer = put(gateway, url="https://nowhere.invalid/in")
     assert answer.status_code == 201
     assert answer.json()["warning"].startswith("url: nobody knows the name 'nowhere.invalid'")
-    # What was answered can be sent back as it is.
+    # The answer can be sent back as it is.
     again = gateway.client.put(PATH, json=answer.json())
     assert again.status_code == 200
 

@@ -27,7 +27,7 @@ HEAD = (
     "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 )
 ANSWER = re.compile(rb"HTTP/1.1 (\d+) .*?\r\ncontent-length: (\d+)(?:\r\n.*?)?\r\n\r\n", re.DOTALL)
-# What is made anew for each request.
+# Ids that differ for each request.
 MADE = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}")
 BODIES = (
     b'{"id":"a","time":"2026-11-23T10:00:00Z"}',
@@ -76,7 +76,7 @@ def request(body: bytes, more: str = "") -> bytes:
 
 
 def answers(wire: socket.socket, count: int) -> list[int]:
-    """The statuses of so many answers."""
+    """The statuses of the next `count` answers."""
     data, statuses = b"", list[int]()
     while len(statuses) < count:
         data += wire.recv(65_536)

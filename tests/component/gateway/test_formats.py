@@ -222,7 +222,7 @@ def test_half_a_surrogate_pair_spoils_its_own_event_and_no_other(
     assert answer.status_code == 207, answer.text
     (rejected,) = answer.json()["results"]
     assert (rejected["index"], rejected["code"]) == (1, "invalid_json")
-    # What was sent is stored byte for byte.
+    # The other events are stored byte for byte.
     assert sorted(event.value for event in publisher.stored(TOPIC)) == sorted(WELL)
 
 

@@ -332,7 +332,7 @@ def test_an_answered_request_leaves_nothing_to_the_garbage_collector(
         left = sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
     finally:
         gc.enable()
-    # The last one of each open connection is still held by it.
+    # Each open connection still holds its last one.
     assert left <= 5
 
 
@@ -348,7 +348,7 @@ def test_the_metrics_say_what_callers_were_told(
     publisher.fates |= {"b": Fate.NOT_STORED, "c": Fate.UNKNOWN}
     body = b'[{"id":"a"},{"id":"b"},{"id":"c"},7]'
     post(gateway, body)
-    # It counts once it has answered.
+    # The gateway counts after its answer.
     wait_until(
         lambda: {word: told(word) - before[word] for word in before} == dict.fromkeys(before, 1),
         what=lambda: f"each is told once more than {before}",

@@ -192,7 +192,7 @@ def test_a_key_makes_no_key_that_is_good_for_more(gateway: RunningGateway) -> No
     assert code(put(headers=narrow, json={"tenant": "acme"})) == (403, "scope_missing")
     later = {"expires_at_ms": LATER_MS + 1}
     assert code(put(headers=ending, json=later)) == (403, "scope_missing")
-    # Nor does it see a new text of one that is.
+    # Nor can it rotate such a key to see its new text.
     for headers in (narrow, ending):
         rotated = gateway.client.post("/v1/keys/writer/rotate", headers=headers)
         assert code(rotated) == (403, "scope_missing")

@@ -25,7 +25,7 @@ __all__ = ["play"]
     [
         # The leader looks at its replicas before it appends.
         (NotEnoughReplicasError(), Fate.NOT_STORED),
-        # It was asked while it resigned: it may have appended before.
+        # The leader was asked while it resigned: it may have appended before.
         (NotLeaderForPartitionError(), Fate.UNKNOWN),
         (UnknownTopicOrPartitionError(), Fate.UNKNOWN),
         (LeaderNotAvailableError(), Fate.UNKNOWN),
@@ -65,7 +65,7 @@ def test_a_leader_that_resigned_may_have_stored_a_batch_and_the_next_one_has_oth
         s.cluster.leaders["ours"] = [1]
         second = s.publish("ours")
         batch = await s.under_way("ours")
-        # The new leader may have the first one: with its numbers this would be a repeat of it.
+        # The new leader may have the first batch: with the same numbers this would be its repeat.
         assert (written.numbered, batch.numbered) == ((7, 0, 0), (7, 1, 0))
         batch.store()
         assert await s.settled(second) is Fate.STORED
@@ -86,7 +86,7 @@ def test_nothing_is_written_again_of_what_somebody_was_told_is_unknown(
         again.fail(RequestTimedOutError())
         after = s.publish("ours")
         batch = await s.under_way("ours")
-        # It is the next event's, not a third attempt.
+        # This request carries the next event; it is no third attempt.
         assert batch.numbered == (7, 1, 0)
         batch.store()
         assert await s.settled(after) is Fate.STORED

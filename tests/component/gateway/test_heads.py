@@ -58,7 +58,7 @@ def test_who_half_closes_is_answered(
         wire.sendall((head(*USUAL) + BODY) * request_count)
         assert publisher.published.wait(5)
         wire.shutdown(socket.SHUT_WR)
-        # By the time that this is answered, the gateway has seen that nothing more comes.
+        # Once this is answered, the gateway has seen that nothing more comes.
         assert gateway.client.get("/v1/streams").status_code == 200
         publisher.release()
         answers = wire.makefile("rb").read()
@@ -89,7 +89,7 @@ def test_who_has_left_during_the_first_look_at_a_stream_is_not_waited_for(
         path = f"{PATH}?after=0&wait_s=20"
         leaving.sendall(f"GET {path} HTTP/1.1\r\nhost: h\r\n\r\n".encode())
         assert looking.wait(10)
-    # By the time that this is answered, the gateway has seen that nothing more comes.
+    # Once this is answered, the gateway has seen that nothing more comes.
     assert gateway.client.get("/v1/streams").status_code == 200
     has_left.set()
     wait_until(lambda: not gateway.server.server_state.tasks, what="the request has ended")

@@ -17,7 +17,7 @@ from tests.support.gateway_fixtures import RunningGateway, config_with, running_
 from tests.support.hostile_bodies import BOMBS, COSTLY, ENCODED, PLAIN
 
 PATH = "/v1/streams/orders/events"
-# What is promised, on a machine that has nothing else to do; and what a busy one must keep to.
+# The promised limit on an idle machine, and the limit on a busy one.
 ANSWER_S_MAX = 0.05
 ANSWER_S_MAX_BUSY = 0.5
 TRIES = 3
@@ -77,7 +77,7 @@ def tell(line: str) -> None:
 
 
 def try_hostile(gateway: RunningGateway, name: str, *, tries: int) -> list[float]:
-    """Send a body several times: how long each answer took. None is a 5xx, none tells of us."""
+    """Send a body several times, and time each answer: none is a 5xx or shows our internals."""
     body, encoding = ALL[name]()
     headers = {"content-type": "application/json"}
     if encoding == "ndjson":
@@ -86,7 +86,7 @@ def try_hostile(gateway: RunningGateway, name: str, *, tries: int) -> list[float
         headers["content-encoding"] = encoding
     took_s = []
     for _ in range(tries):
-        # What loopback needs for so many bytes is no work of ours: the time runs from the last one.
+        # Loopback's time for these bytes is not ours: the time runs from the last byte.
         status, text, spent_s = exchange(gateway.port, headers, body)
         took_s.append(spent_s)
         assert status < 500, text
@@ -104,7 +104,7 @@ def exchange(port: int, headers: dict[str, str], body: bytes) -> tuple[int, str,
     head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
         begun_s = time.perf_counter()
-        # Who is refused by the head may find that nobody listens any more: the answer is there.
+        # A request refused by its head may meet a closed connection; its answer is there.
         with contextlib.suppress(BrokenPipeError):
             wire.sendall(head.encode() + b"\r\n" + body[:-1])
             begun_s = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What requests without an answer hold, of one tenant: what has come of them, and no more."""
+"""Unanswered requests of a tenant take room only for the bytes that have arrived."""
 
 import socket
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def gateway() -> Iterator[RunningGateway]:
 
 
 def announce(wire: socket.socket, byte_count: int) -> bytes:
-    """Send the head of a request; the first line of what is said to it."""
+    """Send the head of a request, and return the first line of the answer."""
     lines = [f"POST {PATH} HTTP/1.1", "host: a", *(": ".join(each) for each in HEADERS.items())]
     lines += ["expect: 100-continue", f"content-length: {byte_count}", "\r\n"]
     wire.sendall("\r\n".join(lines).encode())

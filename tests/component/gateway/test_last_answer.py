@@ -54,7 +54,7 @@ def test_what_comes_behind_the_last_answer_of_a_connection_is_dropped(second: by
             assert b" 400 " in wire.recv(65_536)
             for piece in (refused[-4:], request(second)):
                 wire.sendall(piece)
-                # Whoever asks after that is answered when it was read.
+                # A later request is answered once the gateway has read that piece.
                 assert gateway.client.get("/").status_code == 404
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=8) as wire:
             wire.sendall(request(b'{"id":"c"}'))

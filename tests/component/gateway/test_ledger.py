@@ -190,7 +190,7 @@ def test_a_row_tells_the_most_frequent_keys_of_its_events() -> None:
     asyncio.run(ledger.flush())
     (row,) = publisher.rows
     assert row.keys == (("hot", 60),)
-    # Of a request with one key for all its events, which is told in columns.
+    # A request with one key for all its events is written in columns.
     body = b"".join(b'{"id":"%d"}\n' % n for n in range(40))
     limits = EventLimits(events_max=100, event_bytes_max=1_000, json_depth_max=10)
     context = Context(id_base="r", accepted_at_ms=MINUTE, key=b"user-7")

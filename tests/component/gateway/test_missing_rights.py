@@ -1,4 +1,4 @@
-"""What Kafka does not let the gateway do is told to whoever runs it, and to no sender."""
+"""The gateway reports rights that it lacks in Kafka to its operator, and not to senders."""
 
 import asyncio
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from tests.support.scripted_brokers import ScriptedClient
 
 
 class RefusedClient(ScriptedClient):
-    """May write nowhere."""
+    """Refuses every write."""
 
     async def wait_for_topic(self, topic: str) -> set[int]:
         raise TopicAuthorizationFailedError(topic)

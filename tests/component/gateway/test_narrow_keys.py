@@ -24,7 +24,7 @@ def test_a_key_sees_and_ends_no_key_that_is_good_for_more(gateway: RunningGatewa
     narrow, ending = bearer("narrow-admin"), bearer("ending-admin")
     client = gateway.client
     assert client.put("/v1/tenants/acme", headers=bearer("admin"), json={}).status_code == 201
-    # One for a stream of the default tenant is no operator, and in charge of no other tenant.
+    # A key for a stream of the default tenant is no operator, and manages no other tenant.
     for method, path in (
         ("GET", "/v1/keys/metered"),
         ("DELETE", "/v1/keys/metered"),
@@ -33,7 +33,7 @@ def test_a_key_sees_and_ends_no_key_that_is_good_for_more(gateway: RunningGatewa
         ("GET", "/v1/tenants/acme"),
     ):
         assert client.request(method, path, headers=narrow).status_code == 404, path
-    # Nor do keys end those of their own tenant that are good for more.
+    # Nor can keys end more powerful keys of their own tenant.
     for headers in (narrow, ending):
         for method, path in (("DELETE", "/v1/keys/writer"), ("POST", "/v1/keys/writer/retire")):
             refused = client.request(method, path, headers=headers)

@@ -35,7 +35,7 @@ EXAMPLES = 25
 
 @pytest.fixture
 def gateway() -> Iterator[RunningGateway]:
-    """One for each operation: what one has deleted, or made, is nothing to the next."""
+    """A gateway for each operation, so that none sees the changes of another."""
     publisher, config = FakePublisher([stream_topic("orders")]), config_with("orders")
     kept = FakeReceipts([a_ledger_row(REQUEST_ID)])
     with running_gateway(publisher, config, receipts=kept) as running:
@@ -64,7 +64,7 @@ def test_the_application_does_what_the_document_says(
     raw = httpx.get(f"{gateway.url}/openapi.json").json()
     for operation in raw["paths"][path].values():
         for parameter in operation.get("parameters", ()):
-            # Mostly a stream that there is, or there would be little but 404.
+            # Mostly an existing stream, or nearly all answers would be 404.
             if parameter["name"] == "stream":
                 is_there = [] if path.endswith(READ_THE_LOG) else ["orders", "orders"]
                 parameter["schema"] = {"enum": [*is_there, "nobodys"]}
@@ -196,7 +196,7 @@ def test_every_code_of_the_catalogue_is_described() -> None:
         .get("application/problem+json", {})
         .get("examples", {})
     }
-    # A path that does not exist can be on no path's list.
+    # A path that does not exist is on no list.
     assert codes == set(CATALOGUE) - {"not_found"}
 
 

@@ -1,4 +1,4 @@
-"""A destination gets a whole stream in its order only if that has one Kafka partition."""
+"""A destination gets a whole stream in order only if the stream has one Kafka partition."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a page in a real Chromium can send to a gateway that is not its own origin."""
+"""Pages in a real Chromium send events to a gateway of another origin."""
 
 from collections.abc import Iterator
 
@@ -69,7 +69,7 @@ def test_a_beacon_arrives(
 def test_a_page_sends_events_without_credentials_only(
     gateway: RunningGateway, publisher: FakePublisher, tab: Tab
 ) -> None:
-    """Cookies and certificates of whoever looks at the page are no key of the page's."""
+    """Cookies and certificates of visitors do not stand in for the page's key."""
     url = f"{gateway.url}/v1/streams/orders/events"
     headers = f"{{'authorization': 'Bearer {TEXT}', 'content-type': 'application/json'}}"
     fetch = (

@@ -79,7 +79,7 @@ def test_a_password_goes_in_and_never_comes_out(
         "to.0.database.shards.1.password": "other",
     }
     assert kept(config) == passwords
-    # What was shown may be put again, changed where it is not about who is entered.
+    # The shown document can be put again, with changes that do not concern its sign-in.
     shown["to"][0]["database"]["rate_per_s"] = 5
     assert put(gateway, shown).status_code == 200
     assert kept(config) == passwords

@@ -1,4 +1,4 @@
-"""The route to try a pipeline: what is asked of whoever runs pipelines, and refused before."""
+"""The route that tries a pipeline asks the pipelines service, and refuses bad requests first."""
 
 import json
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ DOCUMENT: dict[str, Any] = {
     "to": [{"stream": "eu", "when": "country = 'DE'"}, {"dead": True}],
     "match": "first",
 }
-# What is told of one that has lost nothing and ended nothing.
+# The counts of a pipeline that has lost nothing and ended no executor.
 UNHURT = {"lost": 0, "lost_last": "", "executors_ended": 0, "executor_ended_at_ms": 0}
 STREAMS = ("orders", "eu", "us")
 KEYS = {
@@ -89,7 +89,7 @@ def test_a_pipeline_is_made_shown_listed_changed_and_removed(gateway: RunningGat
     line: dict[str, object] = {"name": "sales", "reads": "orders", "writes": ["eu"]}
     line |= {"standing": "checking", "why": "", "executors_ended": 0}
     assert gateway.client.get("/v1/pipelines").json() == {"pipelines": [line], "removed": []}
-    # What a GET has shown can be PUT as it is.
+    # The answer of a GET can be PUT as it is.
     again = gateway.client.put(PATH, json=shown.json())
     assert (again.status_code, again.json()) == (200, shown.json())
     changed = put(gateway, match="all")
@@ -142,7 +142,7 @@ def test_it_names_the_tenants_own_streams_and_no_others(gateway: RunningGateway)
     assert code(reads) == (404, "unknown_stream", "/from/stream")
     writes = put(gateway, to=[{"stream": "eu"}, {"stream": "secret"}], match=None)
     assert code(writes) == (404, "unknown_stream", "/to/1/stream")
-    # Of a stream of others nobody learns more than of one that is not there.
+    # Another tenant's stream looks like one that does not exist.
     nowhere = put(gateway, to=[{"stream": "eu"}, {"stream": "nowhere"}], match=None)
     assert nowhere.json()["detail"].replace("nowhere", "secret") == writes.json()["detail"]
 
@@ -203,7 +203,7 @@ def test_one_that_is_made_again_goes_on_in_its_stream_with_the_same_ids(
 def test_one_that_is_to_begin_with_what_kafka_has_deleted_is_told_so(
     gateway: RunningGateway,
 ) -> None:
-    # One of its Kafka partitions still reaches far enough.
+    # One of its Kafka partitions still reaches back far enough.
     gateway.store.begins["orders"] = [900_000, 1_001_500, 1_600_000]
     source = {"stream": "orders", "start": 1_000_000}
     note = put(gateway, **{"from": source}).json()["state"]["note"]
@@ -215,10 +215,10 @@ def test_one_that_is_to_begin_with_what_kafka_has_deleted_is_told_so(
         " orders --from 1970-01-01T00:16:40.000Z --to 1970-01-01T00:26:40.000Z --to-stream"
         " orders-earlier`."
     )
-    # It has begun, where it could.
+    # It has begun where it could.
     assert "note" not in put(gateway, **{"from": source}).json()["state"]
     gateway.client.delete(PATH)
-    # Made again, it goes on.
+    # A recreated pipeline resumes.
     assert "note" not in put(gateway, **{"from": source}).json()["state"]
     for start in ("earliest", "latest", 1_600_000):
         another = put(gateway, f"{PATH}-{start}", **{"from": source | {"start": start}})
@@ -310,7 +310,7 @@ def test_nobody_has_more_pipelines_than_a_tenant_may(
     assert put(gateway).status_code == 200
     beyond = put(gateway, "/v1/pipelines/more")
     assert code(beyond)[:2] == (409, "bound_reached")
-    # One that was removed is known everywhere for a while, and counts.
+    # A removed pipeline stays known for a while, and counts.
     gateway.client.delete(PATH)
     assert code(put(gateway, "/v1/pipelines/more"))[:2] == (409, "bound_reached")
     assert put(gateway).status_code == 201
@@ -351,12 +351,12 @@ def test_a_pipeline_names_tables_of_its_own_tenant_and_writes_those_that_are_its
     ):
         document = {"steps": [{"enrich": ENRICH}], "to": [{"dead": True}], "match": None} | wrong
         assert code(put(gateway, **document)) == (*said, pointer)
-    # As long as it is named, a table stays, and stays this pipeline's.
+    # A named table stays, and stays this pipeline's.
     for name in ("customers", "sums"):
         assert code(gateway.client.delete(f"/v1/tables/{name}"))[:2] == (409, "table_in_use")
     taken = gateway.client.put("/v1/tables/sums", json={})
     assert (taken.status_code, taken.json()["pointer"]) == (400, "/written_by")
-    # A key that is for some streams alone neither sees nor changes it.
+    # A key for some streams only neither sees nor changes it.
     assert code(gateway.client.get(PATH, headers=as_key("some")))[:2] == (403, "scope_missing")
 
 
@@ -372,7 +372,7 @@ def test_what_keeps_something_has_a_topic_for_it_and_begins_anew_when_it_is_made
     assert "hifi.kept.sales" not in topics
     assert put(gateway, **KEPT).status_code == 200
     assert "hifi.kept.sales" in topics
-    # What it keeps is of all events before: it cannot stop to keep it for a while.
+    # Its kept state covers all earlier events, so it cannot pause keeping it.
     assert code(put(gateway)) == (422, "bad_pipeline", "/steps")
     gateway.client.delete(PATH)
     again = put(gateway)

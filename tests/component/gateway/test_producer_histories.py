@@ -1,4 +1,4 @@
-"""A yes is a yes and a no is a no, in random histories of Kafka partitions in virtual time."""
+"""The gateway's answers stay true in random histories of Kafka partitions in virtual time."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ _TROUBLE_S = 14.0
 
 
 class History:
-    """What senders were told, and what was in the log when all was well again."""
+    """The answers that senders got, and the contents of the log once all is well again."""
 
     def __init__(self, seed: int, patch: pytest.MonkeyPatch) -> None:
         self.patch = patch
         self.rng = Random(seed)
         self.faults: list[str] = []
         self.told: dict[str, tuple[Fate, float]] = {}
-        # The Kafka partition and offset that a yes names.
+        # The Kafka partition and offset of a stored event, as its answer names them.
         self.places: dict[str, tuple[int | None, int | None]] = {}
         self.counted: Counter[str] = Counter()
 

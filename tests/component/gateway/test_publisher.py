@@ -1,4 +1,4 @@
-"""What trouble with one Kafka partition may cost the others: nothing. On scripted brokers."""
+"""Trouble with one Kafka partition costs the others nothing, on scripted brokers."""
 
 import asyncio
 from time import monotonic
@@ -35,7 +35,7 @@ def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: PlayScene) -
         assert await s.settled(theirs) is Fate.UNKNOWN
         ours = s.publish("ours")
         under_way = await s.under_way("ours")
-        # No byte of the next one is written.
+        # The next batch is not written at all.
         assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
         under_way.store()
         assert await s.settled(ours) is Fate.STORED
@@ -50,7 +50,7 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
         s.cluster.leaders["theirs"] = [-1]
         ours = s.publish("ours")
         under_way = await s.under_way("ours")
-        # Certain, where a batch that is handed over may be stored.
+        # This fate is certain; a batch that was handed over might be stored.
         assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
         assert "theirs" not in s.client.under_way
         under_way.store()

@@ -1,4 +1,4 @@
-"""Quotas over real HTTP: what is charged, and who is told what is left."""
+"""Quotas over real HTTP: the charges, and who learns the remaining quota."""
 
 import gzip
 from collections.abc import Iterator
@@ -121,7 +121,7 @@ def test_a_repeated_request_costs_its_bytes_and_no_events(
     for _ in range(3):
         answer = post(gateway, b"[{},{},{},{},{}]", idempotency_key="one")
         assert answer.status_code == 200
-        # Of its own time, and not of when it was answered first.
+        # The header is this answer's own, not a copy from the first one.
         assert len(answer.headers.get_list("ratelimit")) == 1
 
 

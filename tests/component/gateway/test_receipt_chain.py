@@ -23,7 +23,7 @@ from tests.support.gateway_fixtures import (
 
 
 def pipelines_of(*drawn: tuple[str, str, str]) -> dict[str, Pipeline]:
-    """By name: which stream each reads, and to which it writes."""
+    """Pipelines by name, each with the stream that it reads and the one that it writes."""
     return {
         name: Pipeline.of({"name": name, "from": {"stream": reads}, "to": [{"stream": writes}]})
         for name, reads, writes in drawn
@@ -71,7 +71,7 @@ def test_events_are_followed_through_pipelines_to_the_destinations_beyond() -> N
         ("one", a_place("eu", 41), "d-2", of, 2_006),
         ("two", a_place("eu-sums", 70), "s-1", a_place("eu", 40), 2_007),
         ("secret", a_place("hidden", 1), "h-1", of, 2_007),
-        # Of another time: of an event that had this place before.
+        # From another time: an earlier event had this place.
         ("one", a_place("eu", 5), "old", of, 900_000),
     ]
     publisher = FakePublisher([stream_topic("orders")])
@@ -90,9 +90,9 @@ def test_events_are_followed_through_pipelines_to_the_destinations_beyond() -> N
         assert (second["pipeline"], second["stream"], second["count"]) == ("two", "eu-sums", 1)
         assert second["events"][0]["destinations"]["shop"]["state"] == "delivered"
         assert said["is_complete"] is True
-        # Of streams that a key may not read nothing is told.
+        # Streams that a key may not read are left out.
         assert gateway.client.get(path, headers=reads_some).json()["derived"] == []
-        # No more is looked for than a page has.
+        # The search ends with a full page.
         page = gateway.client.get(path, params={"limit": 1}, headers=reads_all).json()
         assert [one["count"] for one in page["derived"]] == [1]
         assert page["is_complete"] is False
@@ -132,14 +132,14 @@ def test_who_may_see_the_stream_is_told_by_which_restore_events_came_there_again
         assert [each["restore"] for each in told] == ["summer"]
         only = gateway.client.get(path, params={"event": "e-3"}, headers=reads_all).json()
         assert [each["events"] for each in only["restored"]] == [["e-3"]]
-        # What was not read may have told more.
+        # Unread restores may hold more.
         kept.restored = None
         untold = gateway.client.get(path, headers=reads_all).json()
         assert (untold["restored"], untold["is_complete"]) == ([], False)
 
 
 def a_restore(restore: str, to_stream: str, *offsets: int) -> RestoredEvents:
-    """Of events that stood at these offsets."""
+    """A restore of the events at these offsets."""
     return RestoredEvents(
         id=restore,
         tenant="default",

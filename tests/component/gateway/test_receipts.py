@@ -1,4 +1,4 @@
-"""A request is followed by the id of its answer: by its tenant only, and never to a wrong no."""
+"""A request is found by the id of its answer, by its tenant only, and never wrongly missing."""
 
 import asyncio
 import threading
@@ -176,7 +176,7 @@ def test_each_request_that_was_not_taken_is_told_with_its_answer_and_its_company
     assert (second["status"], second["text"][:23]) == (503, "no healthy upstream!!!!")
     assert len(second["text"]) == SHOWN_CHARS_MAX
     assert (second["batch_id"], second["batch_events"]) == ("msg_1", 3)
-    # The third is of another request.
+    # The third belongs to another request.
     assert second["events"] == ["e-1", "e-2"]
     assert get(gateway, request_id).json()["failed_try_count"] == 3
     many = replace(together, failed_tries=tuple(replace(said, at_ms=n) for n in range(300)))
@@ -221,7 +221,7 @@ def test_what_was_just_accepted_is_waited_for(gateway: RunningGateway, kept: Fak
     request_id = an_id()
     kept.late = [a_ledger_row(request_id)]
     assert get(gateway, request_id).json()["count"] == 3
-    # Nobody waits for what must long be there.
+    # Nobody waits for an old request: its rows must be there already.
     old_id = an_id(age_ms=DAY_MS)
     kept.late = [a_ledger_row(old_id)]
     assert refused(gateway, old_id) == (404, "unknown_receipt")
@@ -254,7 +254,7 @@ def test_a_search_that_did_not_end_is_no_unknown_and_can_be_gone_on_with(
     assert round(1_000 * until.timestamp()) == kept.read_until_ms
     get(gateway, request_id, **{"from": answer.json()["read_until"]})
     assert kept.asked[-1][0] == kept.read_until_ms
-    # A time that is before all calendars is no trouble: the search begins with the request.
+    # A time before all calendars does no harm: the search begins with the request.
     refused(gateway, request_id, **{"from": "0001-01-01T00:00:00+14:00"})
     assert kept.asked[-1][0] == came_ms
 
@@ -359,7 +359,7 @@ def test_the_id_of_an_answer_is_the_id_in_the_ledger(kept: FakeReceipts) -> None
         ).json()
 
         def is_noted() -> bool:
-            # Whoever answers notes it a moment later.
+            # The gateway writes its ledger a moment after its answer.
             asyncio.run(ledger.flush())
             return bool(publisher.stored(ACKED))
 

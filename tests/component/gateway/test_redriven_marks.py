@@ -1,4 +1,4 @@
-"""Marks of what was sent again: read once by a process, even in parts, and forgotten in time."""
+"""A process reads marks of resent events once, even in parts, and forgets them in time."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ NEVER_S = float("inf")
 
 
 class ScriptedReader:
-    """The marks there are; what is read of them is counted. It gives one record at a time."""
+    """Holds marks, counts the records that are read, and gives one record at a time."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = list(keys)

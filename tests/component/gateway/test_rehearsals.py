@@ -56,7 +56,7 @@ def test_it_is_judged_answered_and_not_done(
     assert refused.status_code in {400, 404, 422}
     assert (config.configuration, gateway.store.topics) == (before, topics)
     assert gateway.client.put(path, json=wrong).json()["code"] == refused.json()["code"]
-    # What it would have been is what it is once it is done.
+    # The real request has the answer that the rehearsal gave.
     done = gateway.client.put(path, json=right | {"dry_run": False})
     assert (tried.status_code, [*tried.json()]) == (done.status_code, [*done.json()])
     assert config.configuration != before
@@ -72,7 +72,7 @@ def test_whoever_rehearses_learns_nothing_of_a_secret(
         tried = gateway.client.put(SHOP, json=body | {"auth": auth, "dry_run": True})
         assert tried.json()["auth"] != kept
     assert gateway.client.get(SHOP).json()["auth"] == kept
-    # Sent again it is the same: sealed as before, and nothing begins anew.
+    # The same PUT again changes nothing: the seal stays, and nothing restarts.
     sealed = dict(secrets_of(config.configuration.destinations["orders/shop"].to_fields()))
     again = gateway.client.put(SHOP, json=body).json()
     assert (again["auth"], again["resumed_at_ms"]) == (kept, 0)

@@ -60,7 +60,7 @@ def status(gateway: RunningGateway, who: str, method: str, path: str, **more: An
 
 
 def days_later(config: FixedConfig, days: float) -> None:
-    """As if the stream had been removed so much earlier."""
+    """Move the removal of the stream this many days into the past."""
     (gone,) = config.configuration.removed_streams.values()
     earlier = replace(gone, removed_at_ms=gone.removed_at_ms - round(days * DAY_MS))
     config.configuration = config.configuration.apply(gone.config_key, earlier.to_json())
@@ -86,10 +86,10 @@ def test_a_freed_name_is_nobody_elses_while_anything_is_left_under_it(
     days_later(config, 47.9)
     assert status(gateway, "bravo", "PUT", STREAM, json={}) == 409
     days_later(config, 0.2)
-    # By now Kafka has deleted it.
+    # Kafka has deleted it meanwhile.
     letters.letters.clear()
     made = ask(gateway, "bravo", "PUT", STREAM, json={})
-    # Of a topic that is there nobody can take partitions away.
+    # An existing topic cannot lose partitions.
     assert (made.status_code, made.json()["partition_count"]) == (201, 2)
     assert ask(gateway, "bravo", "GET", f"{STREAM}/dead-letters").json()["dead_letters"] == []
     assert status(gateway, "acme", "GET", f"{STREAM}/dead-letters") == 404
@@ -124,7 +124,7 @@ def test_what_became_of_a_removed_streams_events_is_still_its_owners(
     assert [gone["name"] for gone in listed["removed"]] == ["shop"]
     found = ask(gateway, "acme", "GET", f"{STREAM}/dead-letters").json()["dead_letters"]
     assert [letter["id"] for letter in found] == ["e1"]
-    # All of them can be looked at; only what has somewhere to go can be sent again.
+    # All of them can be looked at; only those with a destination can be sent again.
     newest = "/v1/dead-letters:newest"
     shown = ask(gateway, "acme", "GET", newest).json()
     assert (shown["matching"], shown["redrivable"]) == (2, 1)
@@ -162,6 +162,6 @@ def test_who_makes_a_destination_again_goes_on_with_it_unstopped(
     assert set(gone.to_fields()) == kept
     again = ask(gateway, "acme", "PUT", TO, json=made.json())
     assert again.status_code == 201
-    # What had held or disabled it does so no longer.
+    # An earlier hold or disabling no longer applies.
     assert again.json()["resumed_at_ms"] >= before_ms
     assert config.configuration.removed_destinations == {}

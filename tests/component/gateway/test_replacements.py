@@ -1,4 +1,4 @@
-"""What is to replace a pipeline is built beside it, and put in its place in one transaction."""
+"""A replacement is built beside its pipeline, and takes its place in one transaction."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ DAILY: dict[str, Any] = BY_COUNTRY | {
 }
 
 
-# Of what this machine has copies.
+# The tables of which this machine has copies.
 COPIES = ("hifi.table.sums", "hifi.table.sums.2")
 PLAIN: dict[str, Any] = DAILY | {"steps": [], "to": [{"stream": "eu"}]}
 
@@ -54,7 +54,7 @@ def gateway(config: FixedConfig) -> Iterator[RunningGateway]:
 
 
 def look(gateway: RunningGateway, config: FixedConfig, copies: tuple[str, ...] = COPIES) -> None:
-    """As each gateway does again and again."""
+    """Look for finished replacements, as each gateway does again and again."""
     switching = Switching(config, gateway.store, lambda table: table.topic in copies)
     asyncio.run_coroutine_threadsafe(switching.look(), gateway.loop).result(timeout=30)
 
@@ -86,12 +86,12 @@ def test_it_is_built_beside_what_runs_and_takes_its_place_with_its_tables(
     look(gateway, config)
     assert gateway.client.get(BUILT).json()["state"]["behind"] == 1_000_000
     assert gateway.client.get(PATH).json()["generation"] == 1
-    # However little that is: none of it has been read.
+    # A small backlog does not count either: nothing of it has been read.
     tell(gateway, config, behind=10)
     look(gateway, config)
     assert gateway.client.get(PATH).json()["generation"] == 1
     tell(gateway, config, behind=10, has_caught_up=True)
-    # Whoever reads the table here would have no answer.
+    # Without a copy of the new table, readers here would have no answer.
     look(gateway, config, COPIES[:1])
     assert gateway.client.get(PATH).json()["generation"] == 1
     look(gateway, config)
@@ -115,7 +115,7 @@ def test_what_is_given_up_is_never_found_by_what_is_built_next(
     again = gateway.client.put(BUILT, json=DAILY)
     assert again.json()["document"]["generation"] == 3
     assert config.configuration.replacements["sales"].tables == {"sums": 3}
-    # Another attempt while one is being built is another one.
+    # A new attempt during a build is a replacement of its own.
     more = gateway.client.put(BUILT, json=DAILY)
     assert more.json()["document"]["generation"] == 4
 

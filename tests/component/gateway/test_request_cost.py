@@ -1,8 +1,8 @@
 """A request of one event takes few calls: a figure that no busy machine blurs.
 
-Benchmarks saw 30 more only as noise, among rules of which each cost little: together they were an
-eighth of a request's processor time. What a new rule needs, it may have: raise the figure then, and
-say in the commit what it buys.
+Benchmarks showed 30 more calls only as noise. Each rule cost little, but together they took an
+eighth of a request's processor time. If a new rule needs more calls, raise the figure, and say in
+the commit what it buys.
 """
 
 import inspect
@@ -25,9 +25,9 @@ from tests.support.gateway_fixtures import FixedConfig, running_gateway
 
 ROOT = Path(inspect.getfile(AckLedger)).parents[2]
 OURS = tuple(f"{ROOT / room}/" for room in ("gateway", "shared"))
-# Of our functions, and by them: 169, of which 28 are for the ledger, and room for a small rule or
-# another version of Python. It was 266 when each request was a task of uvicorn's, with a scope and
-# messages.
+# Calls of our functions, and by them: 169, of which 28 are for the ledger, and room for a small
+# rule or another version of Python. It was 266 when each request was a task of uvicorn's, with a
+# scope and messages.
 CALLS_MAX = 178
 REQUESTS = 20
 BODY = b'{"id":"one","type":"play.paused"}'
@@ -59,7 +59,7 @@ def is_ours(frame: FrameType | None) -> bool:
 
 
 class BusyPublisher(FakePublisher):
-    """What can wait is done for ten requests together, as it is under load."""
+    """Does deferred work for ten requests together, as happens under load."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         super().__init__(topics)

@@ -22,7 +22,7 @@ _PATIENCE_S = 10.0
 
 
 class ResettingBroker:
-    """Says that it is the only broker there is, and resets its connections when it is told to."""
+    """Says that it is the only broker, and resets its connections on demand."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -71,12 +71,12 @@ def play(test: Callable[[ResettingBroker, KafkaClient], Awaitable[None]]) -> Non
             await test(broker, client)
         broker.reset()
 
-    # As the gateway runs: of a socket that is closed uvloop says something else than asyncio.
+    # The gateway runs uvloop, which reports a closed socket differently from asyncio.
     uvloop.run(main())
 
 
 async def until_closed(client: KafkaClient) -> None:
-    """Until the loop has seen the reset, which is before the client's reader has."""
+    """Wait until the loop has seen the reset, which the client's reader has not seen yet."""
     (connection,) = client._conns.values()
     async with asyncio.timeout(_PATIENCE_S):
         while not connection._writer.transport.is_closing():  # noqa: ASYNC110 - no event for it
@@ -106,7 +106,7 @@ def test_a_client_still_learns_who_leads_after_a_reset(turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         asked = broker.asked
-        # Asked at once; for what it has asked before it would wait.
+        # It asks for a new topic at once; for a known one it would wait.
         client.add_topic("new")
         async with asyncio.timeout(_PATIENCE_S):
             while not await client.force_metadata_update():  # noqa: ASYNC110 - no event for it

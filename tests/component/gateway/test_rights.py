@@ -83,7 +83,7 @@ class Rule:
 
     @property
     def scopes(self) -> set[str]:
-        """One of these is enough."""
+        """The scopes of which one is enough."""
         word = self.scope.partition(",")[0]
         return {"read", "write", "admin"} if word == "any" else set(word.split(" or "))
 
@@ -93,7 +93,7 @@ class Rule:
 
     @property
     def is_list(self) -> bool:
-        """Everybody has an answer, with what is theirs."""
+        """Whether everybody gets an answer, limited to their own objects."""
         return self.narrow.startswith("sees ")
 
 
@@ -187,7 +187,7 @@ class Fleet:
         return path.format(**names)
 
     def has_changed(self) -> bool:
-        """Whether anything of the tenant shop has; another tenant may have a channel by then."""
+        """Whether anything of the tenant shop has changed; other tenants may have new channels."""
         now = self.config.configuration
         channels = {each: of for each, of in now.channels.items() if of.tenant == "shop"}
         ours = replace(now, channels=channels, change_counts=self.made.change_counts)
@@ -266,14 +266,14 @@ def fleet() -> Iterator[Fleet]:
 
 
 def no_refusal(who: Who, path: str) -> set[int]:
-    """Other answers for a name that another has: taken, or free where each tenant has its own."""
+    """Other answers for another tenant's name: taken, or free where each tenant has its own."""
     if path == "/v1/channels/{channel}" and who.tenant != "shop":
         return {201}
     return {409} if who.tenant != "shop" or path == "/v1/keys/{key}" else set()
 
 
 def may(who: Who, rule: Rule) -> bool:
-    """Whether the table lets them, with what is the tenant's and of the stream orders."""
+    """Whether the table allows it, for objects of the tenant and of the stream orders."""
     if rule.is_open:
         return True
     if who.is_browser:

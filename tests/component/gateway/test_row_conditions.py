@@ -97,7 +97,7 @@ def test_a_row_is_changed_by_who_has_seen_it_last(gateways: Gateways) -> None:
     assert (refused.json()["etag"], refused.headers["etag"]) == (tag, tag)
     changed = put(other, {"n": 2}, if_match=f'"77", {tag}')
     assert outcome(changed) == STORED
-    # Whoever has the row as it was: by the tag, which must be a strong one, and as a deletion.
+    # An outdated or weak tag neither changes nor deletes the row.
     now = f'"{changed.json()["offset"]}"'
     for condition in ({"if_match": tag}, {"if_match": f"W/{now}"}, {"if_none_match": f"W/{now}"}):
         assert outcome(put(one, {"n": 3}, **condition)) == CHANGED, condition

@@ -23,7 +23,7 @@ from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_
 
 
 def levels(count: int, wrap: str, *, last: Any = True, **more: Any) -> dict[str, Any]:
-    """Each level names the next one twice: 2 to the power of so many steps."""
+    """Name the next level twice on each level: 2 to the power of `count` steps."""
     names = [f"#/$defs/d{level + 1}" for level in range(count)]
     both = {f"d{level}": {wrap: [{"$ref": name}] * 2, **more} for level, name in enumerate(names)}
     return {"$ref": "#/$defs/d0", "$defs": {**both, f"d{count}": last}}
@@ -53,7 +53,7 @@ def named(depth: int) -> Any:
 
 
 def either(*, word: str) -> dict[str, Any]:
-    """An expression: what is tried for each of its kinds, on each of its levels."""
+    """An expression of two kinds, both of which are tried on each of its levels."""
     kinds = [{"properties": {"a": {"items": {"$ref": "#"}}, "k": {"const": k}}} for k in (1, 2)]
     return {word: kinds}
 
@@ -90,7 +90,7 @@ SOMETIMES = {
 
 
 def checked(schema: Any, *values: Any) -> tuple[ParsedBody, int]:
-    """What is left of events, and how often others had the loop meanwhile."""
+    """Return the remaining events, and how often others had the loop meanwhile."""
 
     async def check() -> tuple[ParsedBody, int]:
         events = [
@@ -118,7 +118,7 @@ def test_an_event_that_cannot_be_judged_in_its_time_is_rejected(
     (rejection,) = parsed.rejections
     assert (rejection.code, rejection.pointer) == ("schema_violation", "/0")
     assert "that takes more than 0.1 s" in rejection.detail
-    # A loop that was held up has one or two.
+    # A blocked loop would have one or two.
     assert turns > 10
 
 
@@ -216,7 +216,7 @@ def put(gateway: RunningGateway, schema: Any) -> httpx.Response:
 @pytest.mark.parametrize(
     "schema",
     [
-        # What is left over is found out beforehand, by following each way there is.
+        # Unevaluated properties are found beforehand, by following every path.
         levels(40, "anyOf", unevaluatedProperties=False),
         {"allOf": [{"pattern": f"(?:.{{0,500}}){{20}}{n}$"} for n in range(300)]},
     ],

@@ -101,7 +101,7 @@ def test_each_shard_has_a_kafka_partition_and_may_get_company(gateway: RunningGa
     assert (answer.status_code, answer.json()["partition_count"]) == (200, 3)
     assert answer.json()["partitioning"] == grown
     assert gateway.client.get("/v1/streams/made").json()["partitioning"] == grown
-    # Nothing lies there yet: they may be anything.
+    # The stream is empty, so its shards may still change.
     fewer = put(gateway, "made", partitioning={"pointer": "/b", "shards": ["z", "x"]})
     assert (fewer.status_code, fewer.json()["partition_count"]) == (200, 3)
     assert put(gateway, "made").json()["partitioning"] is None
@@ -123,7 +123,7 @@ def test_where_events_lie_their_shards_stay_where_they_are(gateway: RunningGatew
     more = {**SHARDS, "shards": [*SHARDS["shards"], "us-1"]}
     assert put(gateway, "rows", partitioning=more).status_code == 200
     assert post(gateway, an_event("b", "us-1")).status_code == 200
-    # Also when it was removed in between: its events are there.
+    # This holds even after a removal in between: its events are still there.
     assert gateway.client.delete("/v1/streams/rows").status_code == 204
     assert put(gateway, "rows").json()["code"] == "shards_in_use"
     assert put(gateway, "rows", partitioning=more).status_code == 201

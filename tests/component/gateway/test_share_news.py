@@ -26,7 +26,7 @@ _later_s = count(0, 10)
 
 
 def left(news: QuotaNews) -> int:
-    """What a process has for a tenant that was quiet for long."""
+    """The quota that a process has for a tenant after a long silence."""
     news.quotas.headers(ACME, now_s=next(_later_s))
     _, (_, shown) = news.quotas.headers(ACME, now_s=next(_later_s))
     return int(shown.split(b";")[1].removeprefix(b"r="))

@@ -1,4 +1,4 @@
-"""Which Kafka partitions events without a key go to, and what travels together there."""
+"""Events without a key are spread over Kafka partitions, and still share batches."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Rows over HTTP: what may be written, by whom, and how rows are answered and listed."""
+"""Rows over HTTP: the permitted writes and writers, and how rows are answered and listed."""
 
 import json
 import threading
@@ -193,7 +193,7 @@ def test_what_is_written_at_once_is_no_more_than_there_is_room_for(
         return answer.status_code, answer.json().get("code", "")
 
     answers = [write([f"k{nth}-{each}" for each in range(100)]) for nth in range(20)]
-    # A megabyte less a tenth has ten times so many; the copy has none of them yet.
+    # A megabyte less a tenth has room for ten of these requests; the copy has no row of them yet.
     assert answers[:8] == [(200, "")] * 8
     assert set(answers[10:]) == {(503, "table_not_ready")}
     stored = written(publisher)
@@ -201,7 +201,7 @@ def test_what_is_written_at_once_is_no_more_than_there_is_room_for(
     names = [key.decode() for key in stored]
     copies.write("customers", *((name, large) for name in names[:400]))
     assert write(["other"] * 100) == (200, "")
-    # What is there already, and written anew, takes no more room.
+    # Rewritten rows take no more room.
     assert write(names[:100]) == (200, "")
     # More than fits beside what is there.
     while copies.writers["customers"].used_bytes() < 0.82 * MIB:

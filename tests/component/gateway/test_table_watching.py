@@ -1,4 +1,4 @@
-"""Who watches a table hears what changes, once, and goes on where they were."""
+"""Watchers of a table hear each change once, and resume where they were."""
 
 import json
 import threading
@@ -49,7 +49,7 @@ def gateway(
 
 
 def events_of(response: httpx.Response, count: int) -> list[tuple[str, int, Any]]:
-    """So many of its events, without those that only say that it is still there."""
+    """Return `count` of its events, without those that only say that it is still there."""
     found: list[tuple[str, int, Any]] = []
     fields: dict[str, str] = {}
     for line in response.iter_lines():

@@ -59,7 +59,7 @@ def test_a_table_is_made_shown_listed_changed_and_deleted(gateway: RunningGatewa
     assert gateway.store.topics == {"hifi.table.customers": 1}
     shown = gateway.client.get(PATH)
     assert (shown.json(), shown.headers["etag"]) == (made.json(), made.headers["etag"])
-    # What a GET has shown can be PUT as it is; what is not said of its retention stays.
+    # The answer of a GET can be PUT as it is; an omitted retention stays.
     assert gateway.client.put(PATH, json=shown.json()).status_code == 200
     changed = gateway.client.put(PATH, json={"row_bytes_max": 100})
     assert changed.json()["retention_ms"] == 86_400_000
@@ -75,7 +75,7 @@ def test_one_that_is_made_again_has_a_topic_of_its_own(
 ) -> None:
     gateway.client.put(PATH, json={})
     gateway.client.delete(PATH)
-    # Whoever was not answered the first time may say it again.
+    # Callers who got no answer the first time may repeat the deletion.
     assert gateway.client.delete(PATH).status_code == 204
     made = gateway.client.put(PATH, json={"retention_ms": 60_000})
     assert (made.status_code, made.json()["generation"]) == (201, 2)

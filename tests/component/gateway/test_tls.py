@@ -67,5 +67,5 @@ def test_who_never_agrees_on_tls_is_not_waited_for(
         running_gateway(FakePublisher([]), FixedConfig(), settings) as found,
         socket.create_connection(("127.0.0.1", found.port), timeout=20) as silent,
     ):
-        # Nobody else closes it: its own patience is longer, and so was the server's.
+        # Nobody else closes it: the client waits longer, and so did the server.
         assert silent.recv(1) == b""

@@ -1,4 +1,4 @@
-"""Spans of requests with events: whose child they are, who has none, and what waits for nobody."""
+"""Requests with events have spans, with the sender's as parents, and never wait for a collector."""
 
 import socket
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def test_a_request_and_its_way_into_kafka_are_spans_of_the_senders_trace(
     assert request["attributes"]["hifi.events"] == 2
     assert request["attributes"]["http.response.status_code"] == 200
     assert (request["service"], request["by"]) == ("hifi-gateway", "me")
-    # What comes of the events goes on below the request.
+    # Later spans of the events stand below the request.
     assert traceparents(publisher) == [f"00-{trace_id}-{request['spanId']}-01"] * 2
 
 

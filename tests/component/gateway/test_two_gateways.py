@@ -93,7 +93,7 @@ def test_after_a_death_between_stored_and_answered_the_other_gateway_stores_noth
     with ThreadPoolExecutor() as threads:
         first = threads.submit(post, two[0], "key")
         assert publisher.published.wait(10)
-        # As good as dead: nobody will hear how it ended.
+        # It is as good as dead: nobody will hear its outcome.
         publisher.told.is_dying = True
         publisher.release()
         assert first.result().status_code == 200

@@ -24,7 +24,7 @@ KEYS = {
     for tenant, text in TEXTS.items()
 }
 STREAMS = {f"s-{tenant}": Stream(f"s-{tenant}", tenant=tenant) for tenant in TENANTS}
-# The control plane takes no larger body, and so many of them at once.
+# The largest body that the control plane takes, and how many it takes at once.
 OBJECT_BYTES, OBJECTS_AT_ONCE = 1_048_576, 4
 
 
@@ -44,7 +44,7 @@ def headers(tenant: str) -> dict[str, str]:
 def begin(
     gateway: RunningGateway, request: str, tenant: str, whole: int, sent: int
 ) -> socket.socket:
-    """A request of so many bytes, of which the last ones do not come."""
+    """Send a request of `whole` bytes whose last ones do not come."""
     wire = socket.create_connection(("127.0.0.1", gateway.port), timeout=10)
     lines = [f"{request} HTTP/1.1", "host: a", *map(": ".join, headers(tenant).items())]
     head = "\r\n".join([*lines, f"content-length: {whole}", "\r\n"])
@@ -105,6 +105,6 @@ def test_events_that_never_end_keep_no_other_tenant_out(gateway: RunningGateway)
         wait_until(lambda: is_answered(most))
         assert not is_answered(less)
         assert b"503" in most.makefile("rb").readline()
-        # What was not dropped is taken to its end.
+        # A request that was not dropped is read to its end.
         less.sendall(b" ")
         assert b"400" in less.makefile("rb").readline()

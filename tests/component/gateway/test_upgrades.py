@@ -21,7 +21,7 @@ OFFER = (
     "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"
 )
 TWO = b'{"id":"a"}\n{"id":"b"}\n'
-# With the settings that a newcomer has: this client offers HTTP/2 with its first request.
+# With default settings this client offers HTTP/2 in its first request.
 SEND_TWICE = r"""
 import java.net.URI;
 import java.net.http.*;

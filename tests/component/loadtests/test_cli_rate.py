@@ -22,7 +22,7 @@ def invoke(*arguments: str) -> Result:
 
 
 def rated_by(monkeypatch: pytest.MonkeyPatch, *, holds: float) -> list[RatingPlan]:
-    """In place of Locust a scripted machine that holds so much; what it is asked for."""
+    """Replace Locust by a scripted machine that holds a rate, and return the requested plans."""
     asked: list[RatingPlan] = []
 
     def find(wanted: RatingPlan, say: Any) -> dict[str, Any]:

@@ -19,11 +19,11 @@ def test_a_step_without_locust_offers_its_plan_and_counts_every_answer() -> None
 
 
 def test_a_stall_is_seen_from_due() -> None:
-    """As issue 16, A1, which a closed loop hides."""
+    """Issue 16, A1: a closed loop would hide the stall."""
     with running_rated_server(stall_after_s=1.0, stall_s=1.0) as host:
         step = run_step(lean(host, hold_s=5.0), 300)
     assert step["sent"] == step["offered"]
-    # A fifth of the requests fell into the second that nothing was answered in.
+    # A fifth of the requests fell into the second without answers.
     assert 0.7 < step["due_ms"]["p99"] / 950 < 1.3
     assert step["due_ms"]["p50"] < 100
 
@@ -49,7 +49,7 @@ def test_a_plan_that_is_none_is_said() -> None:
 
 
 def test_the_generator_ends_with_whoever_runs_it() -> None:
-    """Or a soak that is interrupted would leave it behind for half an hour."""
+    """Otherwise an interrupted soak would leave it behind for half an hour."""
     with (
         running_rated_server() as host,
         running_step(lean(host, hold_s=600.0), 10) as running,

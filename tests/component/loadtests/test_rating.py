@@ -17,7 +17,7 @@ from tests.support.rated_steps import step_of
 
 
 def test_one_step_gives_a_file_and_a_page(tmp_path: Path) -> None:
-    """Whether it is met depends on how busy this machine is; what is written does not."""
+    """Whether it is met depends on how busy this machine is; the written files do not."""
     with running_rated_server() as host:
         wanted = RatingPlan(
             gateway=host, batch=1, rate=60, hold_s=3, warmup_s=0, instance="c7g.large"
@@ -124,7 +124,7 @@ def test_what_a_figure_does_not_say_is_said_beside_it() -> None:
 def test_promises_are_those_of_what_is_rated() -> None:
     assert RatingPlan(what="gateway").objective.p99_ms == 100
     assert RatingPlan(what="whole").objective.age_p95_ms == 1_000
-    # A micro-batch on its way is more of a short step than of a long one.
+    # A micro-batch under way is a larger share of a short step than of a long one.
     assert RatingPlan(what="delivery").objective.backlog_share == pytest.approx(0.01)
     assert RatingPlan(what="delivery", hold_s=20).objective.backlog_share == pytest.approx(0.03)
     assert RatingPlan(what="whole").objective.backlog_share is None

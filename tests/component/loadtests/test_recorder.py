@@ -1,4 +1,4 @@
-"""What processes record is merged exactly, and says what came of every request."""
+"""Records of processes are merged exactly, and say what came of every request."""
 
 import random
 

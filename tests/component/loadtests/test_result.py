@@ -63,7 +63,7 @@ def test_events_are_as_long_as_asked_and_found_again() -> None:
     events = json.loads(body)
     assert [len(json.dumps(event, separators=(",", ":"))) for event in events] == [500] * 4
     assert events[0]["id"] == "r1-3-0000000040"
-    # As destinations get them: others may be around them.
+    # Destinations may get them among other events.
     found = find(b'[{"id":"x"},' + body[1:])
     assert [(each.run, each.worker, each.number) for each in found] == [
         (b"r1", 3, number) for number in range(40, 44)

@@ -1,4 +1,4 @@
-"""The destination of a rating: what has come, what is missing, what came twice, how old it was."""
+"""The sink of a rating counts arrived, missing and repeated events, and measures their ages."""
 
 import time
 import urllib.request

@@ -34,7 +34,7 @@ def evidence_of(seed: Seed) -> Evidence:
 
 
 def judged(seed: Seed) -> list[AuditFinding]:
-    """As a run judges it, what the ledger does not name being read from the log."""
+    """Judge a seed as a run does, and read events that no ledger names from the log."""
     topic = stream_topic(seed.stream)
     by_place = {(e.origin.partition, e.origin.offset): e for e in seed.events}
     log = {

@@ -1,4 +1,4 @@
-"""A lane that stands still for days: what is not settled is not forgotten, and a loss is told."""
+"""While a lane stands still for days, no open minute is forgotten, and losses are reported."""
 
 import asyncio
 import copy
@@ -39,7 +39,7 @@ class Outage:
         self.now_ms = M0
         self.acked = 0
         self.log_start = 0
-        # So long the ledger names its events.
+        # How long the ledger names its events.
         self.ledger_kept_ms = 9 * DAY_MS
         self.positions: dict[str, int] = {}
         self.statements: list[SignedStatement] = []
@@ -60,7 +60,7 @@ class Outage:
         self._evidence.unreadable.update(counts)
 
     def at(self, now_ms: int, *, is_saved: bool = True) -> AuditOutcome:
-        """The audit is started anew, runs twice, and dies; what it saved is all that is left."""
+        """Restart the audit, run it twice, and let it die; only its saved memory remains."""
         self.now_ms = now_ms
         memory = memory_files.load(self.folder)
         audit = self._audit(memory)
@@ -88,7 +88,7 @@ class Outage:
             publish=publish, rules=RULES, now_ms=lambda: self.now_ms,
         )  # fmt: skip
 
-    # What the audit asks Spark for.
+    # Spark's answers to the audit.
 
     def gather(self, _: object) -> Evidence:
         found, self._evidence = self._evidence, Evidence()
@@ -101,7 +101,7 @@ class Outage:
         kept = [key for key in minutes if key[1] > self.now_ms - self.ledger_kept_ms]
         return MinuteRoots({key: (merkle_root(IDS), EACH) for key in kept})
 
-    # And Kafka.
+    # Kafka's answers to the audit.
 
     async def position(self, lane: str) -> Mapping[KafkaPartition, int]:
         return {WHERE: self.positions[lane]} if lane in self.positions else {}
@@ -128,7 +128,7 @@ def test_what_a_lane_never_came_to_is_told_as_lost_however_late(tmp_path: Path) 
     hifi = Outage(tmp_path, STILL)
     hifi.positions[STILL] = 0
     hifi.accept(M0)
-    # A weekend and more: it cannot be told, and no time that passes makes that well.
+    # For more than a weekend nobody can tell, and time alone settles nothing.
     for later_ms in (HOUR_MS, 26 * HOUR_MS, 27 * HOUR_MS, 6 * DAY_MS):
         hifi.at(M0 + later_ms)
         assert hifi.unsettled(STILL) == 1, later_ms
@@ -138,13 +138,13 @@ def test_what_a_lane_never_came_to_is_told_as_lost_however_late(tmp_path: Path) 
     assert lost(outcome, STILL) == {Node.KAFKA: EACH}
     assert [books.lost_count for books in outcome.changed] == [EACH]
     assert hifi.unsettled(STILL) == 0
-    # And so it is when the lane has moved past.
+    # The same holds once the lane has moved past.
     hifi.positions[STILL] = EACH
     assert lost(hifi.at(M0 + 8 * DAY_MS + HOUR_MS // 2), STILL) == {Node.KAFKA: EACH}
     (stated,) = [signed.statement for signed in hifi.statements]
     assert stated.destinations["still"].lost == {"kafka": EACH}
     assert stated.root == merkle_root(IDS).hex()
-    # It is news for an hour, and may turn up for a day after it was told; then it is closed.
+    # It is news for an hour, and may turn up for a day after the report; then it is closed.
     assert lost(hifi.at(M0 + 8 * DAY_MS + 2 * HOUR_MS), STILL) == {}
     assert memory_files.load(tmp_path).books.ledgers[TOPIC].times_ms()
     hifi.at(M0 + 9 * DAY_MS + 2 * HOUR_MS)
@@ -186,7 +186,7 @@ def test_one_destination_that_stands_still_holds_up_nobody_elses_statement(tmp_p
     hifi.at(M0 + HOUR_MS)
     assert [set(one.statement.destinations) for one in hifi.statements] == [{"well"}]
     books = memory_files.load(tmp_path).books
-    # Of what is settled for one nothing is kept but that it is.
+    # For a settled destination, the memory keeps only that it is settled.
     known = books.outcomes[WELL, WHERE]
     assert (list(known.delivered), list(known.done)) == ([], [(0, EACH)])
     assert (hifi.unsettled(STILL), hifi.unsettled(WELL)) == (1, 0)
@@ -231,7 +231,7 @@ def test_a_machine_that_knows_nothing_goes_on_with_the_same_chain(tmp_path: Path
     hifi.deliver(STILL, 0, EACH)
     known = copy.deepcopy(hifi._evidence)
     hifi.at(M0 + HOUR_MS)
-    # Kafka still has what there was, and the statement; what was remembered is gone.
+    # Kafka still has the events and the statement; the memory is gone.
     (tmp_path / "memory").unlink()
     hifi._evidence = known
     hifi.at(M0 + 2 * HOUR_MS)
@@ -266,7 +266,7 @@ def test_late_events_open_what_was_settled_for_one(tmp_path: Path) -> None:
     hifi.at(M0 + HOUR_MS)
     hifi.accept(M0)
     hifi.accept(M0)
-    # Of the later two hundred its lane loses a half.
+    # Its lane loses half of the later two hundred.
     hifi.deliver(WELL, EACH, 2 * EACH)
     hifi.positions[WELL] = 3 * EACH
     outcome = hifi.at(M0 + 2 * HOUR_MS)

@@ -93,7 +93,7 @@ def test_a_minute_of_long_ago_that_is_put_back_in_two_parts_is_stated_whole(tmp_
     assert [said(one) for one in hifi.stated("orders")] == [
         all_of("a", "b"), all_of("a", "b", "c", revision=2),
     ]  # fmt: skip
-    # It is not remembered for ever, and what comes then makes no statement of a part.
+    # The minute is forgotten in the end, and later events make no partial statement.
     hifi.at(M0 + 10 * DAY_MS)
     hifi.at(M0 + 11 * DAY_MS)
     assert (hifi.memory.stated, hifi.memory.books.closed) == ({}, {})

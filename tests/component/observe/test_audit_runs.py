@@ -1,4 +1,4 @@
-"""What one run of the audit leaves for the next, with a job and a Kafka that answer at once."""
+"""Each run of the audit builds on the one before, with a job and a Kafka that answer at once."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ class Kafka:
 def run(
     job: Job, folder: Path, times: int, *, removed: Sequence[str] = ()
 ) -> tuple[list[AuditOutcome], list[SignedStatement]]:
-    """So many runs; destinations that are `removed` are there in the first one only."""
+    """Run the audit `times` times; `removed` destinations are there in the first run only."""
     made: list[SignedStatement] = []
     memory = Memory()
 

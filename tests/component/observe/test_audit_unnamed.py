@@ -1,7 +1,7 @@
-"""Events that no ledger names, as their gateway died or Kafka stood still: they are stated, too.
+"""Events that no ledger names, as their gateway died or Kafka stood still, are stated, too.
 
-What is signed must be all that a stream's log has of a minute, or whoever verifies it, by the
-ledger and then by the log, is told not to trust it.
+A signed statement must cover all that a stream's log has of a minute. Otherwise verification, by
+the ledger and then by the log, advises not to trust it.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ def test_what_only_the_log_has_is_stated_also_of_a_stream_that_was_removed(
     hifi.accept("orders", "c", is_named=False)
     hifi.at(M0 + 20_000)
     hifi.at(M0 + 40_000)
-    # Kafka stands still: it stores what nobody was told of. Then the stream is removed.
+    # Kafka stands still: it stores an unacknowledged event. Then the stream is removed.
     hifi.accept("orders", "d", is_named=False)
     hifi.remove("orders")
     for minutes in (3, 4, 5):
@@ -62,7 +62,7 @@ def test_no_minute_is_complete_before_the_log_was_asked_for_what_no_ledger_names
     hifi.accept("orders", "a", "b")
     hifi.accept("orders", "c", is_named=False)
     hifi.deliver_all("orders", to)
-    # Another observer takes over: what it reads first is the ledger.
+    # Another observer takes over, and reads the ledger first.
     hifi.start_again()
     states = [
         [books.state for books in hifi.at(M0 + later_ms + wait_ms, wanted).changed]
@@ -82,7 +82,7 @@ def test_what_came_late_is_stated_with_all_that_was_before_when_the_observer_was
     hifi.accept("orders", "c", is_named=False)
     for minutes in (3, 4, 5):
         hifi.at(M0 + minutes * 60_000)
-    # It comes in time to be counted in its minute, and is read when others would be forgotten.
+    # It comes in time for its minute, and is read when others would be forgotten.
     hifi.now_ms = M0 + 23 * HOUR_MS
     hifi.accept("orders", "d")
     hifi.start_again()
@@ -128,7 +128,7 @@ def test_what_pipelines_write_is_stated_and_no_gateway_has_acknowledged_it(tmp_p
     (only,) = hifi.stated("eu")
     assert (only.acked, only.derived, only.id_count) == (2, 3, 5)
     assert only.root == merkle_root(["a", "b", "c", "d", "e"]).hex()
-    # More comes late, once all of that is forgotten, and the observer was away.
+    # More comes late, once all of that is forgotten and the observer was away.
     hifi.start_again()
     hifi.derive("eu", "f")
     for hours in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""What an observer makes of what it is asked to try: late and foreign questions, ones that hang."""
+"""An observer skips late and foreign questions, and hanging channels keep no other tenant."""
 
 import asyncio
 from threading import Event
@@ -36,7 +36,7 @@ def record(key: str, value: bytes, *, late_s: float = 0.0) -> RecordIn:
 
 
 async def answers_to(*asked: RecordIn, count: int) -> dict[str, object]:
-    """What is answered, by the question's key; it ends with so many answers."""
+    """Return the first `count` answers, by the keys of their questions."""
     told: dict[str, object] = {}
     is_enough = asyncio.Event()
 

@@ -33,7 +33,7 @@ from tests.support.slack_server import SlackRules
 
 
 class HostileHifi(Hifi):
-    """Its destinations answer with whatever they like."""
+    """A Hifi whose destinations answer with hostile texts."""
 
     def overview(self) -> Overview:
         shown = super().overview()
@@ -61,7 +61,7 @@ async def test_a_tenant_whose_channels_all_hang_holds_up_no_other(tmp_path: Path
         scripted() as good,
         mail_server() as mail,
     ):
-        # The mail server is slow with addresses that somebody names.
+        # The mail server is slow for an address that a tenant chose.
         mail.slow_to = {"ops@tarpit.example": 60.0}
         theirs = [webhook(f"hangs-{at}", hangs, "shop") for at in range(20)]
         theirs += [
@@ -90,7 +90,7 @@ async def test_more_than_may_be_sent_to_at_once_wait_for_no_longer_than_one_hang
         theirs = [webhook(f"hangs-{at}", hangs, "shop") for at in range(4)]
         async with running(Hifi(), tmp_path, *theirs, webhook("good", good, "bank")):
             await until(good, 1)
-            # Those before it had their turn: two at a time.
+            # The channels before it had their turn, two at a time.
             assert len(hangs.requests) == 4
 
 

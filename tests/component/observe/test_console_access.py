@@ -1,4 +1,4 @@
-"""Who gets into the console: sign-in, sessions, tenants, CSRF, host names, headers, payloads."""
+"""Access to the console: sign-in, sessions, tenants, CSRF, host names, headers, payloads."""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -333,7 +333,7 @@ def test_a_redrive_counts_first_and_does_what_was_counted(
     page = client.get("/dead/redrive?reason=status_400")
     assert "Send 2 dead letters again?" in page.text
     fields = {"csrf": csrf_of(page.text), "confirmed": "2", "reason": "status_400"}
-    # One more has died since the count: counted anew, nothing sent.
+    # One more has died since the count: it counts again, and sends nothing.
     console.dead.letters.append(letter("e-4"))
     again = client.post("/dead/redrive", data=fields)
     assert again.headers["location"] == "/dead/redrive?reason=status_400"
@@ -389,5 +389,5 @@ def test_a_kafka_that_is_away_is_one_sentence(
     answer = client.get("/dead/letters")
     assert answer.status_code == 503
     assert problem in answer.text
-    # What is in memory is still shown.
+    # Pages from memory are still shown.
     assert client.get("/").status_code == 200

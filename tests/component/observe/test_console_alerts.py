@@ -1,4 +1,4 @@
-"""What is the matter, on one page, each with its runbook, which can be read beside it."""
+"""One page shows all current alerts, each with its runbook, which can be read beside it."""
 
 import re
 from dataclasses import replace

@@ -59,7 +59,7 @@ def test_an_id_of_several_streams_or_of_none_is_said_so(
     monkeypatch.setattr(console.events, "has_index", False)
     without = client.get("/events?id=e-1").text
     assert "The index of events is switched off, so that one stream has to be named" in without
-    # Nobody's log was read for any of it.
+    # No log was read for any of this.
     assert len(console.events.asked) == asked_count
 
 

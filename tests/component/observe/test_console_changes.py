@@ -1,4 +1,4 @@
-"""What a person does with a destination on its page: try it, pause, change, remove, make one."""
+"""People try, pause, change, remove and create destinations on their pages."""
 
 import html
 import json
@@ -128,7 +128,7 @@ def test_settings_are_changed_as_json_and_what_is_wrong_is_said_beside_them(
     ):
         answer = client.post("/destinations/settings", data={**fields, "settings": wrong})
         assert (answer.status_code, says in answer.text) == (status, True), wrong
-        # What was typed is not lost, and is nobody's markup.
+        # The typed text is not lost, and is escaped.
         assert html.escape(wrong) in answer.text
     wanted = {**fields, "settings": json.dumps(before | {"rate_per_s": 9})}
     after = client.post("/destinations/settings", data=wanted, follow_redirects=True)
@@ -256,7 +256,7 @@ def test_who_may_only_read_changes_nothing_and_nobody_changes_what_is_of_others(
 
 
 def fields_of(page: str) -> dict[str, str]:
-    """What a form sends that nobody types."""
+    """The hidden fields of a form."""
     hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page)
     return {name: html.unescape(value) for name, value in hidden}
 

@@ -1,4 +1,4 @@
-"""Channels in the console: made, changed, tested and removed by forms, each by who may."""
+"""Channels in the console: made, changed, tested and removed by forms, with the right scopes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -197,7 +197,7 @@ def test_many_are_shown_in_pages(locked_console: RunningConsole, admin: httpx.Cl
     locked_console.config.configuration = known
     good = LastMessage(1_700_000_000_000, is_taken=True, says="it answered 200")
     bad = LastMessage(1_700_000_000_000, is_taken=False, says="it answered 404")
-    # Of another tenant's nothing is shown.
+    # The message of another tenant is not shown.
     secret = replace(bad, says="it answered 418")
     locked_console.told = {"shop/c-000": good, "shop/c-001": bad, "bank/c-002": secret}
     page = admin.get("/channels").text

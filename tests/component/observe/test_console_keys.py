@@ -1,4 +1,4 @@
-"""Keys in the console: made by a form, shown once, rotated and revoked, each by who may."""
+"""Keys in the console: made by a form, shown once, rotated and revoked, with the right scopes."""
 
 import html
 import re
@@ -65,7 +65,7 @@ def test_a_key_is_made_by_a_form_and_its_secret_is_shown_once(
     assert made.must_sign
     assert made.expires_at_ms == pytest.approx(now_ms() + 2.5 * DAY_MS, abs=60_000)
     assert shown.text not in admin.get("/keys").text
-    # Who loads the page again has sent the form again: nothing is made, and nothing is shown.
+    # Reloading the page sends the form again: it makes nothing, and shows nothing.
     again = admin.post("/keys/new", data=fields)
     assert (again.status_code, "There is a key shop already." in again.text) == (409, True)
     assert keys_of(locked_console)["shop"] == made
@@ -159,7 +159,7 @@ def test_who_is_in_charge_of_all_makes_keys_for_any_tenant_and_others_for_their_
         fields = {"csrf": csrf_of(asked), "name": "more", "write": "yes"}
         refused = studio.post("/keys/new", data=fields | {"tenant": "default"})
         assert (refused.status_code, "one&#x27;s own tenant" in refused.text) == (403, True)
-        # A name is one key's, whoever has it.
+        # Names of keys are unique across tenants.
         assert studio.post("/keys/new", data=fields | {"name": "root"}).status_code == 409
         studio.post("/keys/new", data=fields)
         assert keys_of(locked_console)["more"].tenant == "studio"

@@ -123,7 +123,7 @@ def test_every_way_on_stays_below_the_link(
             path = place.partition("?")[0]
             if path and path not in seen:
                 seen.add(path)
-                # Replays are of a stream, which the query names.
+                # Replays belong to a stream, which the query names.
                 coming.append(place if path.endswith("/replays") else path)
     ways = {path.removeprefix(below) for path in seen}
     assert {"/streams/players", "/static/console.js", "/dead", "/words", "/changes"} <= ways
@@ -186,7 +186,7 @@ def test_who_looks_by_a_link_changes_nothing(
     locked_console: RunningConsole, visitor: httpx.Client, maker: str
 ) -> None:
     below = link(locked_console, maker)
-    # Whoever has signed in besides: below a link the link counts.
+    # Below a link the link counts, even for a visitor who has also signed in.
     sign_in(visitor, linking_key(locked_console, tenant="default", name="ops"))
     assert visitor.get("/keys").status_code == 200
     headers = {"authorization": f"Bearer {maker}"}
@@ -341,7 +341,7 @@ def test_a_page_of_another_origin_frames_nothing(
         theirs = [f"http://localhost:{port}"]
         paths = (link(locked_console, maker, origins=theirs), link(locked_console, maker), "")
         for refused, path in enumerate(paths, start=1):
-            # By its address the portal is of another origin than by its name.
+            # Under its address the portal has another origin than under its name.
             tab.open(f"http://127.0.0.1:{port}/?{by_name}{path}/")
             said = [each for each in tab.complaints() if "frame-ancestors" in each]
             assert len(said) >= refused, path

@@ -49,7 +49,7 @@ def visitor(console: RunningConsole) -> Iterator[httpx.Client]:
 
 
 def begin(visitor: httpx.Client, next_path: str = "/") -> dict[str, str]:
-    """What the provider is asked for."""
+    """Start a sign-in, and return the parameters for the provider."""
     answer = visitor.get("/sign-in/with", params={"next": next_path})
     assert answer.status_code == 303, answer.text
     query = parse_qs(urlsplit(answer.headers["location"]).query)
@@ -57,7 +57,7 @@ def begin(visitor: httpx.Client, next_path: str = "/") -> dict[str, str]:
 
 
 def come_back(visitor: httpx.Client, provider: LyingProvider, **claims: Any) -> httpx.Response:
-    """With a code for a token of this sign-in, with other claims if they are given."""
+    """Return from the provider with a code for a token of this sign-in, and the given claims."""
     asked = begin(visitor)
     provider.claims = {**provider.claims, "nonce": asked["nonce"], **claims}
     return visitor.get("/sign-in/back", params={"state": asked["state"], "code": "c"})
@@ -86,7 +86,7 @@ def test_a_provider_is_asked_as_openid_has_it(
     assert SECRET not in str(form), "by Basic, if the provider says nothing else"
     assert len(form["code_verifier"][0]) >= 43
     assert visitor.get("/streams/orders").status_code == 200
-    # The code's cookie is gone: who has it a second time has nothing.
+    # The code's cookie is gone, so a second use of the code fails.
     again = visitor.get("/sign-in/back", params={"state": asked["state"], "code": "the code"})
     assert again.status_code == 400
 

@@ -1,4 +1,4 @@
-"""Streams and pipelines in the console: made, changed, built anew and removed by forms."""
+"""Streams and pipelines in the console: made, changed, rebuilt and removed by forms."""
 
 import html
 import json
@@ -169,7 +169,7 @@ def test_a_pipeline_is_put_as_it_was_pasted(console: RunningConsole, client: htt
     assert known(console).pipelines["large-orders"] == Pipeline.of(document())
     again = client.post("/pipelines:new", data=fields)
     assert (again.status_code, "There is a pipeline large-orders" in again.text) == (409, True)
-    # What is shown of it can be put as it is, and what is changed goes on in its place.
+    # The shown document can be put as it is, and a changed one continues in its place.
     asked = client.get("/pipelines:change?pipeline=large-orders").text
     shown = json.loads(
         html.unescape(asked.partition("<textarea")[2].partition(">")[2].partition("</")[0])
@@ -222,7 +222,7 @@ def test_what_spark_refuses_is_said_with_its_line_once_it_is_stored(
     assert f"It is stored, and cannot be run. line 7: steps.1.select.id: {why}" in said
     assert "→    7    - select: {id: id}" in said
     assert "<totla>" not in answer.text
-    # What is shown now changes the one that there is.
+    # The form now changes the existing pipeline.
     assert 'action="/pipelines:change"' in answer.text
     judge(console, document(), "running")
     fields = fields_of(answer.text) | {"document": DOCUMENT}

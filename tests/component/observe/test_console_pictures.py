@@ -48,7 +48,7 @@ def test_a_destination_that_is_down_is_in_its_pictures(
     well = client.get("/streams/orders/billing").text
     assert "delivered 100 %" in of(well, "success")
     assert "p95 of those delivered 200 ms" in of(well, "lag")
-    # Of both together the sums, and the highest lag.
+    # The stream shows the sums of both destinations, and the higher lag.
     both = client.get("/streams/orders").text
     assert "accepted 100/s, delivered 100/s" in of(both, "throughput")
     assert "delivered 76.9 %" in of(both, "success")
@@ -90,7 +90,7 @@ def test_each_range_has_its_link_and_its_steps(
     lag = of(page, "lag")
     assert f"Lag, last {says}" in lag
     assert re.search(f'data-newest="{first}p95 of those delivered \\d+ ms', lag)
-    # What a range is called is one of five words.
+    # A range is one of five words; any other means 15 min.
     assert "Lag, last 15 min" in client.get("/streams/orders/billing?range=1y").text
 
 
@@ -242,7 +242,7 @@ def test_of_many_those_that_lost_most_have_a_row_in_the_loss_by_minute(
     first = loss.split("<tbody>")[1].split("</tr>")[0]
     assert "orders/shop-198" in first
     assert "3 lost at queue, of 200 events" in first
-    # What is alike is one cell.
+    # Equal neighbours share one cell.
     assert first.count("<rect") < 10
     assert re.search(r"\d\d:\d\d to \d\d:\d\d: nothing lost", first)
 
@@ -263,7 +263,7 @@ def test_a_tenant_sees_the_past_of_its_own_streams_only(locked_console: RunningC
     fill(locked_console.series, now_ms=locked_console.overview.at_ms)
     with httpx.Client(base_url=locked_console.url) as visitor:
         sign_in(visitor, text)
-        # Of both streams it would be 200 events a second, and 8,924 that wait.
+        # Both streams together would have 200 events a second, and 8,924 that wait.
         everything = visitor.get("/").text
         assert "accepted 100/s, delivered 100/s" in of(everything, "throughput")
         assert "events that wait 12<" in of(everything, "backlog")

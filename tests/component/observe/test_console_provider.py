@@ -56,7 +56,7 @@ def visitor(served: RunningConsole) -> Iterator[httpx.Client]:
 
 
 class _Form(HTMLParser):
-    """The first form of a page, with what is filled in."""
+    """The first form of a page, with its filled-in values."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class _Form(HTMLParser):
 
 
 def sign_in(visitor: httpx.Client, account: str, *, next_path: str = "/") -> httpx.Response:
-    """What comes back at last from the provider, when its forms are filled in and sent."""
+    """Fill in and send the provider's forms, and return the last response."""
     answer = visitor.get("/sign-in/with", params={"next": next_path})
     for _ in range(12):
         if "location" in answer.headers:

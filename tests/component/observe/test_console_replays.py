@@ -1,4 +1,4 @@
-"""The page of replays: what is shown of each; how one is counted, begun, cancelled, by whom."""
+"""The page of replays: the texts of each, and who may count, start and cancel one."""
 
 import re
 from typing import Any
@@ -38,7 +38,7 @@ def show(replays: FakeReplays, progress: ReplayProgress, **otherwise: Any) -> No
 
 
 def cells(page: str) -> list[str]:
-    """What the first row says."""
+    """The texts of the first row."""
     row = re.search(r"<tbody><tr>(.*?)</tr>", page, re.DOTALL)
     assert row, page
     texts = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row[1], re.DOTALL)

@@ -1,4 +1,4 @@
-"""One event sent again from its page: by whom, to whom, and what is said of it."""
+"""People send an event again from its page: the permitted ones, the targets and the answer."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -28,7 +28,7 @@ COMMAND = "hifi events resend orders --place 1:4711"
 
 
 def in_the_log(event_id: str = "e-1") -> FoundEvent:
-    """Delivered to billing; lake has not been told of it."""
+    """An event that was delivered to billing, and not yet sent to lake."""
     found = found_event(event_id)
     found = replace(found, envelope=replace(found.envelope, origin=ORIGIN))
     delivered = structs.replace(
@@ -41,7 +41,7 @@ def in_the_log(event_id: str = "e-1") -> FoundEvent:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Resend]:
-    """What goes again, where Kafka would be: of an event that is in the log and told of there."""
+    """The resends that would reach Kafka; the event and its receipt are in the log."""
     found, written = in_the_log(), list[Resend]()
 
     async def at(_: StreamPages, origin: Origin) -> RecordIn | None:

@@ -1,4 +1,4 @@
-"""Whoever reaches the console's port without a key takes nothing from the observer beside it."""
+"""Callers of the console's port without a key take nothing from the observer beside it."""
 
 import socket
 import time

@@ -78,7 +78,7 @@ def test_the_list_has_the_worst_first_and_each_figure_leads_to_what_it_counts(
     ):  # fmt: skip
         assert path in first, path
     assert "1 min 30 s ago" in rows[0]
-    # What restores have put back is told where the stream is.
+    # The page of a stream shows the events that restores have put back.
     restored = RestoredView(4_321, "spring", shown.at_ms - 90_000)
     page = "Put back by restores"
     assert page not in client.get("/streams/orders").text
@@ -87,7 +87,7 @@ def test_the_list_has_the_worst_first_and_each_figure_leads_to_what_it_counts(
     assert (page in told, "4,321 events of these; last by spring, 1 min 30 s ago" in told) == (
         True, True,
     )  # fmt: skip
-    # Nothing is there: nothing to lead to.
+    # There are no dead letters to link to.
     assert "/dead?stream=alone" not in rows[1]
     in_trouble = client.get("/streams?only=trouble").text
     assert "/streams/orders" in links_of(in_trouble)
@@ -154,7 +154,7 @@ def test_each_row_of_a_destination_says_how_it_goes_and_what_it_said_last(
     at_ms = 1_790_000_000_000
     refusal = LastAnswer(at_ms, "status_503", "no healthy <upstream>")
     views = (
-        # One of 3,000 is no 100 %.
+        # One failure of 3,000 rules out 100 %.
         replace(billing, lately=RecentOutcomes(2_999, failed=1), last_ok_at_ms=at_ms + 1,
                 last_refusal=refusal),
         replace(lake, lately=RecentOutcomes(0, failed=7), last_ok_at_ms=at_ms - 1,
@@ -185,7 +185,7 @@ def test_nobody_sees_the_streams_of_others() -> None:
             assert "orders" not in listed
             assert visitor.get("/streams/orders").status_code == 404
             assert visitor.get("/events/newest?stream=orders").status_code == 404
-            # What an event says is for admins; so is looking for it.
+            # Only admins may see the contents of events, and search them.
             asked = visitor.get("/events/newest?stream=players&contains=x")
             assert asked.status_code == 403
 

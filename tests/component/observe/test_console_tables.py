@@ -72,7 +72,7 @@ def copies(tmp_path: Path) -> Iterator[OneProcess]:
 def behind_keys(copies: OneProcess) -> Iterator[RunningConsole]:
     """A console that asks for keys, and the gateway that has these copies."""
     config = table_config()
-    # As of a key that may write alone: whoever looks needs one that reads.
+    # The fixture's key may only write, and viewers need one that reads.
     text = KEYS["some"]
     secrets = (secret_from(text, signs=False),)
     some = ApiKey("some", secrets, scopes=frozenset({"read"}), streams=frozenset({"orders"}))
@@ -111,7 +111,7 @@ def test_a_key_is_looked_up_and_rows_are_listed_page_by_page(
         seen += re.findall(r"<code>(eu-\d+)</code>", page.text)
         further = re.search(r'href="([^"]+)">Next page', page.text)
         path = html.unescape(further[1]) if further else ""
-        # Of a page that is not the first one there is a way back.
+        # Every page but the first has a way back.
         assert ("First page" in page.text) == (len(seen) > 50)
     assert seen == [key for key, _ in eu]
     # All there are, the first by key; and each leads to itself, as it was written.

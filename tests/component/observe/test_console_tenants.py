@@ -1,4 +1,4 @@
-"""The pages of tenants: who sees which, and what is said of each."""
+"""The pages of tenants: who sees which, and the texts of each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -74,7 +74,7 @@ def test_a_key_sees_the_changes_of_its_own_tenant_alone(locked_console: RunningC
             sign_in(client, text)
             page = client.get("/changes").text
         seen.append({name for name in ("orders", "players") if f">{name}</a>" in page})
-    # Who runs Hifi sees all.
+    # The operator sees all.
     assert seen == [{"orders", "players"}, {"players"}]
 
 

@@ -163,7 +163,7 @@ def test_while_others_try_the_form_comes_back_with_what_was_typed(
     put(console, Stream("large"))
     publisher = console.store.publisher
     assert isinstance(publisher, FakePublisher)
-    # What was asked before is nobody's any more.
+    # Earlier questions no longer count.
     publisher.told.logs[TRIALS].clear()
     fields = {"csrf": csrf_of(client.get("/pipelines:new").text), "document": DOCUMENT}
     with ThreadPoolExecutor() as threads:

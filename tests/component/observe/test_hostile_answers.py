@@ -1,4 +1,4 @@
-"""What a destination answers is text in the console, whatever it is."""
+"""The console shows a destination's answers as text, whatever they contain."""
 
 import re
 from dataclasses import replace

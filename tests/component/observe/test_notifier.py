@@ -168,7 +168,7 @@ async def test_a_tenant_hears_of_its_own_only_signed_and_told_once(tmp_path: Pat
         assert said["waiting_events"] == 40
         assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
         assert SECRET not in (tmp_path / FILE).read_text()
-        # After a restart only what is new is told.
+        # After a restart only new findings are sent.
         hifi.count = 3
         async with running(hifi, tmp_path, *channels):
             await until(shop, 2)
@@ -312,7 +312,7 @@ async def test_channels_come_change_and_go_while_it_runs(tmp_path: Path) -> None
 
             await asyncio.to_thread(down.wait_for, lambda: bool(said()), timeout_s=20)
             assert said() == ["it answered 500"]
-            # Whoever mends it waits for no pause.
+            # A repaired channel waits for no pause.
             hifi.channels = {"shop/a": webhook("a", up, "shop")}
             await until(up, 1)
             await until_written(up, tmp_path)

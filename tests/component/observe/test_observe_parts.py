@@ -95,7 +95,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
         lambda saved: saved + b"x",
         lambda _: b"",
         lambda _: b"{}",
-        # A version in which these have other names.
+        # Another version names these differently.
         lambda saved: saved.replace(b"ledgers", b"ledgerz"),
         lambda saved: saved.replace(b"claimed", b"claimes"),
     ],
@@ -128,7 +128,7 @@ def test_a_memory_that_was_cut_anywhere_or_is_all_zeros_is_none(tmp_path: Path) 
 
 
 def test_a_memory_of_before_ids_were_read_again_is_none(tmp_path: Path) -> None:
-    """It has ids, and does not say where they are."""
+    """Such a memory has ids, but not their places."""
     minute = {"acked": {1: [[0], [9]]}, "overwritten": [], "accepted_at_ms": 5, "ledger": {}}
     ledger = {"minutes": {M0: minute}, "claimed": {1: [[0], [9]]}, "from_log": {}}
     others: dict[str, Any] = {"outcomes": {}, "closed": {}, "done": {}, "first_outcome": {}}

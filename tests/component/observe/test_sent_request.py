@@ -28,7 +28,7 @@ from tests.support.scripted_destination import in_turn, scripted_destination
 
 PAGE = "/events?stream=orders&id=e-1"
 SENT = SentRequest("orders/billing", "b-1", 12, 1, 1, 1_790_000_000_999)
-# What says nothing of the request but how long it is.
+# A header that tells only the length of the request.
 UNSAID = {"content-length"}
 
 
@@ -89,7 +89,7 @@ def test_each_attempt_of_a_page_has_its_request_and_none_that_had_none(
     change(console, to)
     console.events.found["orders", "e-1"] = found_event("e-1")
     page = client.get(PAGE).text
-    # One was refused and one was taken; the receipt of the refused one tells of no other.
+    # One was refused and one was taken; the receipt of the refused one mentions no other.
     assert page.count("<summary>The request</summary>") == 2
     assert "Hifi does not store requests" in page
     assert "s3cret" not in page
@@ -102,7 +102,7 @@ def test_each_attempt_of_a_page_has_its_request_and_none_that_had_none(
         tab.wait_for("document.querySelector('details.request').open", what="it is open")
         assert f"POST https://billing.example/h?k={MASK}" in tab.text("details.request")
         assert tab.complaints() == []
-    # Of one that is removed nothing can be said.
+    # The request to a removed destination cannot be shown.
     console.config.configuration = console.config.configuration.apply(to.config_key, None)
     assert "The request" not in client.get(PAGE).text
 

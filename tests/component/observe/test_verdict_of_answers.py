@@ -1,4 +1,4 @@
-"""What a destination really answers becomes the word that people see: delivery to verdict."""
+"""A destination's real answers become the word that people see: delivery to verdict."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,7 @@ def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:
         (Reply(503, body=b"no upstream"), "FAILING", "status_503", ": no upstream"),
         (Reply(breaks_off=True), "FAILING", "reset_after_sent", "reset after sent"),
         (Reply(429, {"retry-after": "60"}), "THROTTLED", "status_429", "429"),
-        # Known with the first answers, whatever waits.
+        # The first answers suffice, however many events wait.
         (Reply(delay_s=1.1), "SLOW", "slow_answers", "it takes "),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a worker does with what is due: real requests, and the fakes of tests/contract for Kafka."""
+"""A worker processes due events with real requests, and the fakes of tests/contract for Kafka."""
 
 import asyncio
 import threading
@@ -42,14 +42,14 @@ PATIENCE_S = 30.0
 
 @dataclass
 class Ground:
-    """What a worker has at hand: two tiers, and destinations at one address."""
+    """The equipment of a worker: two tiers, and destinations at one address."""
 
     kafka: KeptLog = field(default_factory=KeptLog)
     outlet: KeptOutlet = field(default_factory=KeptOutlet)
     destinations: dict[str, Destination] = field(default_factory=dict)
-    # What the clock says, and what it says later.
+    # The time now, and at each later call.
     clock: Callable[[], int] = now_ms
-    # By whose word the first tier is where it is.
+    # The record that says how far the first tier is.
     reach: Reach = field(default_factory=lambda: Reach(0, 3, NUMBER))
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Ground:
         return {A: self.reach}
 
     async def close(self) -> None:
-        """As of positions."""
+        """Close nothing; positions have this method."""
 
     def wait(self, where: KafkaPartition, *names: str) -> None:
         """Have events of these destinations wait there."""
@@ -193,7 +193,7 @@ def test_what_outlives_the_lease_counts_only_if_nobody_else_has_it(
 def test_one_that_does_not_answer_holds_up_nobody_behind_it_in_the_log(
     ground: Ground, to: Callable[[str, Script], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However it comes: what was read later would find the time box over."""
+    """This holds for one record at a time, too: later ones would find the time box over."""
     fetch = ground.kafka.fetch
 
     async def fetch_one(node: int, position: Any, **options: Any) -> Any:
@@ -261,7 +261,7 @@ def test_what_is_not_stored_of_one_is_not_done_and_the_others_come_to_their_end(
 def test_a_round_of_the_slow_is_no_longer_than_what_is_waited_for_there(
     ground: Ground, to: Callable[[str, Script], Any]
 ) -> None:
-    """Or one tenant's `timeout_s` of five minutes were everybody's."""
+    """Otherwise one tenant's `timeout_s` of five minutes would delay everybody."""
     plan = plan_of(lanes(SETTINGS)[RETRIER_SLOW], SETTINGS)
     assert (plan.timeout_s_max, plan.patience_s) == (60.0, None)
     may_end = threading.Event()

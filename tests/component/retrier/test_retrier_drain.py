@@ -64,7 +64,7 @@ def released(row: RecordOut, offset: int) -> RecordIn:
 
 
 def back(outcomes: Sequence[RecordOut]) -> list[RecordIn]:
-    """What waits again, when its tier has released it."""
+    """The events that wait again, as their tier releases them."""
     rows = [one for one in outcomes if one.topic.startswith("hifi.retry.")]
     return [released(row, offset) for offset, row in enumerate(rows)]
 
@@ -83,7 +83,7 @@ def test_20_000_waiting_events_drain_without_a_storm(
     def clock() -> int:
         return now_ms() + ahead_ms
 
-    # The breaker's is another clock: this machine's.
+    # The breaker uses another clock: this machine's.
     monkeypatch.setattr(flow_store, "now_ms", lambda: now_ms() + breaker_ahead_ms)
     with scripted_destination(always(503)) as destination:
         to = sample(destination, parallel_max=PARALLEL_MAX, batch_count_max=100)
@@ -112,7 +112,7 @@ def test_20_000_waiting_events_drain_without_a_storm(
             for start in range(0, len(left), MICRO_BATCH):
                 again += back(run(left[start : start + MICRO_BATCH], plan))
             if len(again) == len(left):
-                # It is open still, and nothing else goes on.
+                # The breaker is still open, and nothing else happens.
                 breaker_ahead_ms += LOOK_MS
             left = again
         assert destination.accepted_ids == Counter(f"e{n}" for n in range(WAITING))
@@ -136,6 +136,6 @@ def test_what_a_dead_destination_parks_is_not_charged(tmp_path: Path) -> None:
     histories = [opened(one) for one in outcomes if one.topic.startswith("hifi.retry.")]
     assert len(histories) == MICRO_BATCH
     charged = [one for one in histories if one.attempt_count > 1]
-    # What the breaker let through before it opened, and no more.
+    # Only events that the breaker let through before it opened are charged.
     assert 0 < len(charged) <= 14 * 100
     assert {one.park_count for one in histories} == {0, 1}

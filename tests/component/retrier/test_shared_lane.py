@@ -45,7 +45,7 @@ def plans(folder: Path, *destinations: Destination) -> tuple[Plan, Plan]:
 
 
 def waiting(topic: str, outcomes: list[RecordOut]) -> list[RecordIn]:
-    """What a topic holds then, as the gate lets it out."""
+    """The records of a topic, as the gate lets them out."""
     return [
         RecordIn(Origin(topic, 0, offset), 0, row.key, row.value, row.headers)
         for offset, row in enumerate(row for row in outcomes if row.topic == topic)
@@ -114,7 +114,7 @@ def test_who_answers_quickly_again_is_served_with_the_others_again(tmp_path: Pat
 
 
 def test_a_slow_destination_that_is_shut_parks_like_any_other(tmp_path: Path) -> None:
-    """Its crowd would stand before what is due to the other slow ones."""
+    """Otherwise its crowd would stand before the due events of other slow destinations."""
     at_ms = now_ms()
     shut = Breaker(BreakerState.OPEN, open_count=1, until_ms=at_ms + 30_000)
     known = FlowRecord(Flow(breaker=shut, slow_left=QUICK_ANSWERS), updated_at_ms=at_ms)
@@ -133,7 +133,7 @@ def test_a_parked_crowd_waits_beside_what_was_tried(tmp_path: Path, *, is_paused
         shared, _ = plans(tmp_path, to)
         outcomes = run([waiting_record(to.id, attempt_count=0) for _ in range(1_000)], shared)
     topics = Counter(is_of_parked(row.topic) for row in outcomes if row.topic.startswith(TIERS))
-    # Only what a request was made for is among the others' few.
+    # Only events that were in a request wait among the tried ones.
     assert topics[False] <= len(destination.requests) <= 20
     assert topics[True] == 1_000 - topics[False]
 

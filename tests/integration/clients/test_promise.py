@@ -1,4 +1,4 @@
-"""What a sender was told yes for is in the log, whatever is killed: gateway, line or sender."""
+"""Every event that a sender was promised is in the log after a kill of gateway, line or sender."""
 
 import random
 import signal
@@ -63,7 +63,7 @@ def replaceable(kafka: Cluster) -> Iterator[Replaceable]:
 
 @dataclass
 class Senders:
-    """Threads that send through one sender until they are told to stop."""
+    """Threads that send through one sender until `stop` is set."""
 
     hifi: Sender
     sent: list[Sent] = field(default_factory=list)
@@ -141,7 +141,7 @@ def test_what_was_accepted_is_in_the_log_after_twenty_of_each(kafka: Cluster) ->
 
 
 def figures(**found: int) -> None:
-    """For who runs the long form with -s."""
+    """Print figures for a long run with -s."""
     sys.stdout.write(f"{found}\n")
 
 
@@ -160,7 +160,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 def told(client: list[str], kafka: Cluster, *, kills: int) -> None:
-    """As above, for the client of another language."""
+    """Do the same with a client in another language."""
     stream = new_stream(kafka.bootstrap_servers)
     with replaceable(kafka) as gateway:
         gateway.start()

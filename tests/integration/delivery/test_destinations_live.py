@@ -62,7 +62,7 @@ def test_settings_are_live_without_a_restart(hifi: RunningHifi) -> None:
         print(f"live after {time.monotonic() - started_s:.1f} s")  # noqa: T201 - a figure to read
         arrives(hifi, one, "first")
         (request,) = one.accepted
-        # The worker has opened what the gateway has sealed.
+        # The worker has opened the secret that the gateway sealed.
         assert request.headers["authorization"] == "Bearer t0ken"
         assert Webhook(secret).verify(request.body, request.headers) == [{"id": "first"}]
 

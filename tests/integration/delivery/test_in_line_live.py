@@ -1,4 +1,4 @@
-"""A stream in its order, whatever its destination answers and whoever is killed meanwhile.
+"""A stream keeps its order through every answer of its destination and every kill.
 
 One kill of a worker every day; of workers and of drivers as often as --kills says, with `make
 test-long ARGS="-k in_its_order --kills=10"`.
@@ -66,7 +66,7 @@ class Ground:
         return state in fetch(metrics)
 
     def check(self) -> None:
-        """Each event came, in its order once repeats are left out, which say that they may be."""
+        """Check that each event came, in order but for repeats, which say that they may be."""
         books = self.hifi.wait_for_balance(
             self.to.id,
             lambda b: b.acked == b.delivered == self.posted,
@@ -108,7 +108,7 @@ def test_one_event_holds_up_all_behind_it_and_no_other_destination(ground: Groun
     books = ground.hifi.balance(ground.to.id)
     assert (books.acked, books.pending, books.waiting) == (20, 20, 0)
     ground.mood.is_down = False
-    # It need not wait for its turn once a person has said so.
+    # It need not wait for its turn once a person wants it so.
     ground.hifi.change(replace(ground.to, resumed_at_ms=now_ms()))
     ground.check()
     wait_until(lambda: not ground.is_held(), what="it goes on", timeout_s=PATIENCE_S)

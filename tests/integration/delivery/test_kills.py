@@ -1,4 +1,4 @@
-"""Whatever is killed in mid-batch, nothing is lost, and what comes twice says that it may.
+"""No kill in mid-batch loses an event, and an event that comes twice says that it may.
 
 A worker once in every run; with `make test-long` a driver and all of Hifi three times, and each
 thirty times, or fewer with its ARGS="-k many_times --kills=10".
@@ -48,7 +48,7 @@ class Campaign:
     hifi: RunningHifi
     destination: ScriptedDestination
     to: Destination
-    # What was between a lane's position and its planned end, at each kill.
+    # The events between a lane's position and its planned end, at each kill.
     in_flight: set[tuple[str, int, int]] = field(default_factory=set)
     kills: int = 0
 
@@ -73,7 +73,7 @@ class Campaign:
             self.to.id,
             lambda b: b.acked == _ROUND * self.kills and b.pending == b.waiting == 0,
             what="all of it settles",
-            # What is parked waits for a tier, and once more if the destination fails it again.
+            # Parked events wait for a tier, and once more if the destination fails them again.
             timeout_s=3 * PATIENCE_S,
         )
         assert (books.unaccounted, books.dead) == (0, 0)
@@ -181,7 +181,7 @@ def test_many_times_kill_9_in_mid_batch_loses_nothing(
 
 
 def _come_back(campaign: Campaign) -> None:
-    """As `hifi up` would do it, where what dies too often waits longer; here that is the point."""
+    """Restart as `hifi up` does, but without its wait for a service that dies too often."""
     stack = campaign.hifi.stack
     stack.restarts.forgive()
     # Kafka first: a service that finds none ends at once, and is started again by the next look.

@@ -94,7 +94,7 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
                 time.sleep(0.1)
             return micro_batches(port, to) - before
 
-        # What waits for its time box looks like rest too; to be in trouble takes longer than one.
+        # A lane that waits for its time box seems to rest too; trouble lasts longer than one.
         wait_until(lambda: made_in_3_s() >= 1, what="it is tried")
         wait_until(
             lambda: made_in_3_s() + made_in_3_s() + made_in_3_s() <= 3, what="the lane rests"
@@ -108,7 +108,7 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
         assert made_in_3_s() <= 2
         is_well = True
         wait_until(lambda: made_in_3_s() >= 4, what="the lane no longer rests")
-        # What failed often waits for longer than a test does.
+        # Events that failed often wait for longer than a test does.
         hifi.wait_for_balance(
             to.id, lambda b: b.delivered + b.waiting == sent, what="all delivered or waiting"
         )
@@ -141,7 +141,7 @@ def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: Runnin
 
 
 def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: RunningHifi) -> None:
-    """What may be in a record, comes out again, and alone it waits for no others."""
+    """All that a record may hold comes out again, and a lone record waits for no others."""
     odd = b'{"id": "odd",\n "says": "=,- \xc3\xa9"}'
     timed: list[tuple[str, bytes | None]] = [("event-time-ms", b"2000"), ("event-id", b"six")]
     records: list[Record] = [

@@ -1,4 +1,4 @@
-"""Destinations with a limit that nobody has told us get nearly all that they can do."""
+"""Destinations with a limit that nobody told us get nearly all that they can take."""
 
 import threading
 import time
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.integration
 ANSWER_S = 0.1
 # In that time the limit is found.
 FIND_S = 10
-# Of what one with a known limit takes. Beside other tests answers come late now and then, which is
-# what lowers a limit; one that is not found gets 0.05 (ADR 0040).
+# Shares of the rate at a known limit. Beside other tests answers come late now and then, which
+# lowers a limit; a limit that is not found gets 0.05 (ADR 0040).
 ALONE, BESIDE_OTHERS = 0.85, 0.4
 
 
 @dataclass
 class AtOnce:
-    """Takes so many requests at once, and refuses at once what is above that."""
+    """Takes `limit` requests at once, and refuses more immediately."""
 
     limit: int
     status: int
@@ -58,7 +58,7 @@ def gets_nearly_all(
     share: float,
     parallel_max: int = 4,
 ) -> None:
-    """As much as one whose limit we were told: at the same time, on a machine that is as busy."""
+    """It gets `share` of what a known limit gives, at the same time, on an equally busy machine."""
     found, told = AtOnce(limit, status), AtOnce(limit, status)
     could = round(seconds * limit / ANSWER_S)
     ids = [{"id": f"{number}"} for number in range(could)]

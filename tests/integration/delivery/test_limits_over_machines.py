@@ -22,14 +22,14 @@ from tests.support.stack_fixtures import wait_until
 pytestmark = pytest.mark.integration
 
 NAMES = ("a", "b", "c")
-# News is to be everywhere after so long.
+# News must be everywhere after this time.
 KNOWN_S = 2.0
 WINDOW_S = 10.0
 
 
 @dataclass
 class Counting:
-    """Notes what is under way at once, and when which machine sent."""
+    """Notes how many requests are under way at once, and when each machine sent."""
 
     answer_s: float
     busy: int = 0
@@ -62,7 +62,7 @@ class Counting:
         return sum(begin_s <= at_s < end_s for at_s, _ in list(self.sent))
 
     def spans(self, begin_s: float, end_s: float) -> list[tuple[float, int]]:
-        """For how long how many were under way."""
+        """How long each number of requests was under way."""
         steps = [each for each in self.at_once if begin_s <= each[0] < end_s]
         return [(later - sooner, count) for (sooner, count), (later, _) in pairwise(steps)]
 
@@ -78,7 +78,7 @@ def state_topic(kafka: Cluster) -> str:
 
 
 def all_send(server: Counting) -> float:
-    """When all of them had sent something."""
+    """Return the time at which all of them had sent something."""
     wait_until(lambda: {name for _, name in list(server.sent)} == set(NAMES), what="all send")
     return time.monotonic()
 

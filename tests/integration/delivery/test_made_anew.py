@@ -1,4 +1,4 @@
-"""A topic is deleted and made anew: lanes send all of the new one, and all of it once."""
+"""A topic is deleted and made again: lanes send all of the new one, and all of it once."""
 
 import asyncio
 

@@ -67,7 +67,7 @@ def test_dead_letters_that_cannot_be_written_stop_the_lane_and_lose_nothing(
         # One by one: refused halves, over several tries of a task, would shut the breaker.
         to = Destination(stream="unwritable", name="to", url=destination.url, batch_count_max=1)
         hifi.add(to)
-        # What a cold lane has no time for is parked, and then it would be the retrier that dies.
+        # A cold lane parks events that it has no time for, and then the retrier would die instead.
         assert hifi.post("unwritable", [{"id": "first"}]).status_code == 200
         hifi.wait_for_balance(
             to.id, lambda b: b.delivered == 1, what="the lane is warm", timeout_s=3 * PATIENCE_S
@@ -75,7 +75,7 @@ def test_dead_letters_that_cannot_be_written_stop_the_lane_and_lose_nothing(
         destination.script = always(400)
         asyncio.run(_limit_dead_letters(hifi.kafka, 500))
         try:
-            # Dice, as the limit is for what is left after compression.
+            # Random bytes, as the limit applies after compression.
             dice = random.Random(7)
             events = [{"id": f"u{n}", "pad": dice.randbytes(_PAD_BYTES).hex()} for n in range(5)]
             assert hifi.post("unwritable", events).status_code == 200

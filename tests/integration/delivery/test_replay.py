@@ -80,7 +80,7 @@ def test_what_only_the_archive_has_is_sent_again_once_out_of_it(
 
 
 def goes_on_until_it_is_cancelled(hifi: RunningHifi, stream: str, count: int, *whole: str) -> None:
-    """Killed, and said again; what it had queued by then is queued once."""
+    """Kill the command and run it again: events that it had queued are queued once."""
     url = f"{hifi.gateway}/v1/streams/{stream}/replays/cut"
     command = [*COMMAND, "--kafka", hifi.kafka, *whole, "--id", "cut", "--rate", "300"]
 
@@ -148,7 +148,7 @@ def test_a_replay_of_the_api_outlives_a_retrier_that_is_killed_and_loses_nothing
             return Counter(event["id"] for request in replayed for event in request.events)
 
         wait_until(lambda: len(came()) == count, what="all came again", timeout_s=3 * PATIENCE_S)
-        # What the retrier had under way when it was killed may come twice, and nothing else.
+        # Only events that the retrier had under way when it was killed may come twice.
         again = sum(came().values()) - count
         assert again <= at_death["sent"]
         books = hifi.balance(to.id)

@@ -68,7 +68,7 @@ def test_two_releases_share_lanes_and_hand_them_over_both_ways_without_a_repeat(
                 with running_driver(servers, tmp_path / "again", old_code) as again:
                     wait_until(lambda: sends_some(again, wanted), what="the old one has some back")
                     time.sleep(BESIDE_S)
-        # By now nobody is left to send what the last of them had not begun.
+        # Nobody is left now to send the events that the last of them had not begun.
         settle(servers, shop, traffic, tmp_path, wanted)
 
 

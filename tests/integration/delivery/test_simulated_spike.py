@@ -1,8 +1,8 @@
 """A spike of traffic on two delivery processes gets as late as the simulation says before.
 
-Each process has a core for itself, as an instance has, and requests of one event, so that it is the
-processes that are full and not who writes or receives. What both can do is rated first, within the
-same test; the simulation is told that and nothing else of this machine.
+Each process has a core for itself, as an instance has, and requests of one event, so that the
+processes are full and not the writer or the receiver. The same test first rates both; the
+simulation knows that rating and nothing else of this machine.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ from tests.support.stack_fixtures import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
 PROCESSES, LANES_EACH = 2, 3
-# More is offered, twice as much each time, until they do less than so much of it; then for longer.
+# The offer doubles until they do less than this share of it; the last rating takes longer.
 OFFERED_FIRST, SATURATED = 4_000.0, 0.75
 SEARCH_S, RATE_S, WARM_S = 10.0, 20.0, 5.0
-# Of the rating, what comes before and after the spike.
+# The share of the rating that comes before and after the spike, and how much more comes in it.
 USE, SPIKE = 0.6, 3
 BASE_S, SPIKE_S, AFTER_S = 10, 60, 60
 LOOK_S = 1.0
-# How many phases have been written when the spike has been, and in the end; how far ages have to
-# have fallen then, for so many looks.
+# How many phases are written after the spike, and in the end; the share of the peak that ages must
+# have fallen to then, for this many looks.
 SPIKED, AFTER, PASSED, LATEST = 2, 3, 0.9, 5
 
 
 def destinations(sink: LagSink) -> list[Destination]:
-    """As many for each half of the slots, which is what each process has."""
+    """The same number of destinations for each half of the slots: each process has one half."""
     found: list[list[Destination]] = [[] for _ in range(PROCESSES)]
     for number in count():
         to = Destination(f"s{number}", "spike", sink.url("quick"), body_format="single")
@@ -73,7 +73,7 @@ async def set_up(servers: str, wanted: Sequence[Destination]) -> None:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """What is started here has this core and no other."""
+    """Give this core, and no other, to processes that start here."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -86,7 +86,7 @@ def on_core(core: int) -> Iterator[None]:
 def writing(
     servers: str, streams: Sequence[str], *phases: tuple[float, float]
 ) -> Iterator[list[int]]:
-    """Write so many events/s for so long, phase after phase: how many each stream got in each."""
+    """Write one phase after the other; the list says how many events each stream got in each."""
     written: list[int] = []
 
     def write() -> None:
@@ -112,7 +112,7 @@ def rating_of(servers: str, sink: LagSink, streams: Sequence[str]) -> float:
     offered = OFFERED_FIRST
     while (got := delivered(servers, sink, streams, offered, SEARCH_S)) > SATURATED * offered:
         offered *= 2
-    # Who writes takes some of the cores: as much as in the spike.
+    # The writer takes some of the cores: as much as in the spike.
     offered = SPIKE * USE * got
     rating = delivered(servers, sink, streams, offered, RATE_S)
     assert rating < SATURATED * offered, "the processes were not full"
@@ -189,7 +189,7 @@ def test_a_spike_of_three_times_gets_as_late_as_the_simulation_says(
         f"turn {turn}: {rating:,.0f} events/s rated; peak age {measured_s:.1f} s measured,"
         f" {simulated_s:.0f} s simulated"
     )
-    # Who writes has kept up, and more came than could be sent: it is the spike that was measured.
+    # The writer has kept up, and more came than could be sent: the spike itself was measured.
     assert measured_s > SPIKE_S / 3
     planned = [each / len(streams) * length_s for length_s, each in phases]
     assert written == pytest.approx(planned, rel=0.03)

@@ -1,4 +1,4 @@
-"""Lanes run on a standalone Spark cluster, which is given what its executors need."""
+"""Lanes run on a standalone Spark cluster, which gets all that its executors need."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ async def write(servers: str, stream: str, numbers: range) -> None:
 
 @dataclass
 class Traffic:
-    """So many events a second to some streams, for as long as it is entered."""
+    """A steady flow of events to some streams, for as long as it is entered."""
 
     servers: str
     streams: list[str]
@@ -152,7 +152,7 @@ def test_ten_thousand_events_go_through_an_executor_elsewhere(
             )
             assert done, delivery.log.read_text()[-3_000:]
             assert shop.accepted_ids == Counter(f"e-{number}" for number in range(EVENTS))
-            # What is known of the destination is where its workers are.
+            # The flow of the destination is kept where its workers are.
             assert list(spark.work(spark.workers[0]).rglob("flows/clustered.to.json"))
             assert not (folder / "flows").exists()
 

@@ -1,4 +1,4 @@
-"""What transactions leave in a log besides events is no loss of its destinations."""
+"""Records that transactions leave in a log besides events are no loss of its destinations."""
 
 import asyncio
 

@@ -48,8 +48,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 P = TypeVar("P", str, bytes)
 ROOT = Path(__file__).parents[3]
 MACHINE = (sys.executable, "-m", "deploy.aws.machine")
-# What a machine of a test has otherwise than one of a site: a Kafka of one broker, requests that
-# need no key, a destination on loopback.
+# The differences of a test's machine from one of a site: a Kafka of one broker, requests that need
+# no key, a destination on loopback.
 HERE = {
     "HIFI_KAFKA_REPLICAS": "1",
     "HIFI_KAFKA_IN_SYNC_MIN": "1",
@@ -60,13 +60,13 @@ HERE = {
 RATING = 1_000.0
 METADATA = ADDRESS.removeprefix("http://")
 REQUESTS_S = 40
-# As a machine of AWS is told of its end, and then looks every so often.
+# A machine hears of its end from AWS, and then looks at intervals.
 DRAINED_WITHIN_S = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
 def alone(jars_cache: Path) -> Iterator[None]:
-    """With the jars that an image has."""
+    """Run all in a network of its own, with the jars that an image has."""
     del jars_cache
     with own_network(METADATA):
         yield
@@ -83,7 +83,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, alone: None) -> Iterator[Clu
 
 @dataclass
 class OpenLoop:
-    """Sends when it is due, whatever became of what was sent before."""
+    """Sends each batch when it is due, no matter what became of the last one."""
 
     url: str
     sent: list[str] = field(default_factory=list)
@@ -138,12 +138,12 @@ def sending(url: str) -> Iterator[OpenLoop]:
 
 @dataclass
 class Machine:
-    """A machine that was booted as on AWS: its services, and what keeps an eye on its end."""
+    """A machine that was booted as on AWS: its services, and the process that watches its end."""
 
     aws: FakeAws
     services: dict[str, subprocess.Popen[bytes]]
     stay: subprocess.Popen[str]
-    # Of its first service: where it takes requests, and where it says whether it is ready.
+    # Its first service's address for requests, and the one that says whether it is ready.
     target: Target
 
     def is_ready(self) -> bool:
@@ -166,7 +166,7 @@ class Machine:
 def machine(
     kafka: Cluster, folder: Path, group: str, *, metadata: tuple[str, int] = (METADATA, 80)
 ) -> Iterator[Machine]:
-    """Booted, started and watched by what the image has; here there is no systemd."""
+    """Boot, start and watch a machine with the image's programs; here there is no systemd."""
     told = services_of(site_of(), group)
     with fake_aws(*metadata) as aws, ExitStack() as held:
         aws.brokers = kafka.bootstrap_servers
@@ -190,7 +190,7 @@ def machine(
         aws.config = machine_config(aws, **services)
         pages = [f"{urls[told[0].name][1]}/metrics"]
         aws.config["load"] = {"what": group, "group": group, "rating": RATING, "pages": pages}
-        # What a machine calls when it is not told otherwise.
+        # A machine calls this address by default.
         where = [] if aws.host == METADATA else ["--metadata", aws.address]
         folder.mkdir(exist_ok=True)
         subprocess.run([*MACHINE, "boot", "--folder", folder, *where], check=True, cwd=ROOT)
@@ -199,7 +199,7 @@ def machine(
             for name in services
         }
         pids = " ".join(str(each.pid) for each in running.values())
-        # What systemd does when it is told to stop units.
+        # As systemd stops units.
         lines = ["#!/bin/sh", f"kill -TERM {pids}", f"for pid in {pids}; do"]
         lines += ["while kill -0 $pid 2>/dev/null; do sleep .05; done", "done", ""]
         (folder / "systemctl").write_text("\n".join(lines))
@@ -213,7 +213,7 @@ def machine(
         if group != "workers":
             load = [*MACHINE, "load", "--every", "1", *where]
             held.enter_context(ended(subprocess.Popen(load, cwd=ROOT)))
-        # Whoever has ended is gone once somebody has asked for it.
+        # An ended process is gone once somebody has waited for it.
         for each in running.values():
             threading.Thread(target=each.wait, daemon=True).start()
         url, probes = urls[told[0].name]
@@ -221,7 +221,7 @@ def machine(
 
 
 def secrets_of(kafka: Cluster) -> dict[str, Mapping[str, str]]:
-    """As the store has them: of each user of Kafka, and what a person has put there."""
+    """The store's secrets: those of each user of Kafka, and those that a person has put there."""
     assert kafka.lock is not None
     variables = {user: kafka.lock.variables(user) for user in RIGHTS}
     users = {
@@ -237,7 +237,7 @@ def certificate_of(kafka: Cluster) -> str:
 
 
 def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:
-    """What one machine of several on this one has for itself."""
+    """The settings that one machine of several on this one has for itself."""
     port, metrics = (url.rpartition(":")[2] for url in urls)
     named = {"METRICS_HOST": "127.0.0.1", "METRICS_PORT": metrics, "FOLDER": str(folder / name)}
     match name:
@@ -251,7 +251,7 @@ def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:
 
 
 def started_by_shell(name: str, variables: Path) -> subprocess.Popen[bytes]:
-    """By the unit's command, with the unit's file."""
+    """Start a service by the unit's command, with the unit's file."""
     command = SERVICES[name].replace(f"{HOME}/.venv/bin", str(Path(sys.executable).parent))
     return subprocess.Popen(["/bin/sh", "-c", f"set -a; . {variables}; exec {command}"], cwd=ROOT)
 

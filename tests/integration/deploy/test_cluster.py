@@ -1,4 +1,4 @@
-"""Proves what the embedded Kafka cluster promises, with real brokers."""
+"""Proves the promises of the embedded Kafka cluster, with real brokers."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_killed_parent_takes_its_broker_along(tmp_path: Path, jars_cache: Path
 
 def test_ctrl_c_during_the_start_leaves_nothing(tmp_path: Path, jars_cache: Path) -> None:
     code = (
-        # Whoever runs the tests in the background makes their processes ignore Ctrl-C.
+        # Processes of tests that run in the background ignore Ctrl-C.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys; from pathlib import Path\n"
         "from deploy.local.cluster import Cluster\n"

@@ -65,13 +65,13 @@ def _read(hifi: RunningHifi, folder: Path, page: str) -> None:
     _have_its_document(folder, page)
     if page == RECEIVE and not has_compiler():
         make_java(folder, sources.ROOT / "examples" / "java" / "Receive.java")
-    # What the tutorial proves is a minute that is over.
+    # The tutorial proves a minute that is over.
     dated(folder, minutes_ago=10)
     run_page(Terminal(folder, _environ(hifi)), commands)
 
 
 def _have_its_document(folder: Path, page: str) -> None:
-    """What a page on pipelines begins with, in the files that its commands name."""
+    """Write the first document of a page on pipelines to the files that its commands name."""
     shown_first = re.search(
         r"^```yaml\n(name: (\S+)\n.*?)^```", _text(page), re.MULTILINE | re.DOTALL
     )
@@ -86,7 +86,7 @@ def _text(page: str) -> str:
 
 
 def _have_what_up_makes(hifi: RunningHifi) -> None:
-    """For each page a stream of its own: here with the sample destination, as `make up` has it."""
+    """Give each page a stream of its own, here with the sample destination, as `make up` does."""
     names = _names(hifi, README)
     sample = Destination(names["demo"], "sample", f"http://127.0.0.1:{names['8090']}/")
     control = ControlClient(hifi.gateway, None)

@@ -21,7 +21,7 @@ from tests.support.stack_fixtures import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ONE_COPY = {"HIFI_KAFKA_REPLICAS": "1", "HIFI_KAFKA_IN_SYNC_MIN": "1"}
-# Which topics Kafka lets somebody know of.
+# The topics that Kafka lets somebody see.
 SEE = """
 import asyncio, sys
 from shared.runtime.kafka.topic_admin import topic_admin

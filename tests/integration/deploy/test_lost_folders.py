@@ -1,4 +1,4 @@
-"""Delivery, retrier and observe stop, and start again on machines that have nothing of before."""
+"""Delivery, retrier and observe stop, and start again on machines without their old folders."""
 
 import shutil
 from collections import Counter

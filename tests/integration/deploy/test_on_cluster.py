@@ -57,7 +57,7 @@ def test_executors_get_what_they_need_and_nobody_else_does(
             secrets = [each.encode() for each in json.loads(keeper.read_text()).values()]
             told = [*spark.folder.rglob("*"), *Path("/proc").glob("[0-9]*/cmdline")]
             for path in told:
-                # Some have ended by now.
+                # Some have ended already.
                 with contextlib.suppress(OSError):
                     text = path.read_bytes()
                     assert not any(secret in text for secret in secrets), path

@@ -52,7 +52,7 @@ SERVICES = ("gateway", "delivery", "retrier", "pipelines", "observe")
 
 @dataclass
 class LockedHifi(RunningHifi):
-    """A stack with a lock, and what a person does beside it."""
+    """A stack with a lock, and the actions of a person beside it."""
 
     tmp: Path = Path()
 
@@ -98,7 +98,7 @@ class LockedHifi(RunningHifi):
         return self.stack.settings.folder
 
     def denied(self, *users: str) -> list[str]:
-        """What Kafka has refused to them."""
+        """The requests that Kafka has refused to these users."""
         log = (self.folder / "kafka" / "broker-1" / "broker.log").read_text().splitlines()
         return [line for line in log for user in users if f"User:{user} is Denied" in line]
 
@@ -114,7 +114,7 @@ class SideProcess:
         return "\n".join(self.child.tail_log(_LINES))
 
     def ended_with(self) -> list[str]:
-        """All that it said when it ended as one that cannot start."""
+        """All of its output, once it ended because it cannot start."""
         try:
             wait_until(lambda: not self.child.alive, what=lambda: f"it ends: {self.said}")
         finally:
@@ -157,7 +157,7 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
         books = locked.wait_for_balance("way/later", lambda b: b.delivered == 5, what="all there")
         assert books.waiting == books.dead == books.pending == books.unaccounted == 0
         assert len(later.accepted_ids) == 5
-        # Also what is sent again, in a transaction, by the gateway.
+        # So are events that the gateway sends again, in a transaction.
         never.script = always(200)
         redriven = locked.command("dead", "redrive", "--stream", "way", "--yes")
         assert redriven.wait() == 0, redriven.err
@@ -176,7 +176,7 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
 
 
 def test_no_service_lacks_a_right(locked: LockedHifi) -> None:
-    """What any of them was refused is in the broker's log."""
+    """The broker's log has every refusal."""
     assert locked.denied(*SERVICES, rights.OPERATOR) == []
 
 

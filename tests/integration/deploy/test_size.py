@@ -40,7 +40,7 @@ def test_what_a_plan_reckons_with_is_on_the_disk(kafka: Cluster) -> None:
         url = f"{gateway.url}/v1/streams/{stream}/events"
         for _ in range(REQUESTS):
             body = json.dumps([event() for _ in range(BATCH)], separators=(",", ":"))
-            # A busy machine's broker may be too late once: what is counted is what is stored.
+            # A busy machine's broker may be too late once: only stored events count.
             wait_until(lambda: post(url, body) == 200, what="they are stored", timeout_s=60)  # noqa: B023
         assert gateway.end() == 0
     name = stream_topic(stream)

@@ -188,7 +188,7 @@ def test_the_next_start_finds_its_data_and_delivers_nothing_twice(place: Place) 
     wait_until(lambda: place.books()["delivered"] == 123, what="the books have it")
     # The sample destination counts from its own start: only the new one came.
     assert place.arrived() == 1
-    # Nobody can tidy up after kill -9; the kernel does.
+    # After kill -9 only the kernel can tidy up.
     again.send(signal.SIGKILL)
     again.wait()
     # A JVM that was to leave a class archive writes it first.
@@ -201,7 +201,7 @@ def test_a_signal_at_any_moment_of_the_start_leaves_nothing(place: Place, phase:
     started = place.up()
     started.says(phase)
     started.send(signal.SIGTERM)
-    # Whoever is in a hurry asks twice.
+    # People in a hurry ask twice.
     started.send(signal.SIGHUP)
     assert started.wait() == 130
     assert "Interrupted while starting: everything has stopped." in started.out

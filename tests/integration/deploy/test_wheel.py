@@ -47,7 +47,7 @@ def done(*command: str | Path, folder: Path) -> str:
 
 
 def uv(*arguments: str | Path, folder: Path, **env: str) -> None:
-    """Run uv out of its cache; what it has not got yet it fetches."""
+    """Run uv out of its cache; it fetches packages that it lacks."""
     if run(UV, *arguments, "--quiet", "--offline", folder=folder, **env).returncode != 0:
         ended = run(UV, *arguments, "--quiet", folder=folder, **env)
         assert ended.returncode == 0, ended.stderr
@@ -63,7 +63,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel, what it asks for, and what its tests ask for."""
+    """An environment with the wheel, its requirements, and those of its tests."""
     folder = tmp_path_factory.mktemp("empty")
     locked = ("--frozen", "--extra", "local", "--no-install-project", "--project", sources.ROOT)
     environment = {"UV_PROJECT_ENVIRONMENT": str(folder / "venv")}

@@ -29,7 +29,7 @@ EVENTS = 1_000
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The wheel's Java: whoever looks for another finds Java 11, twice."""
+    """The wheel's Java: a search for another finds Java 11, twice."""
     java_that_says('openjdk version "11.0.22"', home=tmp_path / "old")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "old" / "bin"), os.environ["PATH"]]))
@@ -45,7 +45,7 @@ def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 async def fill(servers: str) -> None:
-    """As many events as they are long."""
+    """Write an event of each length below `EVENTS`."""
     async with topic_admin(servers) as admin:
         await admin.create_missing([SPEC])
     await write_rows(servers, [RecordOut(SPEC.name, None, b"x" * n) for n in range(EVENTS)])
@@ -74,5 +74,5 @@ def test_kafka_and_spark_run_on_the_wheels_java(
             read = source.option("subscribe", SPEC.name).load().select("value")
             found = map_arrow(read, sizes, "size BIGINT").toArrow().column("size")
             assert {*found.to_pylist()} == {*range(EVENTS)}
-    # Whoever looks for Java afterwards finds what was there before.
+    # Later code finds the Java that was there before.
     assert os.environ["JAVA_HOME"] == str(tmp_path / "old")

@@ -39,7 +39,7 @@ def test_10_000_events_arrive_each_once(hifi: RunningHifi) -> None:
             lambda: len(destination.accepted_ids) == 10_000, timeout_s=PATIENCE_S
         )
         assert destination.accepted_ids == expected
-    # On cold cores a micro-batch's time box may end first; what had not begun waits for a tier.
+    # On cold cores a micro-batch's time box may end first; later events then wait for a tier.
     balance = hifi.wait_for_balance(
         "many/to",
         lambda books: books.pending == books.waiting == 0,

@@ -125,7 +125,7 @@ async def _send_while_leaders_move(
     port = front.getsockname()[1]
     settings = Settings(
         bootstrap_servers=servers,
-        # It closes what it was handed.
+        # The gateway closes the socket that it gets.
         listen_fd=front.detach(),
         metrics_port=0,
         auth="off",

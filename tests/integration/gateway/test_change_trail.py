@@ -1,4 +1,4 @@
-"""Gateways are killed while they change something: what was changed is known to have been."""
+"""Gateways are killed while they change something: the trail has every change that was made."""
 
 import threading
 import time
@@ -70,7 +70,7 @@ def test_no_change_lacks_its_record_whenever_a_gateway_is_killed(kafka: Cluster)
     rates = [setting["after"] for each in told for setting in each["settings"]]
     assert len(acknowledged) >= len(KILLED_AFTER_S)
     assert set(acknowledged) <= set(rates)
-    # None is told of that was not made, either: each goes on from the one before.
+    # It has no change that was not made, either: each goes on from the one before.
     assert [each["number"] for each in told] == list(range(len(told), 0, -1))
     assert [each["before"] for each in told[:-1]] == [each["after"] for each in told[1:]]
     assert (told[0]["after"], told[-1]["before"]) == (now, None)

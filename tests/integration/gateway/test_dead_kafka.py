@@ -25,7 +25,7 @@ CONNECTIONS = 32
 EVENTS = 100
 RSS_MB_MAX = 256
 ANSWER_S_MAX = 2.0
-# What was handed to Kafka before it died is unknown until the ack deadline, 10 s.
+# Events that Kafka got before it died are unknown until the ack deadline, 10 s.
 DYING_S, DEAD_S = 13, 60
 ALIVE_S = 4
 # wrk cannot tell which answer belongs to which request, but events without ids get theirs from the
@@ -48,7 +48,7 @@ end
 
 @dataclass
 class WrkAnswers:
-    """What one run of wrk was answered."""
+    """The answers that one run of wrk got."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     promised: set[str] = field(default_factory=set)

@@ -41,12 +41,12 @@ from tests.support.kafka_log import read_all, write_rows
 pytestmark = pytest.mark.integration
 
 SCHEDULE = RetrySchedule()
-# What three readers hold of the log at once; a page of 150 letters would be 150 MB by itself.
+# Three readers hold this much of the log at once; a page of 150 letters alone would be 150 MB.
 MEMORY_BYTES_MAX = 100_000_000
 
 
 def a_dead_letter(stream: str, number: int, *, reason: str = "status_400") -> RecordOut:
-    """What delivery writes of an event that it gave up."""
+    """The record that delivery writes about an event that it gave up."""
     envelope = Envelope(
         origin=Origin(stream_topic(stream), 0, number),
         value=b'{"id": "e%d"}' % number,
@@ -118,7 +118,7 @@ def test_what_is_asked_for_is_found_page_by_page(
             monkeypatch.setattr(redrive, "SCAN_MAX", 3)
             looked = await letters.page(DeadLetterFilter(stream="nobodys"), count_max=5)
             assert (looked.letters, looked.next is not None) == ((), True)
-            # What came later than is asked for is not looked through.
+            # It does not look through letters that came later than it asks for.
             early = DeadLetterFilter(stream="nobodys", to_ms=1)
             assert (await letters.page(early, count_max=5)).next is None
         return found, pages, places
@@ -156,7 +156,7 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
         return await asyncio.gather(*racers, return_exceptions=True)
 
     ended = asyncio.run(race())
-    # Who was overtaken says so in a sentence; one at least goes on to the end.
+    # An overtaken one says so in a sentence; one at least goes on to the end.
     assert [one for one in ended if not isinstance(one, Redriven | OvertakenError)] == []
     assert any(isinstance(one, Redriven) for one in ended)
     asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="race")))
@@ -238,7 +238,7 @@ def test_a_survey_shows_the_newest_and_counts_the_rest(kafka: Cluster) -> None:
     assert asyncio.run(do_redrive(kafka, wanted)).count == 120
     left = asyncio.run(look())
     assert left.counts == Redriven(count=1, already=120)
-    # What somebody may not see is neither shown nor sent.
+    # Letters that somebody may not see are neither shown nor sent.
     nothing = DeadLetterFilter(stream=other, sees=frozenset({stream}).__contains__)
     assert asyncio.run(do_redrive(kafka, nothing)) == Redriven()
     assert asyncio.run(look(streams=(other,))).counts == Redriven(count=1)

@@ -1,4 +1,4 @@
-"""What an index says of events is looked at in a real Kafka, and the newest until a time come."""
+"""Events come from a real Kafka where an index places them, and the newest ones until a time."""
 
 import asyncio
 import uuid
@@ -32,7 +32,7 @@ COUNT = 20
 
 @dataclass
 class IndexedStream:
-    """A stream of which one event came after the other, and an index that says what it is told."""
+    """A stream whose events came one after the other, and an index that answers with `says`."""
 
     stream: str = field(default_factory=lambda: f"placed-{uuid.uuid4().hex}")
     says: Any = field(default_factory=Places)

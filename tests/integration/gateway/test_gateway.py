@@ -35,7 +35,7 @@ SLACK_S = 3.0
 
 @dataclass
 class Load:
-    """Clients that post without a pause, and remember what they were told of each event."""
+    """Clients that post without a pause, and remember the answer for each event."""
 
     gateway: Gateway
     stream: str
@@ -140,7 +140,7 @@ def test_no_success_before_kafka_has_reported(kafka: Cluster) -> None:
         )
         stored = stored_ids(kafka.bootstrap_servers, stream)
         assert {"warm", "after"} <= set(stored)
-        # It may be stored by now, as "unknown" says, but the producer must not have doubled it.
+        # It may be stored now, as "unknown" says, but the producer must not have doubled it.
         assert stored.count("frozen") <= 1
 
 

@@ -1,4 +1,4 @@
-"""Gateways that are killed, starved and cut off: what was answered 2xx is in the log, always."""
+"""Gateways are killed, starved and cut off: an event answered 2xx is in the log, always."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 WORKERS = 4
 GROWN_S = 0.7
 CLIENTS = 6
-# Memory is said in the process's own peak.
+# The bound on the process's own peak.
 RSS_MB_MAX = 256
 DEAD_S = 12.0
 JSON = {"content-type": "application/json"}
@@ -49,7 +49,7 @@ JSON = {"content-type": "application/json"}
 
 @dataclass
 class Clients:
-    """Clients that post for as long as they are told to, over new connections when one breaks."""
+    """Clients that post until they are stopped, over new connections when one breaks."""
 
     url: str
     events_per_request: int = 10
@@ -147,7 +147,7 @@ def test_kills_under_load_lose_nothing_that_was_answered(kafka: Cluster, kills: 
             wait_until(lambda: len(load.accepted) >= 100, what="100 accepted", timeout_s=60)
             killed: set[int] = set()
             for _ in range(kills):
-                # One that takes requests; and so many answers later, the next.
+                # Kill one that takes requests; and three answers later, the next.
                 answers = len(load.statuses) + 3
                 wait_until(
                     lambda: bool(grown(supervisor.pid) - killed),
@@ -232,7 +232,7 @@ def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster)
         await feed.start()
         try:
             assert feed.problem is None
-            # What a bug or a broken record would do: the follower must begin anew.
+            # As after a bug or a broken record: the follower must begin again.
             reader, feed._reader = feed._reader, None
             assert reader is not None
             await reader.close()

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.integration
 
 
 class Losing:
-    """A writer whose first transaction ends in nobody knows what."""
+    """A writer whose first transaction has an unknown end."""
 
     def __init__(self, *, stores: bool, others: Iterable[Row] = ()) -> None:
         self.begun = 0

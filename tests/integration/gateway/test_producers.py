@@ -106,7 +106,7 @@ def test_what_a_frozen_broker_has_not_taken_in_time_does_not_come_later(kafka: C
             assert producer is not None
             with frozen(kafka, kafka.broker_ids[0]):
                 assert Fate.UNKNOWN in await _fates(publisher, topic, large)
-                # What was on the wire when it was told may still come, until its connection ends.
+                # A batch that was on the wire then may still come, until its connection ends.
                 while producer._busy:  # noqa: ASYNC110 - it sets no event
                     await asyncio.sleep(0.02)
             after = [_event(f"after{n}", n, 10) for n in range(count)]

@@ -168,7 +168,7 @@ def test_what_nobody_sent_and_what_nobody_can_read_are_told_apart(kafka: Cluster
         assert (answer.status_code, answer.json()["code"]) == (503, "kafka_unavailable")
         assert answer.headers["retry-after"] == "2"
         assert took_s < 25
-        # A broker that was away for so long is let in again within seconds.
+        # A broker that was away for this long is let in again within seconds.
         wait_until(
             lambda: follow(gateway.url, request_id).status_code == 200,
             what="the request is found again",
@@ -237,7 +237,7 @@ def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi
             tries = last[-1]["failed_tries"]
             return {(each["attempt"], each["status"], each["text"]) for each in tries}
 
-        # What delivery heard, and what the retrier heard after it.
+        # The answers that delivery got, and those that the retrier got after it.
         both = {(1, 503, "what late gets"), (2, 503, "what late gets")}
         wait_until(lambda: both <= rounds(), what=lambda: f"both rounds' answers; {last[-1]}")
         assert all(each["events"] == ["late"] for each in last[-1]["failed_tries"])

@@ -1,4 +1,4 @@
-"""A span of a stream sent again by its tenant: what is ordered, carried out, refused, cancelled."""
+"""A tenant sends a span of a stream again: replays are ordered, carried out, refused, cancelled."""
 
 import asyncio
 import gc
@@ -93,7 +93,7 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
 
 
 class StillConfig(ConfigFeed):
-    """It says what the gateway's does."""
+    """It has the configuration of the gateway."""
 
     def __init__(self, servers: str, configuration: Configuration) -> None:
         super().__init__(servers)
@@ -102,7 +102,7 @@ class StillConfig(ConfigFeed):
 
 @asynccontextmanager
 async def running_replayer(servers: str, configuration: Configuration) -> AsyncIterator[Replayer]:
-    """What a retrier has that holds all slots."""
+    """The replayer of a retrier that holds all slots."""
     settings = RetrierSettings(bootstrap_servers=servers, folder=Path("nowhere"))
     fenced, broker = FencedPositions(servers, GROUP), Broker(servers)
     config = StillConfig(servers, configuration)
@@ -146,12 +146,12 @@ def carry_out(
                 known = replayer.feed.value
 
     asyncio.run(run())
-    # Who was overtaken leaves errors that nobody asks for: they are told here, in no other test.
+    # Overtaken ones leave errors that nobody asks for: show them here, in no other test.
     gc.collect()
 
 
 async def until_kafka_knows_the_group(servers: str) -> None:
-    """What is interrupted forgets how much it has queued; for a new group Kafka needs seconds."""
+    """Wait: an interrupted replay forgets how much it queued; a new group takes Kafka seconds."""
     fenced = FencedPositions(servers, GROUP)
     try:
         async with asyncio.timeout(30):
@@ -190,7 +190,7 @@ def test_a_span_is_counted_ordered_once_and_queued_whole(
     told = ask(gateway, "GET", "/whole").json()
     assert (told["state"], told["read"], told["sent"], told["gone"]) == ("done", COUNT, COUNT, 0)
     assert told["created_at"] > told["reached_at"] > SINCE
-    # One that is over is neither begun anew nor cancelled.
+    # One that is over neither begins again nor is cancelled.
     assert ask(gateway, "DELETE", "/whole").json()["state"] == "done"
     carry_out(kafka, (STREAM, "whole"))
     assert len(queued(kafka, "whole")) == COUNT
@@ -210,7 +210,7 @@ def test_whoever_takes_it_over_leaves_nothing_out_and_sends_nothing_twice(
 ) -> None:
     assert create(gateway, id="moved", rate_per_s=5).status_code == 201
     place = (STREAM, "moved")
-    # Each ends the other, whatever that is at.
+    # Each ends the other at any point.
     for sent in (5, 10, 15):
         carry_out(
             kafka, place, rivals=2, until=lambda known, least=sent: known.progress.sent >= least
@@ -232,7 +232,7 @@ def test_its_crowd_stays_in_the_stream_and_a_tenants_replays_share_the_room(
     places = [(STREAM, name) for name in ("crowd-a", "crowd-b")]
     assert [create(gateway, id=name, rate_per_s=5).status_code for _, name in places] == [201, 201]
     carry_out(kafka, *places, until=lambda known: known.progress.why)
-    # Of what is sent nobody here passes any.
+    # Nobody here passes any of the events that are sent.
     for _, name in places:
         told = ask(gateway, "GET", f"/{name}").json()
         assert told["waits_because"] == "10 of its events wait to be sent already"

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 
 STREAM = "again"
 PATH = f"/v1/streams/{STREAM}/events:resend"
-# What becomes of the six at `to`; nobody has told of `quiet`.
+# The fates of the six at `to`; nothing is known of `quiet`.
 DELIVERED, DEAD, WAITING, PENDING, SECOND_DEAD, THIRD_DEAD = (f"e{n}" for n in range(6))
 
 OWNER, OWNS = a_key("owner", "admin")

@@ -58,7 +58,7 @@ def write(kafka: Cluster, *statements: SignedStatement) -> None:
         )
         for each in statements
     ]
-    # Who reads on is not to stumble over one that is none.
+    # Readers must not stumble over a record that is no statement.
     broken = RecordOut(STATEMENTS, f"{STREAM}:0".encode(), b"{", ())
     asyncio.run(write_rows(kafka.bootstrap_servers, [*rows, broken]))
 

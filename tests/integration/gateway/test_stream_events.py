@@ -221,7 +221,7 @@ def test_who_waits_takes_no_place_from_other_tenants(
         each.start()
     code = "too_many_watchers"
     wait_until(lambda: ask(gateway, after=newer, wait_s=0.1).json().get("code") == code, what=code)
-    # Who does not wait is answered.
+    # Requests that do not wait are answered.
     assert page(gateway, limit=1)["events"]
     write(kafka, an_event("at last"))
     for each in waiting:
@@ -376,7 +376,7 @@ def test_they_are_sent_on_to_who_develops_a_receiver(
     headers, _ = taken[0]
     assert (headers["hifi-stream"], headers["hifi-events"]) == (STREAM, "2")
     assert headers["webhook-id"].startswith("msg_")
-    # What it refuses is said, in its words, and not sent again.
+    # The output has its refusal, in its words; refused events are not sent again.
     assert "422  2 events" in said
     assert "why?" in said
 
@@ -391,7 +391,7 @@ def test_how_the_events_lie_is_told_to_who_may_see_them(gateway: RunningGateway)
 
     found = told(READS).json()
     assert len(found["partitions"]) == PARTITIONS
-    # Of so few nobody can say.
+    # There are too few to tell.
     assert found["hot"] is None
     assert found["looked_at"] == max(found["partitions"]) > 0
     assert all(0.1 <= each["part"] <= 1 for each in found["keys"])

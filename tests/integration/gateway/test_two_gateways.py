@@ -71,7 +71,7 @@ def test_of_many_senders_of_one_key_at_two_gateways_one_stores(
             bodies = {answer.content for answer in answers if answer.status_code == 200}
             assert len(bodies) == 1, "all successes are the first answer"
             for gateway in two:
-                # An answer does not wait for ever until its record is stored.
+                # An answer does not wait forever until its record is stored.
                 while (
                     again := post(client, gateway, stream, f"key-{n}", body)
                 ).status_code == CONFLICT:
@@ -221,7 +221,7 @@ def test_a_quota_is_that_of_both_together_wherever_the_load_is(
         ThreadPoolExecutor(CONNECTIONS) as threads,
     ):
         begun_s = time.monotonic()
-        # What may come at once, and what comes before all know of each other, is not counted.
+        # The first burst does not count, nor do events that come before all know of each other.
         counted_from_s = begun_s + 3
         until_s = counted_from_s + lasting_s
         found = [*threads.map(send, [busy] * (CONNECTIONS - 1) + [other])]

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.integration
 
 STREAM, GONE = "laidbeside", "laidbesidegone"
 MINUTE = minute_of(now_ms()) - 10 * MINUTE_MS
-# Of these, the ledger lacks a part, and the log another; of a last minute both have nothing.
+# The ledger lacks some of these, and the log others; both have nothing of a last minute.
 ALL = tuple(f"e{n}" for n in range(10_000))
 NAMED, STORED = ALL[:9_900], ALL[3:]
 LATER, OLD, WILDS = ("later-1", "later-2"), ("old-1", "old-2"), ("wild-1",)
@@ -66,7 +66,7 @@ def events(
 
 
 def rows(stream: str, ids: Sequence[str], minute_ms: int) -> list[RecordOut]:
-    """What the ledger has of them, some at a time."""
+    """The ledger's rows about these ids, some in each."""
     parts = [ids[at : at + 900] for at in range(0, len(ids), 900)]
     told = [
         AckedRow(
@@ -151,7 +151,7 @@ def gateway(kafka: Cluster, signer: Signer) -> Iterator[RunningGateway]:
 
 
 def hifi(gateway: RunningGateway, *arguments: str, key: str = READS, given: str = "") -> Result:
-    """As from a machine that reaches nothing but the gateway."""
+    """Run `hifi` as on a machine that reaches nothing but the gateway."""
     environ = {"HIFI_GATEWAY": gateway.url, "HIFI_API_KEY": key, "HIFI_KAFKA": "127.0.0.1:1"}
     return CliRunner().invoke(app, list(arguments), env=environ, input=given)
 
@@ -175,7 +175,7 @@ def told(ended: Result) -> tuple[int, list[str]]:
 
 
 def refused(ended: Result) -> OperatorError:
-    """What `hifi` prints as a sentence, before it ends with its exit code."""
+    """The error that `hifi` prints as a sentence, before it ends with its exit code."""
     assert isinstance(ended.exception, OperatorError), ended.output
     return ended.exception
 
@@ -271,7 +271,7 @@ def test_a_page_of_ids_is_bounded_and_says_where_it_goes_on(gateway: RunningGate
     assert sorted(first["ids"] + rest["ids"]) == sorted(stored)
     assert first["restored"] + rest["restored"] == ["e5"]
     assert page(after=rest["newer"])["ids"] == []
-    # Of several Kafka partitions: which comes first is nobody's promise.
+    # They are in several Kafka partitions, whose order nobody promises.
     assert sorted(page(minute_ms=MINUTE + MINUTE_MS)["ids"]) == sorted(LATER)
     assert sorted(page(acked="true")["ids"]) == sorted(NAMED)
     assert page(acked="true", minute_ms=MINUTE + MINUTE_MS)["ids"] == []

@@ -20,7 +20,7 @@ def test_one_process_and_many_give_the_same_json(tmp_path: Path) -> None:
     assert set(alone) == set(many)
     assert (alone["workers"], many["workers"]) == (1, 2)
     for found in (alone, many):
-        # Each moment comes from the seed; who is 5 s late gives the rest up.
+        # Each moment comes from the seed; a worker that is 5 s late gives the rest up.
         assert 0 < found["offered"] <= 245
         assert found["sent"] == found["offered"]
         assert found["answers"] == {"200": found["sent"]}

@@ -72,7 +72,7 @@ def test_a_step_that_is_started_in_the_page_gives_the_same_json(tmp_path: Path) 
         assert tab[0]["key"] == "open-loop"
         assert rows["Verdict"].startswith(found["verdict"])
 
-        # What is typed wrongly is said in the tab, and nothing is offered.
+        # The tab shows a typing error, and nothing is offered.
         def verdict() -> str:
             # Asked again, as Locust takes no start as long as its last one is not all over.
             httpx.post(f"{url}/swarm", data={**form, "plan": "leap:1"}, timeout=30)

@@ -1,6 +1,6 @@
 """One tenant does its worst, and another one's events, pipelines, writes and pages are measured.
 
-`make test-long ARGS="-k worst_neighbour"` prints a table; `-k "worst_neighbour and memory"` is of
+`make test-long ARGS="-k worst_neighbour"` prints a table; `-k "worst_neighbour and memory"` runs
 one kind. The figures are also in build/worst-neighbour.txt and .json.
 """
 
@@ -43,7 +43,7 @@ class Scene:
     processes: Processes
     rounds: int
     operator_key: str
-    # Of the neighbour's events, what never came.
+    # The neighbour's events that never came.
     missing: dict[str, int] = field(default_factory=dict)
     counted: Counter[str] = field(default_factory=Counter)
     found: list[Verdict] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Scene:
         return site_of(self.stack, tenant, key)
 
     def round(self, worst: WorstProcess, window_s: float) -> Round:
-        """Before and during; gives it once the neighbour is well again."""
+        """Measure before and during; return both once the neighbour is well again."""
         self.missing.update(self.neighbour.waited_for())
         begun_s = time.monotonic()
         time.sleep(window_s)
@@ -90,7 +90,7 @@ def scene(
     try:
         operator_key = (settings.folder / "operator-key").read_text().strip()
         key = make_tenant(stack.gateway, operator_key, "steady", {})
-        # What measures takes little, and is not what is measured: this thread, and those it starts.
+        # The measuring threads, this one and those it starts, take little and are not measured.
         be_nice(_NICE)
         site = site_of(stack, "steady", key)
         with neighbour(site, stack.bootstrap_servers) as living, watched(stack) as seen:
@@ -104,7 +104,7 @@ def scene(
 
 
 def say(request: pytest.FixtureRequest, text: str) -> None:
-    """To whoever waits for it, also where pytest keeps what tests print."""
+    """Print it at once, also where pytest keeps the output of tests."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         sys.stdout.write(f"\n{text}\n")
@@ -120,7 +120,7 @@ def test_a_worst_neighbour_is_hardly_noticed(
     ended = scene.processes.ended.copy()
     scene.missing.clear()
     rounds, happened = list[Round](), Counter[str]()
-    # What ends executors is looked for until it is found: each round has a tenant of its own.
+    # Hifi searches for an event that ends executors until it finds it: each round has its tenant.
     tenants = scene.rounds if worst.ends_executors else 1
     for nth in range(tenants):
         with worst_process(worst, scene.site(f"worst-{kind}-{nth}")) as misbehaving:

@@ -201,7 +201,7 @@ def test_an_event_in_whose_place_the_log_has_another_is_named_and_not_delivered(
 
 
 async def put_back(kafka: Cluster, stream: str, base_ms: int, count: int) -> list[list[str]]:
-    """As a restore writes, transaction by transaction; gives the ids of each of ten minutes."""
+    """Write as a restore does, in transactions; return the ids of each of ten minutes."""
     topic, minutes = stream_topic(stream), [list[str]() for _ in range(10)]
     async with topic_admin(kafka.bootstrap_servers) as admin:
         await admin.create_missing([*fixed_specs(TIERS), stream_spec(stream, partition_count=1)])

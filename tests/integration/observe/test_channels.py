@@ -46,7 +46,7 @@ RUNBOOK = "/runbooks/HifiDestinationHeld"
 
 @dataclass
 class AlertedHifi:
-    """A Hifi with a tenant whose destination is held, and where that tenant is told."""
+    """A Hifi with a tenant whose destination is held, and the receivers of that tenant's alerts."""
 
     url: str
     key: str
@@ -58,7 +58,7 @@ class AlertedHifi:
 
 @pytest.fixture
 def told(kafka: Cluster, tmp_path: Path) -> Iterator[AlertedHifi]:
-    # Others who share this Kafka are told nothing, and nobody hears of theirs.
+    # Others who share this Kafka hear nothing of this tenant, and it hears nothing of them.
     tenant = f"t-{uuid.uuid4().hex[:12]}"
     key, text = make_key(f"{tenant}-root", "admin", tenant=tenant)
     metrics_port, port = pick_free(2)
@@ -188,7 +188,7 @@ def is_told_by_all(told: AlertedHifi) -> None:
 
 
 def verified(told: AlertedHifi, number: int) -> dict[str, Any]:
-    """What a request to the webhook says, once its signature is found to be right."""
+    """The content of a request to the webhook, once its signature proves right."""
     request = told.webhook.accepted[number]
     said: dict[str, Any] = Webhook(SIGNING).verify(request.body, request.headers)
     return said

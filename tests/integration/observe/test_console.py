@@ -1,6 +1,6 @@
 """The observe process over a real Kafka, in a real browser: books, one event's way, re-drive, top.
 
-What the lanes would have written is written by hand, so that no Spark has to start.
+The test writes the records of the lanes by hand, so that no Spark has to start.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ CONFIGURED = Configuration(
 
 @pytest.fixture
 def ports() -> list[int]:
-    """Of its metrics, and of its console."""
+    """The ports of its metrics and of its console."""
     return pick_free(2)
 
 
@@ -141,14 +141,14 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         tab.click_and_load("#list a[href='/events/newest?stream=seen']")
         assert "partition 0, offset 21" in tab.text("tbody tr")
         assert tab.run("document.querySelectorAll('tbody tr').length") == 22
-        # What events say is not on it; where each is to be found is.
+        # It shows where each event is, and not what events say.
         assert "number" not in tab.text("tbody")
         tab.open(f"{console}/events/newest?stream=seen&contains=%22number%22:%2017%7D")
         assert tab.run("document.querySelectorAll('tbody tr').length") == 1
         tab.click_and_load("tbody a")
         assert "Delivered to seen/to" in tab.text(".timeline")
 
-        # What has come is in the pictures, once its step is over.
+        # The pictures show events once their step is over.
         tab.open(f"{console}/streams/{DESTINATION}?table=throughput")
         total = """[...document.querySelectorAll('#past-throughput td[data-head=delivered]')]
             .reduce((sum, cell) => sum + 10 * (parseFloat(cell.innerText) || 0), 0)"""
@@ -212,7 +212,7 @@ def test_status_reads_no_more_of_kafka_however_much_is_in_it(
     monkeypatch.setattr(AIOKafkaConnection, "_handle_frame", count)
 
     def status(observe_port: int) -> tuple[dict[str, Any], int]:
-        """What it says, and how many bytes Kafka has given it."""
+        """Return its output, and how many bytes Kafka has given it."""
         frames.clear()
         asked = ["--json", "--kafka", kafka.bootstrap_servers]
         told = CliRunner().invoke(
@@ -247,7 +247,7 @@ def way_of(tab: Tab, console: str, event_id: str) -> str:
 
 
 def tells_the_same(console: str) -> None:
-    """`hifi top` after the re-drive: what was dead waits, and is dead no longer."""
+    """`hifi top` after the re-drive: the dead letters wait, and are dead no longer."""
 
     def books() -> dict[str, int]:
         told = CliRunner().invoke(app, ["top", "--console", console, "--json"])

@@ -1,4 +1,4 @@
-"""What the console reads from a real Kafka: one event's way, dead letters, flow, keys."""
+"""The console reads from a real Kafka: one event's way, dead letters, flow, keys."""
 
 import asyncio
 from collections.abc import Sequence
@@ -156,7 +156,7 @@ def test_the_newest_events_of_a_key_are_found_in_all_streams(
         write(kafka, stream, [rows[0], *(replace(row, key=b"user-7") for row in rows[1:])])
     places = {
         stream_topic("keyed-a"): Places(((0, 0, 4),)),
-        # Its log has no more there: what was named is gone.
+        # Its log has no more there: some of the places are gone.
         stream_topic("keyed-b"): Places(((0, 1, 2), (0, 50, 60), (9, 0, 1))),
     }
     search = EventSearch(

@@ -71,7 +71,7 @@ def test_every_surface_says_the_same_word_of_it_and_why(four: RunningHifi, tmp_p
 
     assert four.post(STREAM, [{"id": str(number)} for number in range(EVENTS)]).is_success
     for name, _, word, cause, says in TROUBLES:
-        # Receipts and flow are told side by side: the word may come a moment before its cause.
+        # Receipts and flow come side by side: the word may come a moment before its cause.
         seen = partial(_shows, views, name, word, cause)
         wait_until(seen, what=lambda name=name: f"{name} is seen as it is: {views().get(name)}")  # type: ignore[misc]
         assert says in views()[name]["reason"]

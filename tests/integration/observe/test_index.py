@@ -157,7 +157,7 @@ def test_the_events_of_a_request_are_found_by_its_id(hifi: RunningHifi, indexed:
     assert [event["id"] for event in only["events"]] == ["asked"]
     refused = httpx.get(url, params={"request": "1"}, timeout=30).json()
     assert refused["code"] == "bad_request_id"
-    # Of another stream, which may be another tenant's, nothing is told.
+    # Nothing is shown of another stream, which may be another tenant's.
     other = f"{hifi.stack.gateway}/v1/streams/other-{indexed}"
     httpx.put(other, json={}).raise_for_status()
     refused = httpx.get(f"{other}/events", params=query, timeout=30).json()
@@ -217,7 +217,7 @@ def the_console_says_that_it_was_the_index(hifi: RunningHifi, indexed: str) -> N
 
 
 def observe_tells_where_events_lie(hifi: RunningHifi, indexed: str) -> None:
-    """What gateways ask it."""
+    """Observe answers the requests of gateways."""
     url = f"http://127.0.0.1:{hifi.stack.settings.observe_metrics_port}/places"
     topic = stream_topic(indexed)
     told = httpx.get(url, params={"topic": topic, "id": "e17"}).content

@@ -1,4 +1,4 @@
-"""What observe says of a real broker: topics short of replicas, and clocks that agree or do not."""
+"""Observe's view of a real broker: topics short of replicas, and clocks that agree or do not."""
 
 import asyncio
 

@@ -87,5 +87,5 @@ def test_a_stream_that_was_deleted_holds_up_nobody(kafka: Cluster) -> None:
     found = read_ids(servers, {where: Offsets.of([(0, 1)]) for where in (kept, gone)})
     assert found.of(kept, 0, 1)[1].to_pylist() == [kept.topic.encode()]
     assert not found.of(gone, 0, 1)[1].to_pylist()
-    # Without a leader it waits for 30 s, and fails.
+    # It waits 30 s for a leader, and fails.
     assert time.monotonic() - begun_s < 20

@@ -1,4 +1,4 @@
-"""What the audit remembers is in Kafka, and found there by whoever comes next."""
+"""The audit keeps its memory in Kafka, and the next observer finds it there."""
 
 import asyncio
 import random

@@ -30,7 +30,7 @@ def figure(hifi: RunningHifi, name: str, **labels: str) -> float | None:
 
 
 def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> None:
-    # What is added to the clock that the destination reads, to get wall time.
+    # Added to the clock that the destination reads, this gives wall time.
     wall_s = time.time() - time.monotonic()
     with scripted_destination() as destination:
         hifi.add(Destination(stream="lagging", name="to", url=destination.url, batch_count_max=20))
@@ -70,7 +70,7 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
 
 
 def the_console_says_ok(hifi: RunningHifi, name: str, *, delivered: int) -> None:
-    """On the page that people see first, and in its figures for programs."""
+    """Check the first page that people see, and its figures for programs."""
     console = f"http://127.0.0.1:{hifi.stack.settings.console_port}"
 
     def stream() -> dict[str, Any]:
@@ -139,7 +139,7 @@ def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:
             what="the lane is STALLED",
             look_s=0.2,
         )
-        # The destination has not answered yet: nothing but the silence can have told.
+        # The destination has not answered yet: only its silence can have given it away.
         assert not destination.accepted
         assert destination.wait_for(lambda: len(destination.accepted) == 1, timeout_s=PATIENCE_S)
     wait_until(

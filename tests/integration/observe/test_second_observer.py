@@ -47,7 +47,7 @@ class Observer:
 
 @pytest.fixture
 def second(hifi: RunningHifi, tmp_path: Path) -> Iterator[Observer]:
-    """With a folder of its own and the settings of the first, as on another machine."""
+    """Run it with its own folder and the settings of the first, as on another machine."""
     service = next(each for each in hifi.stack.services if each.name == "observe")
     folder = tmp_path / "observe"
     metrics, console = pick_free(2)

@@ -1,4 +1,4 @@
-"""Two observers, of which one states: what is stated is one chain, whatever becomes of either."""
+"""Two observers, of which one states: statements are one chain, whatever becomes of either."""
 
 import asyncio
 import signal
@@ -33,7 +33,7 @@ def stated_since(observer: Child, count: int) -> bool:
 
 
 async def chain(servers: str) -> list[SignedStatement]:
-    """As those see it who verify."""
+    """The statements, as people who verify them see them."""
     async with open_reader(servers) as log:
         statements = await log.since([STATEMENTS], 0)
         # Other tests share the broker, and one writes what cannot be read.

@@ -73,7 +73,7 @@ def _keep_through_kills(hifi: RunningHifi, source: str, *, kills: int, per_round
         )
         total += per_round
         if nth % 2:
-            # Between two objects of a job, or between an object and its position.
+            # It dies between two objects of a job, or between an object and its position.
             wait_until(
                 lambda now=before: len(objects_of(bucket, archive)) > now,  # type: ignore[misc]
                 what="one more is kept",

@@ -1,4 +1,4 @@
-"""The page about archives, pasted: what it shows is what comes, but for numbers."""
+"""The commands of the page about archives give the output that it shows, but for numbers."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ _COMMANDS = 7
 
 
 def _shown() -> list[tuple[list[str], str]]:
-    """Commands of the page, and what it shows of each; the Hifi is there already."""
+    """Commands of the page, and the output that it shows of each; Hifi is there already."""
     blocks = re.findall(r"^```console\n(.*?)^```", _PAGE, re.MULTILINE | re.DOTALL)
     found = []
     for part in re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]:
@@ -31,7 +31,7 @@ def _shown() -> list[tuple[list[str], str]]:
 
 
 def _plain(text: str) -> str:
-    """Without numbers, and without what depends on them."""
+    """The text without numbers, plurals and names that vary."""
     one = re.sub(r"\b(object|event|minute)s\b", r"\1", re.sub(r"\d+", "N", text))
     one = one.replace(f"{_STREAM}-signed", _STREAM)
     return " ".join(one.split())

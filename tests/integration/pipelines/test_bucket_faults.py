@@ -1,4 +1,4 @@
-"""A bucket that is slow, full, away or says no: it is said, nobody waits, and nothing is lost."""
+"""A bucket is slow, full, away or refuses: Hifi says so, nobody waits, and nothing is lost."""
 
 import asyncio
 import json
@@ -117,7 +117,7 @@ def _write(ground: Ground, stream: str) -> None:
     asyncio.run(write_rows(ground.kafka, rows))
 
 
-# With the words in which it is said; a slow one is no fault.
+# Each fault with words of its report; a slow bucket is no fault.
 _SAID: dict[Manner, str] = {
     "denied": "necessary privileges",
     "full": "the store",

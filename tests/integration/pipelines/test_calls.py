@@ -53,7 +53,7 @@ SCHEMA = "id STRING, price DOUBLE, usual DOUBLE, iban STRING, n BIGINT"
 def spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """As where the package is installed: for us, and for the workers of Spark."""
+    """A session as where the package is installed, for us and for the workers of Spark."""
     folder = str(install(tmp_path_factory.mktemp("packages")))
     with pytest.MonkeyPatch.context() as patched:
         paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]

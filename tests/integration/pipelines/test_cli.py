@@ -65,7 +65,7 @@ def test_a_test_that_comes_otherwise_is_told_and_nothing_else(
     code, _, err = hifi("check", document=SALES.replace("gross: 2}]}", "gross: 3}]}"))
     assert code == 2
     assert "hifi: sales.yaml:14: tests.0: it does not come as expected:\n" in err
-    # Spark's workers, of which it has had one, end quietly.
+    # The Spark worker that it had ends quietly.
     assert "Traceback" not in err
 
 

@@ -22,7 +22,7 @@ HOURS = ["1e100000000", "1e-100000000", "-1E+99999999", "0.1e999999999", "9" * 9
 
 
 def come(spark: SparkSession, values: list[str], **document: Any) -> list[tuple[str, Any]]:
-    """The outcome of each event, and what is written of it."""
+    """The outcome of each event, and its output."""
     steps = document.pop("steps", [{"select": {"x": "x"}}])
     pipeline = a_pipeline(*steps, **document)
     records = [

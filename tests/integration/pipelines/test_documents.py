@@ -1,4 +1,4 @@
-"""Documents as people write them: those of the docs run, and what is wrong is told in words."""
+"""Documents as people write them: those of the docs run, and mistakes are named in words."""
 
 import re
 from pathlib import Path
@@ -168,7 +168,7 @@ def test_a_name_may_be_any_that_json_has(locked_spark: SparkSession) -> None:
     event = {"user-id": "u", "a.b": 1, "say `hi`": "h", "x, y": 2, "Id": 1, "id": 2}
     kept = a_pipeline(*steps, schema=schema, tests=[{"given": [event], "expect": [event]}])
     assert judge(locked_spark, kept) is None
-    # Written anew, with all its members under their own names.
+    # Written out again, with all its members under their own names.
     exploded: list[dict[str, Any]] = [*steps, {"explode": {"one": "array(1)"}}]
     tests = [{"given": [event], "expect": [event | {"one": 1}]}]
     assert judge(locked_spark, a_pipeline(*exploded, schema=schema, tests=tests)) is None

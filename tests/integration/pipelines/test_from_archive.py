@@ -58,7 +58,7 @@ def reaches(kafka: str, pipeline: Pipeline) -> dict[KafkaPartition, Reach]:
 
 
 def notes(kafka: str, pipeline: Pipeline) -> list[str]:
-    """All that it ever said of what it reads."""
+    """Every note that it ever wrote on the places it reads."""
     records = asyncio.run(read_all(kafka, PIPELINES))
     said = (with_state({}, record.key, record.value).get(pipeline.name) for record in records)
     return [state.note for state in said if state is not None and state.note]
@@ -134,7 +134,7 @@ def _aged(hifi: RunningHifi, source: str) -> tuple[ArchiveId, dict[KafkaPartitio
 def _kill_while_it_reads(
     hifi: RunningHifi, pipelines: Sequence[Pipeline], borders: Position
 ) -> None:
-    """As often as it takes to cut each of them while it reads the archive."""
+    """Kill until each pipeline was cut while it read the archive."""
     left = list(pipelines)
 
     def reading() -> list[Pipeline]:
@@ -163,13 +163,13 @@ def _kill_while_it_reads(
         hifi.stack.children["pipelines"].kill()
         cut = reading()
         left = [each for each in left if each not in cut]
-        # What is not cut yet may not be through with it before it is looked at.
+        # Restart now: those that are not cut yet must not be done before the next look.
         hifi.stack.restarts.forgive()
         hifi.stack.look_after()
 
 
 def _check_stream(hifi: RunningHifi, pipeline: Pipeline) -> None:
-    """Each event is there, with the id that it would have had, and a repeat says what it is."""
+    """Check that each event is there, with the id it would have had, and repeats are labelled."""
     rows = written(hifi.kafka, pipeline.name)
     assert {(row.value["id"], row.value["n"]) for row in rows} == {
         (f"s-{n}", n) for n in range(TOTAL)
@@ -193,7 +193,7 @@ def _what_is_missing_is_named_and_may_be_given_up(
 ) -> None:
     """An archive of the archive, and of a part of what Kafka has."""
     bucket, folder = bucket_of(folder_of(hifi)), folder_of(hifi)
-    # Of the one of which Kafka has nothing.
+    # It lies in the Kafka partition of which Kafka has nothing.
     gone = next(each for each in objects_of(bucket, archive) if each.first and not each.partition)
     (folder / gone.path).unlink()
     again = document(

@@ -104,7 +104,7 @@ def test_what_may_be_used_can_be_and_throws_on_no_event(
     locked_spark: SparkSession, first: int
 ) -> None:
     some = [*calls(), *OPERATORS][first : first + 20]
-    # In steps of their own: what is made of an event in one is bounded.
+    # In steps of their own: the output of an event in one step is bounded.
     for part in (some[:10], some[10:]):
         if part:
             columns = {f"c{nth}": text for nth, text in enumerate(part)}

@@ -13,7 +13,7 @@ from tests.support.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 
-# What reaches out: closed by the tree, and not there in the session either.
+# These reach out: closed by the tree, and not there in the session either.
 REACHES_OUT = [
     # Java, by whatever name.
     "reflect('java.lang.System', 'exit', 1)",
@@ -49,7 +49,7 @@ REACHES_OUT = [
     "from_avro(id, '{}')",
     "schema_of_csv('a')",
     "from_xml(id, 'a STRING')",
-    # Who and where we are.
+    # The user and the place.
     "current_user()",
     "current_database()",
     "current_catalog()",
@@ -71,7 +71,7 @@ REACHES_OUT = [
     "current_timestamp()",
     "current_date()",
     "localtimestamp()",
-    # What ends the job that all events are in.
+    # These end the job that all events are in.
     "raise_error('no')",
     "assert_true(ok)",
     "make_interval(n)",
@@ -106,7 +106,7 @@ REACHES_OUT = [
     "parse_json(id)",
     "try_variant_get(id, '$', 'string')",
 ]
-# What can only be told by looking at what is written: the functions are good ones.
+# Only a look at the expression shows the harm: the functions are good ones.
 TOO_MUCH = [
     "current_date",
     "unix_timestamp()",
@@ -120,11 +120,11 @@ TOO_MUCH = [
     "repeat(id, 1000000000)",
     "repeat(id, n)",
     "repeat(repeat(repeat(id, 1000), 1000), 1000)",
-    # The result is small; what it was made from was not.
+    # The result is small; its input was not.
     "length(" + "hex(" * 40 + "id" + ")" * 40 + ") > 0",
     "size(flatten(array_repeat(array_repeat(id, 1000), 1000))) > 0",
     "length(repeat(id, 100)) = 5",
-    # And of what is written out, whatever the event is.
+    # The same from literals, with any event.
     "repeat(repeat(repeat('x', 1000), 1000), 1000)",
     "length(repeat(repeat('x', 1000), 1000))",
     "repeat(space(1000), 1000)",

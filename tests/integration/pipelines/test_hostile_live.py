@@ -30,7 +30,7 @@ from tests.support.stack_fixtures import RunningHifi, wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(3_600)]
 
 AT_ONCE = 10
-# What an executor that is ended may make others late by.
+# An executor that is ended may make others late by this.
 LATE_MS = 15_000
 
 

@@ -1,4 +1,4 @@
-"""Documents are judged in a process of their own: what ends that one ends nothing else."""
+"""Documents are judged in a process of their own: only that one ends with a bad document."""
 
 import asyncio
 import os

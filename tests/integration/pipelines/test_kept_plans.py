@@ -1,4 +1,4 @@
-"""A plan that is kept reads where it is told to, and nothing that reads otherwise is kept."""
+"""A kept plan reads from the positions of each run, and no plan that reads otherwise is kept."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 
 class Ground:
-    """Ten records in each of two Kafka partitions, and a topic for what becomes of them."""
+    """Ten records in each of two Kafka partitions, and a topic for the results."""
 
     def __init__(self, servers: str, spark: "SparkSession") -> None:
         self.servers, self.spark = servers, spark
@@ -52,13 +52,13 @@ class Ground:
         return rows.select(F.lit(self.to).alias("topic"), now, "value")
 
     def run(self, rows: "DataFrame") -> int:
-        """How many it has counted."""
+        """Run the plan; return how many rows it counted."""
         (seen,) = written_by_spark(rows, sink_options(self.servers, name="kept"), ["made"])
         count: int = seen["count"]
         return count
 
     def written(self) -> list[tuple[bytes, int]]:
-        """What stands in the topic, and when it was made."""
+        """The values in the topic, and when each was made."""
         return [
             (each.value, int(each.key)) for each in asyncio.run(read_all(self.servers, self.to))
         ]

@@ -23,7 +23,7 @@ from tests.support.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 
-# In each round so many come before a kill, and the job is in the middle of them.
+# In each round this many come before a kill, and the job is in the middle of them.
 ROUND = 5_000
 
 

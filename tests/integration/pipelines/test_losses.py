@@ -1,4 +1,4 @@
-"""What Kafka has lost before a pipeline has read it holds nobody up, and is told exactly."""
+"""Events that Kafka lost before a pipeline read them hold nobody up, and are counted exactly."""
 
 import asyncio
 from typing import Any
@@ -93,7 +93,7 @@ def _wait_for_loss(hifi: RunningHifi, pipeline: Pipeline, lost: int) -> None:
 
 
 def _forget(hifi: RunningHifi, stream: str, read: Position, *, but: int) -> int:
-    """Leave so many of each Kafka partition; gives how many are gone that nobody had read."""
+    """Leave `but` events in each Kafka partition; return how many are gone that nobody had read."""
     ends = asyncio.run(ends_of(hifi.kafka, stream))
     upto = {where: max(0, end - but) for where, end in ends.items()}
     asyncio.run(forget(hifi.kafka, upto))

@@ -1,4 +1,4 @@
-"""No event becomes more objects than there is memory for, whoever has posted it."""
+"""No event, from any sender, becomes more objects than there is memory for."""
 
 import json
 from typing import Any

@@ -217,7 +217,7 @@ def test_what_is_posted_again_to_its_own_stream_goes_round_once(hifi: RunningHif
 
 
 def ended_at_ms(hifi: RunningHifi) -> list[float]:
-    """When Spark has lost an executor."""
+    """The times at which Spark lost an executor."""
     said = (hifi.stack.settings.folder / "logs" / "pipelines.log").read_text()
     found = re.findall(r"^(\S+)Z ERROR TaskSchedulerImpl: Lost executor", said, re.MULTILINE)
     return [datetime.fromisoformat(f"{it}+00:00").timestamp() * 1000 for it in found]
@@ -228,7 +228,7 @@ def ended_at_ms(hifi: RunningHifi) -> list[float]:
 def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
     hifi: RunningHifi,
 ) -> None:
-    # Of expressions it is known before how much memory they take, and not of functions.
+    # The memory that expressions take is known beforehand, and that of functions is not.
     bomb = document(
         "bomb",
         "bombs",
@@ -268,7 +268,7 @@ def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
     assert len(ended) >= 2, "once among others, and once alone"
     waited: dict[str, list[float]] = {}
     for row in written(hifi.kafka, "calm-out"):
-        # What was at work beside it when an executor ended may be written a second time.
+        # Events that were at work beside it when an executor ended may be written a second time.
         accepted_ms = int(row.headers[ACCEPTED_AT])
         waited.setdefault(row.event_id, [it for it in ended if accepted_ms < it < row.timestamp_ms])
     assert len(waited) == count

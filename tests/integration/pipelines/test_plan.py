@@ -1,4 +1,4 @@
-"""What a plan makes of events: one outcome for each, their own bytes, ids that are made again."""
+"""A plan gives each event one outcome and its own bytes, with ids that a second run makes again."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A real Postgres in trouble: what is said of it, that nothing waits for ever, nothing is half."""
+"""A real Postgres in trouble: its reports, and that nothing waits forever or is half done."""
 
 import json
 import time

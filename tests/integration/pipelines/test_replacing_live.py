@@ -1,4 +1,4 @@
-"""A pipeline is built anew beside itself and takes its place: without a gap, and killed as well."""
+"""A pipeline is rebuilt beside itself and takes its place: no event is missed, also after kills."""
 
 import asyncio
 import threading
@@ -172,7 +172,7 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
     # Long enough that a busy machine stores in time what was made of its clock.
     final = {"emit": "final", "late": "5 seconds"}
     put(hifi, f"pipelines/{name}", counting(name, source, "2 seconds", **final))
-    # The windows of both generations end together: one that is open at the change is told of anew.
+    # The windows of both generations end together: one that is open at the change comes again.
     wait_until(lambda: 2_000 <= time.time() * 1000 % 4_000 < 2_300, what="it is time", look_s=0.01)
     now_ms = int(time.time() * 1000)
     all_events = [{"k": n % 3, "at": rfc3339(now_ms)} for n in range(3_000)]
@@ -217,7 +217,7 @@ def test_a_window_is_built_anew_of_what_only_an_archive_has(hifi: RunningHifi) -
     archive = ArchiveId("default", source, f"{source}-archive")
     wait_until_kept(bucket_of(folder_of(hifi)), archive, len(all_events))
     ends = asyncio.run(ends_of(hifi.kafka, source))
-    # Of one Kafka partition Kafka has nothing more.
+    # Kafka has nothing more in one Kafka partition.
     upto = {
         where: max(0, end - nth % 3 * 5) for nth, (where, end) in enumerate(sorted(ends.items()))
     }

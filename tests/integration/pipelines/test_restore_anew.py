@@ -70,12 +70,12 @@ def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
         bucket = bucket_of(tmp_path / "kept")
         assert restored(servers, bucket, archive, archive.stream, restore_id="anew").done == _COUNT
         assert log_of(servers, archive.stream) == before
-        # Whoever gives the same name to a restore into another stream is at the beginning of that.
+        # A restore into another stream starts at the beginning, also with the same name.
         asyncio.run(_make_stream(servers, "beside"))
         assert restored(servers, bucket, archive, "beside", restore_id="anew").done == _COUNT
         assert log_of(servers, "beside") == before
         _check_that_it_is_cut_and_goes_on(servers, tmp_path, archive.stream, monkeypatch, caplog)
-        # What fails in the middle fails in a sentence.
+        # A failure in the middle is one sentence.
         objects = tmp_path / "kept" / archive.objects
         shutil.rmtree(objects)
         objects.touch()

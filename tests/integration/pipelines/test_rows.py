@@ -1,4 +1,4 @@
-"""What Spark makes of rows: dead letters as `dead_headers` says, and labels on possible repeats."""
+"""Spark makes dead letters of rows as `dead_headers` says, and labels possible repeats."""
 
 from datetime import UTC, datetime
 

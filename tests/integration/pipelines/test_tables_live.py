@@ -88,7 +88,7 @@ def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: JoiningPip
     joined.row(name="Ada", n=1)
     first = joined.event()
     wait_until(lambda: first in joined.out(), what="the first has come")
-    # A changed row is used for what comes after it.
+    # Later events use a changed row.
     for value in (2, 3):
         joined.row(name="Ada", n=value)
         began_s = time.monotonic()
@@ -110,7 +110,7 @@ def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: JoiningPip
     refused = joined.api.put(f"/v1/tables/{LAST}/rows/Ada", json={})
     assert refused.json()["code"] == "table_in_use"
     assert stream_topic(IN) in joined.out()[event].headers["hifi-origin"].decode()
-    # Whoever fills the table, and who follows it, may be away: no event waits for it.
+    # No event waits for the process that fills the table, or for the one that follows it.
     owner = joined.hifi.stack.settings.folder / "tables" / "follower" / "owner.lock"
     process = int(owner.read_text())
     os.kill(process, signal.SIGSTOP)

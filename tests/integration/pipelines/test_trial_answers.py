@@ -1,4 +1,4 @@
-"""What is answered of a trial: each event's fate, windows' rows, why not; never more than fits."""
+"""The answers to a trial: each event's fate, windows' rows, why not; never more than fits."""
 
 import asyncio
 import json
@@ -164,7 +164,7 @@ def test_only_what_is_ours_and_fresh_is_tried_and_what_fails_is_answered_by_nobo
     told = read_trial(row.value)
     assert isinstance(told, TrialAnswer)
     assert (row.topic, [each.outcome for each in told.rows]) == (TRIALS, ["passed"])
-    # A table that is not there yet is told as that.
+    # The answer names a table that is not there yet.
     asyncio.run(scenario(None))
     told = read_trial(answers[1].value)
     assert isinstance(told, TrialAnswer)

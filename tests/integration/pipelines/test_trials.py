@@ -1,4 +1,4 @@
-"""A pipeline is tried by whoever runs pipelines, also before there is one; nothing is written."""
+"""The processes that run pipelines try one, also before there is one; nothing is written."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_pipeline_that_is_not_made_yet_is_tried_on_events_that_are_given(
     assert not written(hifi.kafka, "tried-out")
     known = httpx.get(f"{hifi.gateway}/v1/pipelines", timeout=30).json()["pipelines"]
     assert "sales" not in {each["name"] for each in known}
-    # The newest of its stream, in their order.
+    # The newest of its stream, in order.
     post_all(hifi, "tried", [{"type": "sale", "n": n} for n in range(20)])
     newest = try_out(hifi, "sales", document=sales("sales"), newest=3).json()
     assert len(newest["given"]) == 3

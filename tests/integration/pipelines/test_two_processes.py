@@ -32,12 +32,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 # Kafka's least.
 LEASE_S = 6.0
-# Of two processes each has three: their slots are in the lower and in the upper half.
+# Each of two processes has three: their slots are in the lower and in the upper half.
 NAMES = ["p0", "p1", "p2", "a", "b", "c"]
 
 
 class Process:
-    """With a folder of its own, as on a machine of its own."""
+    """A process with a folder of its own, as on a machine of its own."""
 
     def __init__(self, name: str, kafka: str, folder: Path) -> None:
         (self.port,) = pick_free(1)
@@ -53,7 +53,7 @@ class Process:
         self.child = Child(name, argv, log=folder / f"{name}.log", env={**os.environ, **env})
 
     def send(self, number: signal.Signals) -> None:
-        """To all of its processes, as what befalls a machine."""
+        """Send a signal to all of its processes, as if it hit a machine."""
         for pid in session_of(self.child.pid):
             os.kill(pid, number)
 
@@ -106,7 +106,7 @@ class Ground:
         self.count += count
 
     def all_come(self) -> int:
-        """Each pipeline has passed each event on; gives how often one came again."""
+        """Check that each pipeline passed each event on; return how often one came again."""
         wanted = set(range(self.count))
         again = 0
         for name in NAMES:

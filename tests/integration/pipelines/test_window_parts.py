@@ -1,4 +1,4 @@
-"""What Spark computes of windows is what Python does; what would not fit is a dead letter."""
+"""Spark computes the same windows as Python; rows that would not fit are dead letters."""
 
 import json
 import random

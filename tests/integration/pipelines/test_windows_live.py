@@ -1,4 +1,4 @@
-"""Windows and keys are kept with the position: exact whatever dies, and closed by the broker."""
+"""Windows and keys are kept with the position: exact through kills, and closed by the broker."""
 
 import time
 from collections import Counter

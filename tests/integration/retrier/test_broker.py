@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 def ask(cluster: Cluster, question: Callable[[Broker, LogClient], Awaitable[T]]) -> T:
-    """As the retrier asks, by clients of its own."""
+    """Ask as the retrier does, with its own clients."""
     make_topics(cluster)
 
     async def run() -> T:
@@ -133,7 +133,7 @@ def move_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str],
 def test_no_step_of_our_own_clock_makes_an_event_early_or_late(
     kafka: Cluster, move_clock: Callable[[int, str], None], step_s: int, zone: str
 ) -> None:
-    """An hour forth or back, as a wrong daylight saving rule would have it, in two zones."""
+    """An hour forward or back, as with a wrong daylight saving rule, in two zones."""
     # So long that who has other work asks before it is over, too.
     delay_s = 1.5
     topic = f"due.step.{step_s}.{zone.replace('/', '.')}"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 WAITING = 20_000
 ATTEMPTS_MAX = 1 + sum(RetrySchedule().tier_rounds)
-# So long, and up to twice that, each life lasts after the retrier is up again.
+# Each life lasts for this to twice this long after the retrier is up again.
 LIFE_S = 1.0
 SEED = 20_261_121
 

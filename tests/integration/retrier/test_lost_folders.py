@@ -27,7 +27,7 @@ def events(name: str) -> list[dict[str, str]]:
 
 
 def has_told(hifi: RunningHifi, lane: str, topic: str, count: int) -> bool:
-    """Whether a lane has said that it has passed so many of the test's records, all there are."""
+    """Whether a lane has said that it passed `count` of the test's records, all there are."""
 
     async def ask() -> Position:
         async with LaneGroups(hifi.kafka) as groups:

@@ -1,8 +1,8 @@
 """A destination that refuses some events gets on with the others, however long it takes to answer.
 
 It is down at first, so that all of it waits; then it refuses each request that has an event that it
-dislikes. What it must be asked at least is known: so many answers of yes or no as tell which they
-are (the information bound).
+dislikes. The least number of requests is known: their answers of yes or no must tell which events
+these are (the information bound).
 """
 
 import math
@@ -38,7 +38,7 @@ PARALLEL = 32
 # Where it is refused that often: done within that, with an answer after a second and after a
 # thousandth of one.
 FRACTION, SLOW_S, QUICK_S = 0.06, 480.0, 45.0
-# What a neighbour gets meanwhile.
+# A neighbour gets an event this often, and first has Hifi alone for this long.
 NEIGHBOUR_EVERY_S, ALONE_S = 0.05, 40.0
 
 
@@ -206,7 +206,7 @@ def test_20000_refused_in_part_are_done_in_time_and_cost_a_neighbour_nothing(
         alone_ms = late_ms(well, since_s=alone_s, until_s=time.monotonic())
         crowd.wait_in(hifi, to)
         crowd.is_down, up_s = False, time.monotonic()
-        # What waits does so for its tier's 30 s, and is not asked for before.
+        # Waiting events wait for their tier's 30 s, and are not sent before.
         wait_until(lambda: crowd.request_count > 0, what="it is asked again", timeout_s=120)
         begun_s = time.monotonic()
         seen = list(paces(crowd, begun_s, 1.5 * within_s))

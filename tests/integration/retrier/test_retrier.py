@@ -1,4 +1,4 @@
-"""The retrier in the whole of Hifi: what may change, break or be wrong while events wait."""
+"""The retrier in the whole of Hifi: changes, faults and mistakes while events wait."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ def test_a_mended_address_rescues_what_waits_and_restarts_nothing(hifi: RunningH
         nobody = "http://127.0.0.1:9/"
         to = Destination(stream="mended", name="to", url=nobody)
         hifi.add(to)
-        # Of one key, so that they are one batch: too few failures to open the breaker for 30 s.
+        # One key makes them one batch: too few failures to open the breaker for 30 s.
         waiting = [{"id": f"e{n}", "partitionkey": "k"} for n in range(20)]
         assert hifi.post("mended", waiting).status_code == 200
         hifi.wait_for_balance("mended/to", lambda b: b.waiting == 20, what="20 waiting")
@@ -68,7 +68,7 @@ def test_a_destination_that_takes_its_time_is_waited_for_in_a_lane_of_its_own(
 
 
 def write_by_hand(hifi: RunningHifi, rows: Sequence[RecordOut]) -> None:
-    """Put records into Kafka as nobody of ours would."""
+    """Put records into Kafka that no process of ours would write."""
     asyncio.run(write_rows(hifi.kafka, rows, partition_of=lambda number, _: number % 2))
 
 

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 # Kafka's least.
 LEASE_S = 6.0
-# Issue 15: what one had that dies is sent by others within that.
+# Issue 15: others send the events of a dead one within this.
 FAILOVER_S = 60.0
 START_S = 240.0
 # Three to five of them in each of the four Kafka partitions, so that each process has some.
@@ -69,7 +69,7 @@ class Retrier:
         self.child = Child(name, argv, log=folder / f"{name}.log", env={**os.environ, **env})
 
     def send(self, number: signal.Signals) -> None:
-        """To all of its processes, as what befalls a machine."""
+        """Send a signal to all of its processes, as if it hit a machine."""
         for pid in session_of(self.child.pid):
             os.kill(pid, number)
 
@@ -123,7 +123,7 @@ class Ground:
         return one
 
     def write(self, count: int = 4) -> None:
-        """Have so many more events wait for each destination."""
+        """Let `count` more events wait for each destination."""
         at_ms = now_ms()
         history = History(
             attempt_count=1,
@@ -154,7 +154,7 @@ class Ground:
         wait_until(look, what=what, timeout_s=START_S, look_s=0.5)
 
     def sends(self, one: Retrier) -> None:
-        """Until it is in the middle of it."""
+        """Write events until it is in the middle of sending."""
         before = one.released
         self.write_until(lambda: one.released > before, f"{one.child.name} sends")
 
@@ -168,7 +168,7 @@ class Ground:
         return Counter(self.to.accepted_ids)
 
     def plain(self) -> Counter[str]:
-        """How often each came without saying that it may be a repeat."""
+        """How often each came without the label of a possible repeat."""
         return Counter(
             event["id"]
             for request in self.to.accepted
@@ -188,7 +188,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterat
 def test_who_joins_repeats_nothing_and_who_freezes_or_dies_loses_nothing(ground: Ground) -> None:
     stays, other = ground.retrier("stays"), ground.retrier("other")
     wait_until(lambda: stays.is_ready and other.is_ready, what="both are up", timeout_s=START_S)
-    # What moves between the two comes to its end first.
+    # Let the slots that move between the two settle first.
     ground.sends(stays)
     ground.sends(other)
     joins = ground.retrier("joins")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 class TaskView(NamedTuple):
-    """What a task finds around it."""
+    """The process that a task finds itself in."""
 
     worker: int
     daemon: int
@@ -74,7 +74,7 @@ def test_later_daemons_have_loaded_nothing_and_serve_by_their_own_name(
     assert [it.name for it in copies] == ["any", "shared-1"]
     assert [it.niceness for it in (first, *copies)] == [own, own + 5, own]
     assert len({first.daemon, *(it.daemon for it in copies)}) == 3
-    # What is loaded is there once (50 MB).
+    # Loaded modules are in memory once (50 MB).
     assert sum(private_kb(it.daemon) for it in (first, *copies)) < 20_000
     for it in copies:
         assert processor_s(it.daemon) < processor_s(first.daemon) / 4

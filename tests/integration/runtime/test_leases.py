@@ -1,4 +1,4 @@
-"""Who holds which slots, by a real Kafka: members come, leave, die and freeze; Kafka restarts."""
+"""Holders of slots, by a real Kafka: members come, leave, die and freeze; Kafka restarts."""
 
 import asyncio
 import signal

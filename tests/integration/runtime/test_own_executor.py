@@ -52,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[
 
 
 def executor_of(spark: SparkSession) -> int:
-    """Whose workers run Python tasks."""
+    """The process id of the executor whose workers run Python tasks."""
 
     def seen(_: Any) -> Iterator[pa.RecordBatch]:
         # The worker is a copy of a daemon that the executor has started.

@@ -98,7 +98,7 @@ def test_copies_are_made_kept_fresh_resumed_and_taken_away(kafka: Cluster, tmp_p
     with followed(tmp_path, kafka):
         until(lambda: value(copy, "c") == b'{"n":3}', "it goes on after a kill -9")
         assert opened(copies, table).number == number
-        # Whoever could not read it has it made anew.
+        # A reader that could not read it has it rebuilt.
         (copy_folder(tmp_path, table) / DAMAGED).touch()
         until(lambda: copies.of(table) not in (None, copy), "it is made anew")
         assert value(opened(copies, table), "b") == b'{"n":1}'

@@ -15,7 +15,7 @@ _MANY = 1_000_000
 
 
 def told(tasks: Iterable[bytes | int]) -> Iterator[tuple[int, str, int]]:
-    """Which process of which environment has had so many bytes to do."""
+    """Say which process of which environment had how many bytes to do."""
     for task in tasks:
         if isinstance(task, int) and task > _MANY:
             bytearray(task)
@@ -38,7 +38,7 @@ def jobs(
 def test_each_task_has_what_it_is_to_do_whatever_runs_beside_it(
     jobs: TaskJobs[tuple[int, str, int]],
 ) -> None:
-    """What a job carries is of the thread that has it run: two must not read each other's."""
+    """Each thread that runs a job has the job's data: two must not read each other's."""
     asked = [[b"x" * (50_000 * job + task) for task in range(job % 4 + 1)] for job in range(12)]
     with ThreadPoolExecutor(6) as threads:
         runs = [threads.submit(jobs.run, tasks, pool="p") for tasks in asked]

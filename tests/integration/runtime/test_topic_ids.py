@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew under its name has another id."""
+"""A topic that was deleted and made again under its name has another id."""
 
 import asyncio
 import re

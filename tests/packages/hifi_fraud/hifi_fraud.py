@@ -13,7 +13,7 @@ from pipelines.functions import Reducer, function
 
 @function(reads="price DOUBLE, usual DOUBLE", returns="score DOUBLE")
 def score(events: pa.RecordBatch) -> pa.RecordBatch:
-    """How many times the usual price it is; nothing is known of who has none."""
+    """Return the multiple of the usual price, or null for events without one."""
     usual = [each or None for each in events["usual"].to_pylist()]
     return pa.RecordBatch.from_pydict(
         {"score": pc.divide(events["price"], pa.array(usual, pa.float64()))}
@@ -22,7 +22,7 @@ def score(events: pa.RecordBatch) -> pa.RecordBatch:
 
 @function(reads="value BINARY", returns="country STRING, bytes BIGINT")
 def country(events: pa.RecordBatch) -> pa.RecordBatch:
-    """By the first two letters of its IBAN, from the event's own bytes."""
+    """Read the country from the first two letters of the IBAN, in the event's own bytes."""
     values = [value or b"" for value in events["value"].to_pylist()]
     found = [json.loads(value).get("iban", "")[:2] or None for value in values]
     sizes = [len(value) for value in values]
@@ -31,7 +31,7 @@ def country(events: pa.RecordBatch) -> pa.RecordBatch:
 
 @function(reads="id STRING", returns="seen BOOLEAN")
 def moody(events: pa.RecordBatch) -> pa.RecordBatch:
-    """Goes wrong in all the ways there are, by the event's id."""
+    """Fail in each possible way, by the event's id."""
     for event_id in events["id"].to_pylist():
         match event_id:
             case "throws":
@@ -49,12 +49,12 @@ def moody(events: pa.RecordBatch) -> pa.RecordBatch:
 
 @function(reads="id BIGINT", returns="much STRING")
 def vast(events: pa.RecordBatch) -> pa.RecordBatch:
-    """Answers one event with more than there is memory for, where it is read."""
+    """Return more for one event than its reader has memory for."""
     much = ["x" * (300_000_000 if it == 5 else 1) for it in events["id"].to_pylist()]
     return pa.RecordBatch.from_pydict({"much": much})
 
 
-# How far the prices of a window are apart; an event without one adds nothing.
+# The spread of the prices of a window; an event without a price adds nothing.
 spread = Reducer(
     reads="price DOUBLE",
     begin=lambda events: [None if it is None else [it, it] for it in events["price"].to_pylist()],
@@ -64,14 +64,14 @@ spread = Reducer(
 
 
 def begin_touchy(events: pa.RecordBatch) -> list[list[str] | None]:
-    """Goes wrong at once with one event."""
+    """Fail at once with one event."""
     if "throws" in events["id"].to_pylist():
         raise ValueError("org.apache.kafka says: cancelled")
     return [None if it is None else [it] for it in events["id"].to_pylist()]
 
 
 def merge_touchy(one: list[str], other: list[str]) -> list[str]:
-    """And with others once they come together with anything."""
+    """Fail with other events once they are merged with anything."""
     together = sorted({*one, *other})
     if "cannot be merged" in together:
         raise KeyError("cannot be merged")
@@ -89,5 +89,5 @@ def _the_other(_: Any, other: Any) -> Any:
     return other
 
 
-# Comes to another in another order, which is no reducer.
+# Its result depends on the order, so it is no reducer.
 newest = Reducer(reads="id STRING", begin=lambda it: it["id"].to_pylist(), merge=_the_other)

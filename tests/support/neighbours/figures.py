@@ -1,4 +1,4 @@
-"""Lays what a neighbour waited before and beside a worst tenant side by side, and judges it."""
+"""Compares a neighbour's waits before and beside a worst tenant, and judges them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Any
 
 # The promise: at most this many times what it was, or this much more.
 TIMES_MAX, MORE_MS_MAX = 1.5, 20.0
-# What a pipeline may be late by when the executor that works on it is ended.
+# A pipeline may be late by this when the executor that works on it is ended.
 EXECUTOR_ENDED_MS_MAX = 15_000.0
-# Of fewer samples a 99th percentile is the slowest one alone.
+# With fewer samples a 99th percentile is just the slowest one.
 SAMPLES_MIN = 100
 _COLUMNS = ("what the worst tenant does", "the neighbour's", "before", "during", "most", "")
 
@@ -47,7 +47,7 @@ class Verdict:
     during_ms: float
     # The longest that any took during any round.
     most_ms: float
-    # Of how many it is, at least.
+    # The least number of samples.
     samples: int
     has_ended_executors: bool
 
@@ -94,7 +94,7 @@ def verdicts(
 
 
 def _p99(windows: Sequence[Window], probe: str) -> tuple[float, int]:
-    """In ms, and of how many samples."""
+    """The 99th percentile in ms, and the number of its samples."""
     least = min(len(window.took_ms[probe]) for window in windows)
     if least >= SAMPLES_MIN:
         return median(quantile(window.took_ms[probe], 0.99) for window in windows), least
@@ -103,7 +103,7 @@ def _p99(windows: Sequence[Window], probe: str) -> tuple[float, int]:
 
 
 def table(lines: Sequence[Verdict]) -> str:
-    """As people read it; what a worst tenant does stands once."""
+    """Format a table for people; the deed of each worst tenant stands in it once."""
     rows, last = [_COLUMNS], ""
     for each in lines:
         name, last = ("" if each.worst == last else each.worst), each.worst

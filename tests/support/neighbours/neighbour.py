@@ -35,7 +35,7 @@ PROBES = ("post", *_COME, "write", "page", "alert", "itself")
 _OF_EVENTS = {*_COME, "itself"}
 _TIMEOUT_S = 30.0
 _READY_S = 240.0
-# All that was sent has come by then, or never will.
+# All events have come by then, or never will.
 _COME_S, _LOOK_S = 90.0, 0.1
 _PARTITIONS = 4
 
@@ -52,9 +52,9 @@ class Neighbour:
     # By probe and number: when it was due, and when its answer was there.
     due: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     came: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    # What did not go well, by words.
+    # Failures, in words.
     failed: list[str] = field(default_factory=list)
-    # Which events were acknowledged.
+    # The numbers of acknowledged events.
     acknowledged: set[int] = field(default_factory=set)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _is_up: threading.Event = field(default_factory=threading.Event)
@@ -68,7 +68,7 @@ class Neighbour:
         return f"{self.site.tenant}-out"
 
     def window(self, from_s: float, to_s: float) -> Window:
-        """What was due in that span; what has not come by now counts as long as it has waited."""
+        """Times of probes due in that span; one without an answer counts for its wait so far."""
         now_s = time.monotonic()
         return Window(
             {
@@ -82,11 +82,11 @@ class Neighbour:
         )
 
     def _due(self, probe: str) -> dict[int, float]:
-        """As it is now: it grows meanwhile."""
+        """A copy of the current times, which grow meanwhile."""
         return self.due["post" if probe in _OF_EVENTS else probe].copy()
 
     def waited_for(self) -> dict[str, int]:
-        """How many events, acknowledged by now, have not been delivered, or come out, in time."""
+        """How many acknowledged events have not been delivered, or come out, in time."""
         owed = self.acknowledged.copy()
         until_s = time.monotonic() + _COME_S
         while (missing := self._missing(owed)) and time.monotonic() < until_s:
@@ -210,7 +210,7 @@ class Neighbour:
         )
 
     def end(self, thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> None:
-        """And take away what there is for others to work on."""
+        """Stop, and remove the objects that others would have to work on."""
         if thread.is_alive():
             loop.call_soon_threadsafe(self._stop.set)
             thread.join(_TIMEOUT_S)
@@ -220,7 +220,7 @@ class Neighbour:
 
 @contextmanager
 def neighbour(site: Site, kafka: str) -> Iterator[Neighbour]:
-    """At work in a thread until the block ends."""
+    """Run a neighbour in a thread until the block ends."""
     living = Neighbour(site, kafka)
     loop = asyncio.new_event_loop()
 

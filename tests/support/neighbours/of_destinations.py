@@ -14,7 +14,7 @@ _MB = 1_000_000
 class _WithServer(WorstTenant):
     count: ClassVar[int] = 1
     settings: ClassVar[dict[str, Any]] = {}
-    # So many events, so often.
+    # Events per batch, and how often one is posted.
     batch: ClassVar[int] = 100
     every_s: ClassVar[float] = 0.5
 

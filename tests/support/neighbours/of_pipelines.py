@@ -1,4 +1,4 @@
-"""Plays tenants whose documents and events are meant to hurt whoever works on pipelines."""
+"""Plays tenants whose documents and events are meant to hurt the processes of pipelines."""
 
 import asyncio
 from itertools import count
@@ -68,7 +68,7 @@ class Memory(_WithPipeline):
 
 
 class Executors(_WithPipeline):
-    """By a function that an operator has granted: how much memory it takes nobody can know."""
+    """Uses a function that an operator has granted: nobody can know how much memory it takes."""
 
     kind, says = "executors", "events that end the executor"
     proofs: ClassVar = {"events taken": 1, "executors ended": 1}

@@ -1,4 +1,4 @@
-"""Plays tenants who hurt whoever listens: by bodies, heads and connections."""
+"""Plays tenants who hurt listening processes: by bodies, heads and connections."""
 
 import asyncio
 import itertools

@@ -12,7 +12,7 @@ from deploy.local.process_faults import command_of
 from deploy.local.stack import Stack
 
 _LOOK_S = 0.5
-# What may be ended on purpose, by a part of its command line.
+# Processes that may be ended on purpose, by a part of their command line.
 _MAY_END = {
     "CoarseGrainedExecutorBackend": "executor",
     "pipelines.judging": "judging",
@@ -23,7 +23,7 @@ _WORKER = "worker_daemon"
 
 @dataclass
 class Processes:
-    """Those of the services, by their sessions; `gone` says what has ended that should not have."""
+    """The services' processes, by their sessions; `gone` lists those that should not have ended."""
 
     # The number of each service's process, by name.
     leaders: Callable[[], Mapping[str, int]]
@@ -69,7 +69,7 @@ class Processes:
 
 
 def in_sessions(names: Mapping[int, str]) -> dict[int, str]:
-    """By the number of each process: the name of the session that it is in."""
+    """Return the name of each process's session, by process id."""
     found = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -83,7 +83,7 @@ def in_sessions(names: Mapping[int, str]) -> dict[int, str]:
 
 
 def kind_of(command: str) -> str | None:
-    """Of what may end: what it is."""
+    """Return the kind of a process that may end, or None."""
     for part, kind in _MAY_END.items():
         if part in command:
             return kind

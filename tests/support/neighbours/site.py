@@ -12,9 +12,9 @@ from deploy.local.stack import Stack
 from shared.runtime.control_client import ControlClient
 from shared.runtime.defaults import HOST
 
-# What every process knows of a new key by then, as is promised, and a little.
+# Every process knows a new key after the promised 2 s; this is a little more.
 _KNOWN_S = 2.5
-# What an operator who lets strangers in would give them, and one function that does harm.
+# The quotas that an operator would give to strangers, and one function that does harm.
 QUOTAS: Mapping[str, Any] = {
     "events_per_s": 2_000,
     "requests_per_s": 100,
@@ -32,7 +32,7 @@ class Site:
     # Pages that tell of health, of whatever services; none of them asks for a key.
     health: tuple[str, ...]
     tenant: str
-    # Empty where nobody is asked for one.
+    # Empty where requests need none.
     key: str = field(default="", repr=False)
 
     @property
@@ -44,7 +44,7 @@ class Site:
 
 
 def site_of(stack: Stack, tenant: str, key: str = "") -> Site:
-    """Where a tenant finds the Hifi of a test."""
+    """The addresses at which a tenant finds the Hifi of a test."""
     services = [service for service in stack.services if service.name != "sample"]
     return Site(
         gateway=stack.gateway,
@@ -56,7 +56,7 @@ def site_of(stack: Stack, tenant: str, key: str = "") -> Site:
 
 
 def make_tenant(gateway: str, operator_key: str, tenant: str, quotas: Mapping[str, Any]) -> str:
-    """A tenant with these quotas; gives the text of a key that may do everything in it."""
+    """Make a tenant with these quotas; return the text of a key that may do everything in it."""
     operator = ControlClient(gateway, operator_key)
     operator.call("PUT", "tenants", tenant, body=dict(quotas))
     scopes = ["write", "read", "admin"]

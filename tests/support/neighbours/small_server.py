@@ -1,4 +1,4 @@
-"""Serves HTTP in a loop of asyncio, and leaves each answer to whoever started it."""
+"""Serves HTTP in a loop of asyncio, and leaves each answer to the caller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ def reply(status: int, body: bytes = b"{}", content_type: str = "application/jso
 
 @asynccontextmanager
 async def small_server(behave: Behave) -> AsyncIterator[str]:
-    """Its address, on loopback. What is under way when it ends is cut off."""
+    """Yield its address, on loopback. Its end cuts off the requests that are under way."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -36,7 +36,7 @@ class EndedError(Exception):
 
 @dataclass
 class WorstProcess:
-    """As whoever started it sees it."""
+    """The process, as the one that started it sees it."""
 
     _process: "subprocess.Popen[str]"
 
@@ -44,11 +44,11 @@ class WorstProcess:
         self._tell("go")
 
     def look(self) -> Counter[str]:
-        """What has happened so far, while it goes on."""
+        """Count what it has done so far, while it goes on."""
         return Counter(self._tell("look"))
 
     def stop(self) -> Counter[str]:
-        """What has happened, how often, since it was started."""
+        """Stop it; return how often each thing has happened since it was started."""
         return Counter(self._tell("stop"))
 
     def wait_until_prepared(self) -> None:
@@ -81,7 +81,7 @@ def be_nice(niceness: int) -> None:
 
 @contextmanager
 def worst_process(worst: type[WorstTenant], site: Site) -> Iterator[WorstProcess]:
-    """Prepared; gone after the block, with what it has made."""
+    """Start a prepared process; it ends after the block, and removes all that it made."""
     argv = [sys.executable, "-m", __name__, worst.kind]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
@@ -132,7 +132,7 @@ def _say(what: dict[str, int]) -> None:
 
 
 def _leave_processors_to_hifi() -> None:
-    """In truth it has a machine of its own."""
+    """Lower its priority, as a real tenant has a machine of its own."""
     with suppress(OSError):
         os.setsid()
     be_nice(_NICE)

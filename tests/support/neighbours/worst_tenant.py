@@ -17,19 +17,19 @@ from tests.support.neighbours.site import Site
 
 _TIMEOUT_S = 30.0
 _CONNECTIONS = 400
-# Whoever is refused asks again after so long: no loop costs its own machine more than Hifi's.
+# A refused loop asks again after this: no loop costs its own machine more than Hifi's.
 _REST_S = 0.05
 _READY_S = 120.0
 _LOOK_S = 0.5
 
 
 class WorstTenant(ABC):
-    """One kind. What it opens it closes; what it makes it takes away."""
+    """One kind of worst tenant. It closes all that it opens, and removes all that it makes."""
 
-    # By which it is chosen, and what stands in the table.
+    # Its name for the choice of tests, and its text in the table.
     kind: ClassVar[str]
     says: ClassVar[str]
-    # What must have happened, how often at least.
+    # How often each thing must have happened at least.
     proofs: ClassVar[Mapping[str, int]]
     ends_executors: ClassVar[bool] = False
     # How long it is watched, and the neighbour before: over a hundred of what that does often.
@@ -44,17 +44,17 @@ class WorstTenant(ABC):
 
     @abstractmethod
     async def misbehave(self) -> None:
-        """At its worst, until it is cancelled."""
+        """Do its worst, until it is cancelled."""
 
     async def prepare(self) -> None:  # noqa: B027 - most have something, not all
-        """What has to be there before."""
+        """Make what it needs beforehand."""
 
     async def look_back(self) -> None:  # noqa: B027 - as above
         """Gathers the evidence that only shows afterwards."""
 
     @asynccontextmanager
     async def at_home(self) -> AsyncIterator[None]:
-        """Prepared; what it has made is gone after the block."""
+        """Prepare it; all that it has made is gone after the block."""
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=64)
         async with self._held:
             self.client = await self._held.enter_async_context(
@@ -69,7 +69,7 @@ class WorstTenant(ABC):
     async def call(
         self, method: str, *path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """As anybody calls the control API; what says "ask again" is asked again."""
+        """Call the control API as anybody does; repeat a call whose answer is "ask again"."""
         async with asyncio.timeout(_READY_S):
             while True:
                 try:
@@ -87,7 +87,7 @@ class WorstTenant(ABC):
         return f"{self.site.tenant}-{what}"
 
     async def running(self, pipeline: str) -> None:
-        """Until it runs, or is refused."""
+        """Wait until a pipeline runs, or is refused."""
         async with asyncio.timeout(_READY_S):
             while True:
                 state = (await self.call("GET", "pipelines", pipeline))["state"]
@@ -119,7 +119,7 @@ class WorstTenant(ABC):
         return answer.status_code
 
     async def at_once(self, count: int, again: Callable[[], Awaitable[Any]]) -> None:
-        """So many loops side by side, until cancelled."""
+        """Run `count` loops side by side, until cancelled."""
 
         async def loop() -> None:
             while True:
@@ -150,7 +150,7 @@ class Nothing(WorstTenant):
 
 
 def unproven(worst: type[WorstTenant], happened: Mapping[str, int]) -> list[str]:
-    """What should have happened and has not, as often as it should."""
+    """List the proofs that have not come as often as they should."""
     return [
         f"{what}: {happened.get(what, 0)} of {least}"
         for what, least in worst.proofs.items()

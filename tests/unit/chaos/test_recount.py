@@ -107,7 +107,7 @@ def test_what_is_stored_twice_is_found() -> None:
 
 
 def stated(**destinations: Counts) -> Statement:
-    """Of a minute with ten events."""
+    """A statement about a minute with ten events."""
     return Statement("t0-s1", 60_000, 1, 10, 10, "00", destinations, 120_000, NO_PREVIOUS)
 
 

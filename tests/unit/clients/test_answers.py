@@ -1,4 +1,4 @@
-"""What each answer of the gateway means for the events of a request: the cases of all clients."""
+"""The meaning of each gateway answer for the events of a request: the cases of all clients."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A spool keeps what it said yes to, whatever is cut short, damaged or full."""
+"""A spool keeps all that it has accepted, even if it is cut short, damaged or full."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def rest(kept: Spool) -> list[bytes]:
 
 
 def left(folder: Path, *, stream: str = "orders") -> list[bytes]:
-    """What the next owner finds."""
+    """The batches that the next owner finds."""
     with closing(spool(folder, stream=stream)) as kept:
         return rest(kept)
 

@@ -1,4 +1,4 @@
-"""What may be sent to: every spelling and every wrapping of a private address is one."""
+"""Allowed addresses: a private one is private in every spelling and every wrapping."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 

@@ -1,4 +1,4 @@
-"""What a channel may be: one way each, whole addresses, and whose trouble it is told of."""
+"""Channels: one way each, whole addresses, and the tenants whose trouble they report."""
 
 from dataclasses import replace
 from typing import Any

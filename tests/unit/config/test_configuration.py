@@ -64,7 +64,7 @@ def test_what_was_removed_is_no_longer_there_but_still_somebodys() -> None:
     assert full.object(ORDERS.config_key) is None
     # Compaction leaves the last record of a key, and that is this one.
     assert Configuration().apply(stream.config_key, stream.to_json()).removed_streams
-    # Who makes them again has them as any other; who takes the name later never had those.
+    # Its tenant's next stream of that name has them, too; another tenant's never had them.
     assert list(full.removed_from(ORDERS)) == list(full.removed_from(stream)) == [destination]
     assert list(full.removed_from(replace(ORDERS, tenant="bravo"))) == []
     assert list(full.removed_from(Stream("hits"))) == []

@@ -1,4 +1,4 @@
-"""Which keys may make which links."""
+"""Keys, and the links that each may make."""
 
 import pytest
 from pydantic import ValidationError

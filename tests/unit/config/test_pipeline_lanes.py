@@ -1,4 +1,4 @@
-"""What a pipeline is to its stream, in the books: as a destination is."""
+"""The books treat a pipeline as they treat a destination of its stream."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is told of a pipeline's document, and how it is read back."""
+"""States that pipelines report about their documents, and how they are read back."""
 
 import pytest
 

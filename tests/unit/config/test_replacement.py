@@ -1,4 +1,4 @@
-"""What is to take a pipeline's place is another object, and one that was left behind is none."""
+"""A pipeline's replacement is an object of its own, and a left-behind one counts for nothing."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What whoever runs Hifi may say of a store, and what is refused."""
+"""Stores that an operator may configure, and settings that are refused."""
 
 from typing import Any
 

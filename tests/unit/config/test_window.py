@@ -1,4 +1,4 @@
-"""Windows and keys in documents: what may be said of them, and where it is wrong otherwise."""
+"""Windows and keys in documents: the settings that they take, and where an error is reported."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a worker logs of attempts: enough to see a change of fortune, too little to fill a disk."""
+"""Attempts that a worker logs: enough to see a change of fortune, too few to fill a disk."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -195,7 +195,7 @@ def test_a_cloud_event_goes_on_as_it_came_so_that_source_and_id_stay_its_name() 
     ours = [b'{"id":"1","specversion":"1.0","source":"/%b","type":"t", "data":1}' % s for s in _AB]
     envelopes = [replace(an_envelope(0, value=value), event_id="1") for value in ours]
     assert join_body(envelopes, "cloudevents") == b"[%b,%b]" % (ours[0], ours[1])
-    # What makes it one stays, whichever members are asked for.
+    # The members that make it a CloudEvent stay, whichever members are asked for.
     cut_down = json.loads(join_body(envelopes[:1], "cloudevents", fields=("/data",)))
     assert cut_down == [
         {"id": "1", "specversion": "1.0", "source": "/a", "type": "t", "data": 1},
@@ -267,7 +267,7 @@ def test_each_body_format_has_its_content_type() -> None:
 def test_a_batch_of_columns_answers_as_one_of_opened_events(
     count: int, count_max: int, bytes_max: int, middle: int, attempt_count: int
 ) -> None:
-    """What fails, and is split or tried again, goes the same way whichever kind it began as."""
+    """Failed events, split or tried again, go the same way whichever kind they began as."""
     to = Destination(
         "orders",
         "to",

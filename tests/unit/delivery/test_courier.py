@@ -1,4 +1,4 @@
-"""What a request tells of its destination, and what of ourselves."""
+"""A request's time: the part that its destination took, and the part that we took."""
 
 import asyncio
 from typing import Any, cast
@@ -19,7 +19,7 @@ EXCHANGE_S = 0.05
 
 
 class SlowSender:
-    """Answers after a moment; meanwhile its worker has so much else to do."""
+    """Answers after a moment; meanwhile its worker has much else to do."""
 
     def __init__(self) -> None:
         self.had = ProcessorTime(1.0, 2.0)

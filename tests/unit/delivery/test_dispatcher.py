@@ -64,7 +64,7 @@ class FakeCourier:
 def drained(
     script: Sequence[Attempt], sizes: Sequence[int], *, calm_s: float
 ) -> tuple[list[RecordOut], int, Flow]:
-    """What a real-time task leaves of events that come so many at a time."""
+    """The rows, request count and flow that a real-time task leaves of events in such groups."""
     courier, clock = FakeCourier(script), VirtualTime()
     store = FlowStore(new_folder())
     with clock.seen_by(dispatching, flow_store, settling):

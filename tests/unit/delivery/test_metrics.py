@@ -1,4 +1,4 @@
-"""What workers counted, as the driver shows it: exact, from whatever machine it comes."""
+"""Counts of workers, as the driver shows them: exact, from any machine."""
 
 from msgspec.structs import replace
 from structlog.testing import capture_logs
@@ -43,10 +43,10 @@ def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
     assert value(metrics, "hifi_delivery_events_parked_total", cause="over_rate") == 3
     # Its first one must be seen to grow.
     assert value(metrics, "hifi_delivery_events_parked_total", cause="internal") == 0
-    # A file that was deleted begins anew.
+    # A file that was deleted counts from zero again.
     metrics.flow_known(TO, a_record("one", 200))
     assert value(metrics, attempts, outcome="ok") == 2
-    # What an old file had counted before we first heard of it, others have shown.
+    # Other processes have shown the counts that an old file had before we first heard of it.
     old = store_name("three", now_ms=NOW_MS - 1)
     metrics.flow_known(TO, a_record(old, *[200] * 9))
     assert value(metrics, attempts, outcome="ok") == 2
@@ -82,14 +82,14 @@ def test_a_failing_destination_is_warned_of_in_time_and_once_for_each_step() -> 
     found = [warned(after_s) for after_s in (0, 499, 500, 600, 800, 950, 2_000)]
     assert found == [[], [], [0.5], [], [0.7], [0.9], []]
     assert value(metrics, "hifi_delivery_failing_ratio") == 1
-    # A success ends it, and the next failure begins anew.
+    # A success ends it, and the next failure begins from scratch.
     assert warned(2_000, well) == []
     assert value(metrics, "hifi_delivery_failing_ratio") == 0
     assert warned(2_000) == [0.9]
-    # For another machine it is well, which is no reason to say the same again.
+    # On another machine it is well, which is no reason to warn again.
     elsewhere = a_record("two", 200)
     assert (warned(2_000, elsewhere), warned(2_000)) == ([], [])
-    # What is given up already is no news.
+    # A destination that is given up already is no news.
     gone = a_record("one", 410)
     assert (warned(2_000, well), warned(2_000, gone)) == ([], [])
 

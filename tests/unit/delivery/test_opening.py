@@ -1,4 +1,4 @@
-"""Opening a task's rows: by column and one by one, the same events come of them."""
+"""Opening a task's rows gives the same events by column as one by one."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ regular = st.builds(
     accepted_at_ms=st.integers(0, 10**15),
     traceparent=st.none() | st.just(TRACE),
 )
-# What somebody may have written past the gateway.
+# Headers that somebody may have written past the gateway.
 names = st.sampled_from(["event-id", "event-time-ms", "accepted-at-ms", "traceparent", "other"])
 wild: st.SearchStrategy[Headers] = st.lists(
     st.tuples(names, st.binary(max_size=20)), max_size=4

@@ -42,7 +42,7 @@ class Refuser:
 
     bad: Collection[int] = ()
     answer_s: float = 1.0
-    # Requests of more than so many events are refused, too, with this.
+    # Requests with more events than this are refused, too, with this status.
     count_max: int = 10**9
     status: int = 422
     sizes: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Lane:
 
     server: Refuser
     to: Destination = TO
-    # As the retrier's for those that are slow.
+    # It has no end, like the retrier's for slow destinations.
     box_s: float = math.inf
     rounds: float = 0.0
     clock: VirtualTime = field(default_factory=VirtualTime)
@@ -104,7 +104,7 @@ def disliked(fraction: float, count: int = COUNT) -> set[int]:
 
 
 def waiting(rows: Sequence[RecordOut], topic: str) -> list[TriedEvent]:
-    """What a topic holds then, as the retrier opens it."""
+    """The events that a topic holds then, as the retrier opens them."""
     tried = []
     for row in rows:
         if row.topic == topic:

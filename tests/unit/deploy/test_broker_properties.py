@@ -98,7 +98,7 @@ def test_a_lock_is_made_once_and_read_by_its_owner_alone(tmp_path: Path) -> None
     assert len(passwords) == len(RIGHTS), "each has its own"
     open_to_others = [p.name for p in (tmp_path / "lock").iterdir() if p.stat().st_mode & 0o077]
     assert open_to_others == ["ca.pem"]
-    # What clients check the broker's certificate with.
+    # Clients check the broker's certificate with it.
     assert lock.access("delivery").tls is not None
     operator = tmp_path / "operator.env"
     lock.write_operator(operator)

@@ -1,4 +1,4 @@
-"""When what has died is started again, and what is said of what dies again and again."""
+"""Restarts of dead processes, and reports about those that die again and again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is written into headers comes out of them again, and what cannot be read says why."""
+"""Headers are read back as they were written, and unreadable ones say why."""
 
 from dataclasses import replace
 
@@ -345,7 +345,7 @@ def test_a_long_reply_is_cut_and_the_event_goes_on() -> None:
 
 
 def test_of_a_malformed_record_beyond_measure_the_beginning_is_kept() -> None:
-    """It must fit into the dead letters' topic with all that is said of it, or its lane stops."""
+    """It must fit into the dead letters' topic with all that explains it, or its lane stops."""
     headers = (("a", b"1"), ("b", b"x" * 60_000), ("c", b"x" * 60_000), ("d", b"1"))
     record = a_record(headers, key=b"k" * 1_000_000, value=b"v" * 2_000_000)
     malformed = MalformedRecord(record, "why")

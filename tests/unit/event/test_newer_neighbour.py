@@ -1,4 +1,4 @@
-"""A newer Hifi writes beside this one, as during every upgrade: what it adds is passed by."""
+"""A newer Hifi writes beside this one, as during every upgrade: its additions are passed by."""
 
 import json
 from typing import Any
@@ -103,9 +103,9 @@ def test_new_members_of_the_ledgers_rows_change_nothing() -> None:
 
 
 def test_a_statement_has_these_members_for_good() -> None:
-    """Its bytes are signed and chained: who reads it makes them again from what it knows.
+    """Its bytes are signed and chained: readers make them again from the members that they know.
 
-    What is to be said besides has its place beside the statement, where older ones pass it by.
+    Anything more has its place beside the statement, where older readers pass it by.
     """
     counts = {"shop": Counts(1, 0, 0, {})}
     said = Statement("orders", 0, 1, 1, 1, "ab", counts, NOW_MS, NO_PREVIOUS)

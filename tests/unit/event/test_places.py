@@ -1,4 +1,4 @@
-"""Where an index says that events are, and what is to be read besides."""
+"""The places where an index finds events, and those that must be read besides."""
 
 from shared.event.places import Places, last_part
 from shared.event.record import KafkaPartition

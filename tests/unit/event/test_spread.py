@@ -95,7 +95,7 @@ def test_of_a_row_only_keys_are_told_that_have_a_good_part_of_it() -> None:
 
 
 def test_hot_keys_and_partitions_are_found_from_rows_of_many_gateways_in_little_room() -> None:
-    """Each gateway tells the frequent keys of each second; what is found is what is so."""
+    """Each gateway reports the frequent keys of each second; the findings match the truth."""
     dice, spread, truth = random.Random(7), Spread(), Counter[bytes]()
     for second in range(50):
         for partition in range(4):

@@ -1,4 +1,4 @@
-"""What is called unsafe, what is only noted, and that each finding says how to mend it."""
+"""Unsafe settings, mere notes, and that each finding says how to mend it."""
 
 from dataclasses import replace
 
@@ -295,7 +295,7 @@ def test_who_keeps_letters_for_longer_must_keep_marks_for_longer(
         assert one.mend.endswith(f"--add-config retention.ms={kept(wanted)}")
 
 
-# What MSK Express lets one set on a topic (its configuration guide).
+# Settings that MSK Express allows on a topic (its configuration guide).
 _EXPRESS = {
     *("cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes"),
     *("message.timestamp.type", "message.timestamp.after.max.ms"),
@@ -310,7 +310,7 @@ def test_a_cluster_that_forbids_some_settings_is_told_the_others() -> None:
     for spec in (*FIXED.values(), stream_spec("orders")):
         assert express.creation_settings_of(spec).keys() <= _EXPRESS
         assert Copies().creation_settings_of(spec)["min.insync.replicas"] == "2"
-    # And nobody is told to mend what cannot be set.
+    # No finding asks anybody to mend a setting that cannot be set.
     state = TopicState(DEAD, 2, 3, 3, {**FIXED[DEAD].settings, "min.insync.replicas": "2"})
     state.settings.pop("segment.ms")  # type: ignore[attr-defined]
     (finding,) = examine_topic(FIXED[DEAD], state, copies=express)

@@ -144,7 +144,7 @@ def test_a_name_is_held_until_the_last_of_its_events_must_be_gone() -> None:
         if spec.name in {"hifi.stream.orders", "hifi.retry.30s", "hifi.retry.8h", topics.DEAD}
     }
     assert topics.held_ms(["30s", "8h"], kept) == (4 + 7 + 30 + 7) * DAY_MS
-    # As the topics are, and not as they were planned.
+    # The topics' present settings count, not the planned ones.
     kept["hifi.stream.orders"]["retention.ms"] = str(100 * DAY_MS)
     assert topics.held_ms(["30s", "8h"], kept) == (4 + 7 + 100 + 7) * DAY_MS
     assert topics.held_ms([], {}) == 0
@@ -157,10 +157,10 @@ def test_a_name_is_held_for_ever_where_its_events_are(retention_ms: str) -> None
 
 
 def test_a_mark_outlives_its_letter_whatever_segments_they_are_in() -> None:
-    """Kafka, "retention.ms": what is deleted is a whole segment, when its newest record is too old.
+    """Kafka, "retention.ms": it deletes a whole segment when its newest record is too old.
 
-    So a letter rests as long as the youngest one of its segment, and a mark at least as long as it
-    is said to; it is written after the letter. Kafka looks each 5 minutes, a day is room enough.
+    So a letter rests as long as the youngest one of its segment, and a mark at least as long as its
+    own time; it is written after the letter. Kafka looks each 5 minutes, a day is room enough.
     """
     by_name = {spec.name: spec.settings for spec in topics.fixed_specs(["30s"])}
     dead, marks = by_name[topics.DEAD], by_name[topics.REDRIVEN]

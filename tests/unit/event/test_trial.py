@@ -1,4 +1,4 @@
-"""What is asked and answered of a trial comes through its topic as it was."""
+"""A trial's questions and answers come through its topic unchanged."""
 
 import msgspec
 import pytest

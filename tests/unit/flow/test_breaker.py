@@ -79,7 +79,7 @@ def test_what_is_older_than_a_minute_does_not_count() -> None:
     old = after(Breaker(), "xx.xxx." * 2)
     assert after(old, "xxx.xx", now_ms=NOW_MS + 49_000).state is BreakerState.OPEN
     assert after(old, "xxx.xx", now_ms=NOW_MS + 61_000).state is BreakerState.CLOSED
-    # Nor does what a clock wrote down that has since been set back.
+    # Neither do the notes of a clock that has been set back since.
     assert after(old, "xxx.xx", now_ms=NOW_MS - 61_000).state is BreakerState.CLOSED
 
 
@@ -120,7 +120,7 @@ def test_one_probe_at_a_time_and_three_answers_close_it() -> None:
         assert other == Refrain(now_ms + 250)
         breaker = after(breaker, ".", now_ms=now_ms, is_probe=True)
     assert breaker == Breaker(open_count=1, closed_at_ms=now_ms)
-    # An outage soon after goes on where the last one was; a late one begins anew.
+    # An outage soon after goes on where the last one was; a late one begins from scratch.
     assert (
         opened(breaker, open_ms_min=30_000, now_ms=now_ms + 299_999, roll=0.0).until_ms
         == now_ms + 359_999

@@ -39,7 +39,7 @@ def well() -> Answering:
 def fleet(
     loads: list[Load], answer: Answering | None = None, *, ahead_ms: int = 0, **settings: object
 ) -> VirtualFleet:
-    """Machines with so much to send; the second one's clock is ahead, the third one's behind."""
+    """Machines with these loads; the second one's clock is ahead, the third one's behind."""
     to = Destination("orders", "shop", "https://shop.example/in", **settings)  # type: ignore[arg-type]
     clocks = [0, ahead_ms, -ahead_ms]
     machines = [

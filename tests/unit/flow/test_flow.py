@@ -1,4 +1,4 @@
-"""What is known of a destination: who may send, what each answer teaches, when it is given up."""
+"""The state of a destination: leave to send, the effect of each answer, and giving it up."""
 
 from dataclasses import replace
 from typing import Any
@@ -204,7 +204,7 @@ def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
     again = resumed(flow, limits)
     assert ask(again)[1] == Start(is_probe=False)
     assert again.attempts == {"ok": 1, "non_recoverable": 1}
-    # A word is heard once: what is gone again after it stays so until the next one.
+    # A word counts once: a destination that is gone again after it stays so until the next one.
     gone = told(again, Response(410), now_ms=NOW_MS - 5)
     assert resumed(gone, limits) is gone
     assert ask(resumed(gone, limits_with(resumed_at_ms=NOW_MS + 1)))[1] == Start(is_probe=False)
@@ -229,7 +229,7 @@ def test_a_person_who_says_try_now_outdoes_what_the_destination_asked_for() -> N
     assert isinstance(ask(asked)[1], NotNow)
     limits = limits_with(resumed_at_ms=NOW_MS, rate_per_s=1)
     again = resumed(started(asked, limits, event_count=9, now_ms=NOW_MS), limits)
-    # What its owner has set still holds.
+    # The limits that its owner has set still hold.
     assert ask(again, limits=limits)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 8_000)
 
 
@@ -302,7 +302,7 @@ def test_a_held_destination_is_released_by_an_answer_of_2xx_and_nothing_less() -
 def test_twenty_refused_halves_in_a_row_shut_a_destination_until_it_takes_something() -> None:
     bad = Response(400)
     flow = told(Flow(), *[bad] * 19, is_half=True)
-    # One that is taken, and what was never part of a batch, say nothing of the others.
+    # A request that is taken, and one that was never in a batch, say nothing of the others.
     assert told(flow, OK).halves_refused == told(Flow(), *[bad] * 50).halves_refused == 0
     flow = told(flow, bad, is_half=True)
     assert state_of(flow, now_ms=NOW_MS) is FlowState.OPEN
@@ -332,7 +332,7 @@ def test_a_destination_is_slow_until_it_has_answered_ten_requests_sooner() -> No
 
 
 def test_a_destination_is_not_slow_because_we_are_busy() -> None:
-    """Then all would be, at once, and who is slow costs us more."""
+    """Otherwise all would be slow at once, and a slow one costs us more."""
     assert not told(Flow(), OK, latency_ms=5_000.0, waited_ms=999.0).is_slow
     assert told(Flow(), OK, latency_ms=5_000.0, waited_ms=1_000.0).is_slow
 

@@ -1,4 +1,4 @@
-"""What is known of a destination survives its file and the state topic, and nonsense in them."""
+"""A destination's state survives its file and the state topic, and nonsense in them."""
 
 import json
 
@@ -29,7 +29,7 @@ attempts: st.SearchStrategy[Attempt] = st.sampled_from(
 
 @st.composite
 def flows(draw: st.DrawFn) -> Flow:
-    """Whatever a destination can have lived through."""
+    """Any state that a destination can have come to."""
     flow, now_ms = Flow(), NOW_MS
     for attempt, count in draw(st.lists(st.tuples(attempts, st.integers(1, 12)), max_size=6)):
         for _ in range(count):

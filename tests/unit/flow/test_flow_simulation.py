@@ -25,7 +25,7 @@ LIMITS = SendLimits(
 
 @dataclass
 class Life(VirtualLane):
-    """What happened: when each request was sent, what came of it, how many were under way."""
+    """A lane that notes when each request was sent, how it ended, how many were under way."""
 
     sent_ms: list[float] = field(default_factory=list)
     ended: list[tuple[float, Attempt]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Life(VirtualLane):
 
 
 def live(answer: Answering, *, seconds: float) -> Life:
-    """What one task lives to see."""
+    """Let one task live for this long, and return its life."""
     life = Life(answer, LIMITS, batch_count=BATCH)
     life.live(seconds)
     return life
@@ -71,7 +71,7 @@ def test_a_slow_destination_is_not_hammered_either() -> None:
 
 
 def throttling(events_per_s: int) -> Answering:
-    """Takes so many events in each second, and asks for a wait of a second beyond them."""
+    """Takes this many events in each second, and asks for a wait of a second beyond them."""
     taken: dict[int, int] = {}
 
     def answer(at_ms: float) -> tuple[Attempt, float]:

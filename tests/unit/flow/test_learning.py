@@ -1,4 +1,4 @@
-"""What one machine has learned of a destination the others take over, whatever their clocks say."""
+"""Machines take over what one has learned of a destination, whatever their clocks say."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def test_each_change_of_what_all_should_know_is_counted() -> None:
     assert count(flow, replace(flow, breaker=OPEN)) == ChangeCounts(breaker=1)
     assert count(flow, replace(flow, held_at_ms=5)) == ChangeCounts(breaker=1)
     assert count(flow, replace(flow, halves_refused=HALVES_IN_ROW)) == ChangeCounts(breaker=1)
-    # Failures that have not opened it are counted by whoever saw them.
+    # Failures that have not opened it are counted by the machine that saw them.
     assert count(flow, replace(flow, breaker=Breaker(failures_in_row=3))) == ChangeCounts()
     assert count(flow, replace(flow, gate=RateGate(closed_until_ms=9))) == ChangeCounts(gate=1)
     assert count(flow, replace(flow, concurrency=Concurrency(4.0))) == ChangeCounts(limit=1)
@@ -82,7 +82,7 @@ def test_of_two_who_changed_it_at_the_same_time_the_stricter_is_right() -> None:
     )
     assert learned(short, long, now_ms=NOW_MS).gate == long.gate
     assert learned(long, short, now_ms=NOW_MS) is long
-    # A difference that clocks make is none.
+    # A difference between clocks does not count.
     later = replace(short, gate=RateGate(closed_until_ms=NOW_MS + 2_500))
     assert learned(short, later, now_ms=NOW_MS) is short
 
@@ -97,7 +97,7 @@ def test_a_well_breaker_keeps_what_was_counted_here() -> None:
 
 
 def test_who_hears_that_another_cannot_send_hears_since_when() -> None:
-    """Else its lane would not rest: it sees an open breaker that has not failed."""
+    """Otherwise its lane would not rest: it sees an open breaker that has not failed."""
     opened = replace(a_flow((2, 0, 0)), breaker=OPEN, failing_since_ms=NOW_MS - 9_000)
     assert learned(Flow(), opened, now_ms=NOW_MS).failing_since_ms == NOW_MS - 9_000
     busy = Flow(failing_since_ms=NOW_MS - 1_000)
@@ -178,7 +178,7 @@ def test_a_file_hears_of_others_and_is_not_changed_by_hearing_it_again() -> None
     both = go_on(ours, theirs)
     assert (both.state, both.store, both.flow.tasks) == (FlowState.OPEN, "m", sending)
     assert both.flow.neighbours.others == {"a": theirs.flow.neighbours.mine}
-    # It sends itself: what else it knows stays its own, and nobody is told what all know.
+    # It sends itself: its other knowledge stays its own, and nothing that all know is news.
     assert both.flow.retry_tokens == 3.0
     assert (both.updated_at_ms, both.is_news) == (NOW_MS, False)
     assert go_on(both, theirs) is both

@@ -30,7 +30,7 @@ FIND_S = 10
 
 @dataclass
 class Life(VirtualLane):
-    """What some tasks got from a destination."""
+    """A lane that counts what its tasks got from a destination."""
 
     taken_count: int = 0
     # After the limit was to be found.
@@ -50,7 +50,7 @@ class Life(VirtualLane):
 def lived(
     server: LimitedServer, *, seconds: float, parallel_max: int, task_count: int = 1
 ) -> tuple[float, float, Life]:
-    """Of what it could do, the part that it did; and of the late requests, the part refused."""
+    """The used share of what it could do, the share of late requests refused, and the life."""
     to = Destination("orders", "shop", "https://shop.example/in", parallel_max=parallel_max)
     life = Life(server.answer, SendLimits(to, RetrySchedule()), task_count)
     life.live(seconds)

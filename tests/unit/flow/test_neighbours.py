@@ -1,4 +1,4 @@
-"""What a machine gets of a destination's limits beside others, by what all of them have told."""
+"""A machine's share of a destination's limits beside others, from the news of all of them."""
 
 import pytest
 from hypothesis import given
@@ -66,7 +66,7 @@ def test_news_may_come_in_any_order_and_again() -> None:
     assert (known.me, known.others) == ("m", {"a": new["a"]})
     assert heard(known, old, me="m", now_ms=NOW_MS) is known
     assert heard(known, new, me="m", now_ms=NOW_MS) is known
-    # What another clock says that is far off, and what is left of former days, is nothing.
+    # News by a clock that is far off, or from long ago, counts for nothing.
     far = {"b": news(NOW_MS + 60_000), "c": news(NOW_MS - 60_000)}
     assert heard(known, far, me="m", now_ms=NOW_MS) is known
     assert heard(known, {}, me="m", now_ms=NOW_MS + STALE_MS + 1).others == {}
@@ -92,7 +92,7 @@ def test_what_others_have_is_taken_only_when_they_have_given_it_up() -> None:
     # It keeps what it has while the other one has more than its part.
     assert has(beside(news(wants=8, has=6), mine=news(wants=8), has=3), 8) == 3
     assert has(beside(news(wants=8, has=4), mine=news(wants=8), has=4), 8) == 4
-    # Whoever was silent for long, or had left, has what runs.
+    # A machine that was silent for long, or had left, has the requests that run.
     late_ms = NOW_MS + FORGET_MS
     silent = beside(news(late_ms, wants=8, has=8), mine=news(wants=8), has=4)
     assert has(silent, 8, running=2, now_ms=late_ms) == 2

@@ -32,10 +32,10 @@ def test_a_machine_has_what_others_have_given_up_and_asks_for_more() -> None:
     half, answer = ask(beside(concurrency=Concurrency(4.0), has=2))
     assert (half.neighbours.has, answer) == (2, Start(is_probe=False))
     assert not is_calm(half, LIMITS, now_ms=NOW_MS)
-    # Of one that has no task nothing is worked out.
+    # Nothing is worked out for a machine that has no task.
     idle = beside()
     assert at_its_part(idle, LIMITS, now_ms=NOW_MS) is idle
-    # What it has is full: one of those that have too few tries more.
+    # Its part is full: one of those that have too few tries more.
     tries = [
         ask(beside(NOW_MS + turn * TURN_MS, has=2, concurrency=Concurrency(2.0)))[0]
         for turn in range(2)

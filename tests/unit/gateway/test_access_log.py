@@ -1,4 +1,4 @@
-"""What the gateway logs of requests: each kind and status, and no more than a disk can bear."""
+"""Requests that the gateway logs: each kind and status, and no more than a disk can bear."""
 
 import pytest
 from structlog.testing import capture_logs

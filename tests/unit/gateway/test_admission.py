@@ -1,4 +1,4 @@
-"""What may come in, judged by headers and room alone."""
+"""Requests that may come in, judged by headers and room alone."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_half_a_cloud_event_is_400_and_not_an_event_without_its_identity(name: b
         read_format({b"content-type": "application/json", name: "x"})
     assert (caught.value.status, caught.value.code) == (400, "bad_header")
     assert "ce-specversion" in caught.value.detail
-    # Whoever sends it structured may repeat some in headers (HTTP binding 1.0.2, 3.2.3).
+    # A structured event may repeat some in headers (HTTP binding 1.0.2, 3.2.3).
     structured = {b"content-type": "application/cloudevents+json", name: "x"}
     assert read_format(structured) is Format.CLOUD_EVENT
 

@@ -1,4 +1,4 @@
-"""Who showed a key once is known again, for as long as the keys and the key itself last."""
+"""A caller who showed a key once is known while the keys and the key itself stay valid."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a record of a change says, and what it must not."""
+"""Contents of a change's record, and facts that it must not have."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def record(
     known: Configuration = KNOWN,
     did: str = "",
 ) -> ChangeRecord:
-    """What is told of a change."""
+    """The record that this change leaves."""
     there = after or before
     assert there is not None
     known = known if before is None else known.apply(before.config_key, before.to_json())

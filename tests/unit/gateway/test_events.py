@@ -1,4 +1,4 @@
-"""A body's way to events, as tables: what is taken, under which name and time, what is not."""
+"""A body's way to events, as tables: those taken, with their name and time, and those refused."""
 
 import json
 

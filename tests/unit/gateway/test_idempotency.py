@@ -78,7 +78,7 @@ def test_what_may_be_in_the_log_is_looked_for_since_the_first_claim() -> None:
     log.add(first, at_ms=7)
     log.ended(first, Answer(504, b""), is_sent=True, at_ms=8)
     assert log.add(second, at_ms=20) == Won(since_ms=7)
-    # Neither that nothing was sent this time, nor that it was refused, says anything of before.
+    # A request that sent nothing, or was refused, says nothing about earlier ones.
     log.ended(second, Answer(503, b""), is_sent=False, at_ms=21)
     third = a_claim()
     assert log.add(third, at_ms=30) == Won(since_ms=7)

@@ -149,7 +149,7 @@ def test_records_laid_out_at_once_are_those_laid_out_one_by_one(
 
 
 def test_the_largest_plain_event_has_its_record() -> None:
-    """With the longest id, key and trace: what is more is read one by one."""
+    """It has the longest id, key and trace; larger events are read one by one."""
     limits = EventLimits(events_max=10, event_bytes_max=1_000_000)
     context = Context(
         id_base="request",

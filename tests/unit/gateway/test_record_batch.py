@@ -47,7 +47,7 @@ def test_kafka_reads_what_we_write(events: list[Event]) -> None:
     assert (read.producer_id, read.producer_epoch, read.base_sequence) == (77, 3, 1_000)
     found = list(read)
     assert [record.offset for record in found] == list(range(len(events)))
-    # What has no bytes is no value: it takes a row of a table away.
+    # An event without bytes has no value: it takes a row of a table away.
     assert [(record.key, record.value) for record in found] == [
         (e.key, e.value or None) for e in events
     ]

@@ -91,7 +91,7 @@ def test_demand_counts_what_was_refused_and_rises_at_once() -> None:
 
 
 STEP_S = 0.01
-# A record is shown everywhere so much later.
+# Seconds until a record is seen everywhere.
 LATE_S = 0.05
 QUOTA = 2_000
 TENANT = Tenant("acme", events_per_s=QUOTA)
@@ -99,7 +99,7 @@ TENANT = Tenant("acme", events_per_s=QUOTA)
 
 @dataclass
 class SimulatedGateway:
-    """One process: it lets in what it may, and tells its wants as the real one does."""
+    """One process: it lets in what it may, and publishes its wants as the real one does."""
 
     name: bytes
     dice: random.Random
@@ -245,7 +245,7 @@ def test_who_dies_is_forgotten_within_seconds_and_who_hears_nothing_keeps_its_sh
 
 
 def left(quotas: Quotas, *, now_s: float) -> int:
-    """What is left at once, as the headers say it."""
+    """The events that may come at once, as the headers say."""
     quotas.headers(TENANT, now_s=now_s)
     shown = dict(quotas.headers(TENANT, now_s=now_s + 1))
     assert shown[b"ratelimit-policy"] == b'"tenant-events";q=2000;w=1', "of the whole quota"

@@ -10,7 +10,7 @@ from gateway.problems import Problem
 
 
 def charged(rate: TenantRate, tenant: str, times: int) -> int:
-    """How many of so many were let through."""
+    """How many of this many were let through."""
     done = 0
     with suppress(Problem):
         for _ in range(times):
@@ -28,7 +28,7 @@ def test_a_tenant_has_a_few_at_once_and_one_a_second_then() -> None:
     assert (refused.value.code, refused.value.status) == ("resend_rate", 429)
     now_s += 2.0
     assert charged(rate, "acme", 30) == 2
-    # What one has used up is nothing to another.
+    # A tenant that has used up its own takes nothing from another.
     assert charged(rate, "bravo", 30) == 20
 
 

@@ -133,7 +133,7 @@ def test_what_is_said_after_a_re_drive_has_records_of_its_own() -> None:
     assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].state is At.DEAD
     keep(trail, an_envelope(1), again, tier="30s", at=7)
     assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].state is At.WAITING
-    # The dead letter of before is none of what is said now.
+    # The dead letter from before the re-drive says nothing of now.
     trail.receipts.append(a_receipt(1, 2, ReceiptOutcome.DEAD, redrive_count=1))
     assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].state is At.WAITING
     keep(trail, an_envelope(1), again, at=20)

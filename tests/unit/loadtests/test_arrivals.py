@@ -72,7 +72,7 @@ def test_the_offered_rate_is_within_a_hundredth_and_its_counts_scatter_as_poisso
 
 
 def test_even_arrivals_are_apart_by_the_same_time() -> None:
-    """Issue 16, A2: the plan's own part of the spacing's deviation is none."""
+    """Issue 16, A2: the plan itself adds nothing to the deviation of the spacing."""
     gaps = [later - sooner for sooner, later in pairwise(dues(hold(300, 30), "even"))]
     assert max(gaps) - min(gaps) < 1e-9
     assert fmean(gaps) == pytest.approx(1 / 300)

@@ -90,7 +90,7 @@ def test_a_closed_loop_hides_the_same_stall() -> None:
 
 
 def test_a_generator_that_is_too_slow_is_late_and_not_the_server() -> None:
-    """Issue 16, A4: 3 ms of work for what is due every 2 ms."""
+    """Issue 16, A4: 3 ms of work for a request that is due every 2 ms."""
     from_due, late = run_open(Clock(), work_s=0.003)
     found = StepFigures(
         planned=RATE * LENGTH_S,

@@ -13,7 +13,7 @@ CAPACITY, BURST, HOLD_S = 700.0, 70.0, 20.0
 
 
 def token_bucket(rate: float, *, seed: int) -> Word:
-    """A server of 700 requests/s that has a tenth of a second in hand; what it is judged to be."""
+    """The judgement of a server of 700 requests/s that has a tenth of a second in hand."""
     random_ = random.Random(seed)
     dues = list(due_times(hold(rate, HOLD_S), "poisson", random_.random))
     # When the server would have caught up with everything so far.
@@ -72,7 +72,7 @@ def test_what_does_not_repeat_is_lowered() -> None:
     again = search.next_rate()
     assert again is not None
     assert again == pytest.approx(first / CLOSE)
-    # What was met by luck may be far too high: from here on it goes down more quickly.
+    # A rate that was met by luck may be far too high: from here on it goes down more quickly.
     search.note(again, "broken")
     again = search.next_rate()
     assert again is not None

@@ -1,4 +1,4 @@
-"""What a destination answered lately is counted for each request, bounded, and shown as text."""
+"""Recent answers of a destination are counted for each request, bounded, and shown as text."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def test_each_request_is_counted_by_what_came_of_it() -> None:
         # Taken in part: two receipts of one batch.
         a_receipt(3, failed(3), reason="status_503"),
         a_receipt(3, failed(3), reason="status_400"),
-        # What was not sent has no batch.
+        # An event that was not sent has no batch.
         a_receipt(0, reason="paused"),
     ):
         answers.add(receipt)
@@ -84,7 +84,7 @@ def test_the_page_of_a_destination_shows_answers_as_text() -> None:
     assert "<h3>The newest requests that were not taken</h3>" in page
     assert "1 request<" in page
     assert "status" not in str(answers_section(replace(view, answers=Answers())))
-    # What is older than the counts is shown without them.
+    # A request that is older than the counts is shown without them.
     assert "msg_1" in str(answers_section(replace(view, answers=Answers({}, (refused,)))))
 
 
@@ -100,7 +100,7 @@ def test_settings_are_shown_and_secrets_are_not() -> None:
     assert "x-team" in page
     assert "null" not in page
     assert "[]" not in page
-    # What somebody has set comes first.
+    # Settings that somebody has set come first.
     assert page.index("rate_per_s") < page.index("batch_count_max")
     assert "hifi destinations update orders lake" in page
     assert str(settings_section(None)) == ""

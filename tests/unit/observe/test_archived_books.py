@@ -1,4 +1,4 @@
-"""What Kafka has no more is not lost for who reads it out of an archive."""
+"""Events that Kafka no longer has are not lost for a reader of an archive."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ HERE = World({TOPIC: [TO]}, {TO: {WHERE: 2}}, {WHERE: (6, 8)}, M0 * 2)
 
 
 def judged(world: World) -> tuple[dict[Node, int], int]:
-    """How many are lost by whom, and how many are pending, of eight of which there is no word."""
+    """The lost events by node, and the pending ones, of eight events without an outcome."""
     books = AuditBooks()
     books.take(Evidence(claims=[Claim(TOPIC, 0, M0, 0, 8, M0, (0, 0, 0))]))
     (finding,) = books.judge(world, Rules(settle_ms=0, blind_ms=60_000), {})
@@ -30,5 +30,5 @@ def test_it_is_pending_from_where_its_reader_is() -> None:
     assert judged(HERE) == ({Node.KAFKA: 6}, 2)
     reading = replace(HERE, archived=frozenset({TO}))
     assert judged(reading) == ({Node.KAFKA: 2}, 6), "it has passed two without a word"
-    # Who has not begun anywhere reads what the log has.
+    # A reader that has not begun anywhere reads what the log has.
     assert judged(replace(reading, positions={})) == ({Node.KAFKA: 6}, 2)

@@ -69,7 +69,7 @@ events = st.lists(
             "written": st.integers(0, 2),
             "passed": st.integers(0, 2),
             "is_in_dead": st.booleans(),
-            # What was said of it after it had been sent again.
+            # Its outcome after it had been sent again, if it was.
             "life": st.sampled_from(["", "dead", "waiting"]),
             "was_retried": st.booleans(),
         }
@@ -213,7 +213,7 @@ def test_a_loss_must_last_before_it_is_one() -> None:
     books.take(evidence(delivered=[(4, 6)]))
     found = books.judge(world(8, now=NOW + 1_000, end=8), rules, {})
     assert lost(found) == {Node.DELIVERY: {6, 7}}
-    # And what turns up is none any more.
+    # Events that turn up are not lost any more.
     books.take(evidence(delivered=[(6, 8)]))
     found = books.judge(world(8, now=NOW + 2_000, end=8), rules, {})
     assert not lost(found)
@@ -307,10 +307,10 @@ def test_what_nobody_came_to_is_counted_however_old_and_listed_for_an_hour() -> 
     told = "its lane has not come to 1 of its events"
     assert books.unsettled == {TO: UnsettledMinutes(6, M0, told)}
     old = replace(young, now_ms=young.now_ms + 100 * CLOSED_KEPT_MS)
-    # The oldest says why; of the others the same was said when they were young.
+    # The oldest says why; the others said the same when they were young.
     assert [one.books.minute_ms for one in books.judge(old, AT_ONCE, {})] == [M0]
     assert books.unsettled == {TO: UnsettledMinutes(6, M0, told)}
-    # What the lane comes to is judged again, and so is what the log loses at either end.
+    # Events that the lane comes to are judged again, as are those lost at either end of the log.
     assert len(books.judge(replace(old, positions={TO: {WHERE: 3}}), AT_ONCE, {})) == 4
     assert len(books.judge(replace(old, log={WHERE: (2, 6)}), AT_ONCE, {})) == 3
     assert len(books.judge(replace(old, log={WHERE: (0, 5)}), AT_ONCE, {})) == 6

@@ -1,4 +1,4 @@
-"""Whoever shows the books shows the same: what follows the receipts, and the audit."""
+"""The live books, which follow the receipts, are the same as the audit's."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ AT_ONCE = Rules(settle_ms=0, blind_ms=60_000)
 PARTITIONS, COUNT = 2, 10
 LOG = {KafkaPartition(TOPIC, number): (0, COUNT) for number in range(PARTITIONS)}
 Event: TypeAlias = tuple[int, int]
-# What becomes of an event in a task; None: the task swallows it.
+# The outcome of an event in a task, or None if the task swallows it.
 Fate: TypeAlias = ReceiptOutcome | None
 OUTCOMES = list(ReceiptOutcome)
 
@@ -50,7 +50,7 @@ steps = st.lists(st.one_of(tasks, tasks, retries, redrives, restarts), max_size=
 
 @dataclass
 class Hifi:
-    """Lane, retrier and re-drive in small: what they write, and how far they say they are."""
+    """Lane, retrier and re-drive in small: their records, and the positions that they report."""
 
     receipts: list[Receipt] = field(default_factory=list)
     records: dict[tuple[str, int], Layers] = field(default_factory=dict)
@@ -84,14 +84,14 @@ class Hifi:
                         self._receive(event, ReceiptOutcome.WAITING, redrives + 1, None)
                         self._wait(event, redrives + 1)
             case _:
-                # What a lane had not told of yet it reads again.
+                # A lane reads again the events that it had not told of yet.
                 if not any(receipt.redrive_count for receipt in self.receipts):
                     self.position[partition] = max(0, self.position[partition] - 3)
 
     def _settle(
         self, events: list[tuple[Event, int]], fates: list[Fate], at: Origin, *, stores: bool
     ) -> None:
-        """A task that does not end has receipts stored, but not what waits and what is dead."""
+        """A task that does not end has stored receipts, but no waiting and no dead records."""
         for (event, redrives), fate in zip(events, fates, strict=False):
             if fate is None:
                 continue

@@ -113,7 +113,7 @@ def test_what_was_removed_is_shown_to_its_owner_with_its_books() -> None:
         overview_page(PageContext(overview(at_ms=AT_MS), configuration), {}).regions[2].content
         == ""
     )
-    # What the first screen adds up does not fall when a stream is removed.
+    # The sums on the first screen do not fall when a stream is removed.
     ours = replace(seen.overview, streams=())
     assert ours.removed_acked == 1_007
 

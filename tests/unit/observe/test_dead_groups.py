@@ -1,4 +1,4 @@
-"""What was given up is grouped by reason and answer, and follows the books."""
+"""Given-up events are grouped by reason and answer, and the groups follow the books."""
 
 import time
 
@@ -95,7 +95,7 @@ def test_a_group_tells_when_and_how_often() -> None:
     early = [dies(nth, nth + 1, "bad", at_ms=nth * DEAD_STEP_MS) for nth in range(1, 60)]
     (group,) = progress_of(*early, dies(70, 75, "bad", at_ms=late_ms)).dead_groups()
     assert (group.first_ms, group.last_ms, group.count) == (DEAD_STEP_MS, late_ms, 64)
-    # Of no more than a week: older steps are not drawn.
+    # A week is drawn at most: older steps are left out.
     assert len(group.given_up) == 28
     assert group.given_up[late_ms - 17] == 5
 

@@ -1,4 +1,4 @@
-"""What pipelines do is told apart by the audit: what they wrote, and what they left out."""
+"""The audit counts pipelines' work apart: events that they wrote, and those they left out."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def test_events_that_pipelines_wrote_are_counted_apart() -> None:
     for first, end, is_derived in ((0, 3, False), (3, 5, True), (9, 10, True)):
         ledger.enter(a_claim(first, end, M0, is_derived=is_derived), is_from_log=True)
     ledger.enter(a_claim(5, 9, M1, is_derived=False), is_from_log=True)
-    # Of what a row of the ledger names nothing has to be read again.
+    # Events that a row of the ledger names need not be read again.
     ledger.enter(replace(a_claim(1, 2, M0, is_derived=False), ledger=(0, 7, 7)))
     assert books.in_log(TOPIC, M0) == {
         KafkaPartition(TOPIC, 0): Offsets.of([(0, 1), (2, 5), (9, 10)])

@@ -1,4 +1,4 @@
-"""The page of an event: its steps in their order, where it is by now, what was sent with it."""
+"""The page of an event: its steps in order, its present place, and the events sent with it."""
 
 from dataclasses import replace
 

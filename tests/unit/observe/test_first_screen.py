@@ -33,7 +33,7 @@ def test_an_event_counts_once_however_many_destinations_want_it() -> None:
     page = "".join(
         region.content for region in overview_page(PageContext(both, Configuration()), {}).regions
     )
-    # Each leads to what it counts.
+    # Each count leads to the page of what it counts.
     for name, count, path in (
         ("events acknowledged", 5, "/streams"),
         ("deliveries due", 2, "/destinations"),

@@ -98,7 +98,7 @@ def test_what_is_in_files_is_found_after_a_restart_and_what_is_not_is_read_again
         assert found(again, TOPIC, mark) == ((0, number, number + 1),)
     assert found(index, TOPIC, mark_of_id(TOPIC, "e300009"))
     assert found(again, TOPIC, mark_of_id(TOPIC, "e300009")) == ()
-    # What is read again is told once.
+    # Events that are read again are found once.
     again.add(TOPIC, many(299_990, 20))
     again.seal({0: 300_010})
     assert found(again, TOPIC, mark_of_id(TOPIC, "e299999")) == ((0, 299_999, 300_000),)
@@ -197,7 +197,7 @@ def test_of_which_events_all_ids_are_known_survives_a_restart_and_a_merge(tmp_pa
     fill(index, 700, 100, topic=OTHER)
     assert known(index) == [(0, 0, 600)]
     assert known(index, OTHER) == [(0, 700, 800)]
-    # What was in no file is read again.
+    # Events that were in no file are read again.
     assert known(an_index(tmp_path)) == [(0, 0, 500)]
 
 
@@ -210,7 +210,7 @@ def test_what_was_left_out_is_not_known_any_more(tmp_path: Path) -> None:
     ((partition, first, end),) = known(index)
     assert (partition, end) == (0, 600_000)
     assert first > 0
-    # Exactly what is found is known.
+    # Exactly the ids that are found are known.
     assert found(index, TOPIC, mark_of_id(TOPIC, f"e{first - 1}")) == ()
     assert found(index, TOPIC, mark_of_id(TOPIC, f"e{first}"))
     assert known(index, OTHER) == [(0, 0, 1_000)]

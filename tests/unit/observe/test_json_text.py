@@ -45,6 +45,6 @@ def test_what_is_no_json_stays_as_it_is(text: str) -> None:
 
 @given(VALUES)
 def test_it_is_the_same_json(value: object) -> None:
-    # What a browser cannot show is shown as a number of its own, in any text of a page.
+    # A character that a browser cannot show is written as its number, in any text of a page.
     text = json.dumps(value)
     assert json.loads(shown(text)) == value

@@ -1,4 +1,4 @@
-"""What the audit keeps of minutes when offsets, destinations and old states do not fit any more."""
+"""The audit's minutes when offsets, destinations and old states do not fit any more."""
 
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Evidence
@@ -26,7 +26,7 @@ OTHER, OTHER_TOPIC = "orders/other", "hifi.stream.others"
 
 
 def with_a_closed_minute() -> AuditBooks:
-    """Three events of M0 were delivered, and that was told."""
+    """Books with three delivered events of M0, and that minute closed."""
     books = AuditBooks()
     here = world(3, end=3)
     books.meet(here, Evidence())
@@ -56,7 +56,7 @@ def test_a_minute_of_an_old_state_that_is_both_closed_and_open_is_one_minute_aga
     books.meet(world(5, end=5), Evidence())
     assert not books.closed
     assert books.acked(TOPIC, M0) == 5
-    # It stays settled for whom it was: of two events, and of all three.
+    # It stays settled where it was: two events for one destination, all three for the other.
     assert ledger.look(M0).ended == {OTHER: (2, 0), TO: (3, 0)}
 
 

@@ -53,7 +53,7 @@ def test_a_destination_that_is_added_later_has_a_line_of_all_that_it_was_due(
     assert (hifi.topic, minute_ms) in hifi.memory.books.closed
     hifi.add("model/b", is_late=False)
     run(hifi)
-    # It has come to nothing yet: there is no word about it.
+    # It has come to nothing yet, so no statement mentions it.
     assert newest(hifi)[0] == 1
     run(hifi, deliver=("model/b",))
     assert newest(hifi) == (2, {"a": all_delivered(3), "b": all_delivered(3)})

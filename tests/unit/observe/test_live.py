@@ -1,4 +1,4 @@
-"""What has changed on a page is sent, and no more; whoever takes it has the page as it is."""
+"""A page sends its changes and no more; a reader of the changes has the page as it is."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from observe.console.parts.pieces import table
 
 
 def taken(before: Sequence[str], sent: Sequence[Any]) -> list[str]:
-    """What the script of a page makes of it."""
+    """Apply the changes, as the script of a page does."""
     return [
         piece
         for each in sent

@@ -1,4 +1,4 @@
-"""Ids are read from whoever leads the log, and a part of it that is gone is passed by."""
+"""Ids are read from the leader of the log, and a part of it that is gone is passed by."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What is worth a message, when it is due, and how each way words it."""
+"""Notices that are worth a message, when they are due, and their words in each channel."""
 
 from dataclasses import replace
 
@@ -187,7 +187,7 @@ def test_a_thousand_are_one_message_whose_id_follows_from_them() -> None:
         assert (b"<!channel>" in message.body) is (channel is not OPS)
         assert (b"and %d more" % (1_000 - count) in message.body) is (channel is not SHOP)
         assert message.id == message_of(channel, links, told.due(now_ms=NOW_MS)).id
-    # Of another tenant one may have the same name.
+    # A channel of another tenant may have the same name.
     theirs = replace(SHOP, tenant="bank")
     assert message_of(SHOP, links, due).id != message_of(theirs, links, due).id
     told.look([a_notice(1_000)], (), now_ms=NOW_MS)

@@ -1,4 +1,4 @@
-"""What will be late is known from the pace, and a burst is not judged by the quiet before it."""
+"""The pace shows what will be late, and a burst is not judged by the quiet before it."""
 
 from collections.abc import Iterable
 from math import inf
@@ -8,7 +8,7 @@ from shared.proof.balance import Balance
 
 
 def drains(samples: Iterable[tuple[int, int]]) -> list[float]:
-    """How long it takes, at one sample a second of what was acknowledged and what is pending."""
+    """The drain times, at one sample a second of acknowledged and pending events."""
     pace = Pace()
     return [
         pace.drain_s(

@@ -1,4 +1,4 @@
-"""What is being built in a pipeline's place is told from what runs, by its generation."""
+"""Its generation tells a pipeline's replacement from the pipeline that runs."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def test_how_far_it_is_is_of_its_own_document_alone() -> None:
     assert built_anew("visits", KNOWN, states) is None
     known = replace(KNOWN, replacements={"visits": Replacement("visits", 2, ANEW)})
     assert built_anew("visits", known, states) == BuiltAnew(2, "replacing", "", 1_204)
-    # Of a document of before nobody wants to hear.
+    # Nobody wants to hear of an older document.
     older = {**states, ANEW.title: PipelineState("older", "replacing", behind=7)}
     assert built_anew("visits", known, older) == BuiltAnew(2, "checking")
     assert state_of(VISITS, states).standing == "running"

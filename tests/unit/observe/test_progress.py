@@ -1,4 +1,4 @@
-"""What receipts prove as they come is what a plain count over all of them proves."""
+"""Receipts prove, one by one, the same as a plain count over all of them."""
 
 import pytest
 from hypothesis import given
@@ -132,7 +132,7 @@ def test_what_is_delivered_is_kept_as_a_count() -> None:
 def test_a_log_that_begins_later_is_counted_from_there() -> None:
     progress = Progress("orders/shop")
     progress.begin({WHERE: (1_000, 1_000)})
-    # Of so long ago that receipts of others may be deleted.
+    # It is so old that receipts of others may be deleted.
     progress.take(a_receipt(DELIVERED, 0, 10), now_ms=14 * DAY_MS)
     progress.take(a_receipt(DELIVERED, 990, 1_010), now_ms=14 * DAY_MS)
     balance = progress.balance({WHERE: (1_000, 1_020)})
@@ -142,7 +142,7 @@ def test_a_log_that_begins_later_is_counted_from_there() -> None:
 
 
 def test_what_kafka_deleted_before_its_lane_came_to_it_is_unaccounted() -> None:
-    """Whoever counts anew, as `hifi status` does, finds a log that begins behind the lane."""
+    """A new count, as `hifi status` makes it, finds a log that begins after its lane's place."""
     log = {WHERE: (1_000, 1_020)}
     still = Progress("orders/shop")
     still.begin(log)
@@ -155,7 +155,7 @@ def test_what_kafka_deleted_before_its_lane_came_to_it_is_unaccounted() -> None:
     moved.take(a_receipt(DELIVERED, 1_000, 1_010), now_ms=0)
     moved.reached({WHERE: 1_010})
     assert moved.balance(log) == Balance(140, 30, 0, 0, 10, 100)
-    # And what is counted once stays so, whoever tells of something older.
+    # And an event that is counted once stays so, though older receipts come.
     moved.take(replace(a_receipt(DELIVERED, 1, 2), is_retry=True), now_ms=0)
     moved.take(a_receipt(DELIVERED, 10, 20), now_ms=0)
     assert moved.balance(log) == Balance(140, 30, 0, 0, 10, 100)
@@ -186,11 +186,11 @@ def test_one_that_starts_late_owes_nothing_of_before_it_began() -> None:
     assert late.balance(log) == Balance(), "its lane has not begun"
     late.reached({WHERE: 90})
     assert late.balance(log) == Balance(10, 0, 0, 0, 10, 0)
-    # Of a lane that was there before whoever counts: its first receipt says where it began.
+    # If a lane is older than the count, its first receipt says where it began.
     late.take(a_receipt(DELIVERED, 60, 90), now_ms=0)
     assert late.balance(log) == Balance(40, 30, 0, 0, 10, 0)
     assert late.balance({WHERE: (0, 103)}) == Balance(43, 30, 0, 0, 13, 0)
-    # And what it passes without an outcome is missing, as anybody's.
+    # And events that it passes without an outcome are missing, as usual.
     late.reached({WHERE: 95})
     assert late.balance(log) == Balance(40, 30, 0, 0, 5, 5)
     assert [place.offset for place in late.oldest_open(log)] == [90]
@@ -210,7 +210,7 @@ def test_what_an_archive_has_is_pending_from_where_its_reader_is() -> None:
     late.take(replace(old, ended_at_ms=20 * DAY_MS), now_ms=20 * DAY_MS)
     late.reached({WHERE: 950})
     assert late.balance(log) == Balance(120, 50, 0, 0, 70, 0)
-    # What it has passed without an outcome is missing, wherever it was.
+    # Events that it has passed without an outcome are missing, wherever it was.
     late.reached({WHERE: 960})
     assert late.balance(log) == Balance(120, 50, 0, 0, 60, 10)
 
@@ -302,7 +302,7 @@ def test_outcomes_of_late_are_counted_and_the_newest_by_themselves() -> None:
     assert recent.read(now_ms=290_000, span_ms=30_000) == RecentOutcomes(delivered=3)
     assert recent.read(now_ms=310_000) == RecentOutcomes(delivered=3)
     assert recent.read(now_ms=900_000).total == 0
-    # What is too old is not kept.
+    # Outcomes that are too old are not kept.
     assert recent.read(now_ms=290_000).total == 0
 
 

@@ -46,7 +46,7 @@ def test_a_step_is_entered_once_receipts_of_it_have_come_with_what_waited_at_its
     source, series = KnownSteps(), open_series(tmp_path)
     recorder = Recorder(source, series)
     assert look(recorder, NOW)
-    # What is told of the last minutes is there at once; the newest step is still to settle.
+    # The figures of the last minutes are there at once; the newest step is still to settle.
     assert source.asked == list(range(NOW - 28, NOW - 1))
     assert series.newest == NOW - 2
     source.asked.clear()
@@ -57,7 +57,7 @@ def test_a_step_is_entered_once_receipts_of_it_have_come_with_what_waited_at_its
     stream = replace(source.overview.streams[0], destinations=(waits,))
     source.overview = replace(source.overview, streams=(stream,))
     assert look(recorder, NOW + 1)
-    # As it was when that step ended, and not as it is now.
+    # The backlog at the end of that step counts, and not the present one.
     assert newest(series, NOW + 1).backlog == shown.backlog_events
     assert look(recorder, NOW + 2)
     assert newest(series, NOW + 2).backlog == 77

@@ -93,7 +93,7 @@ def test_nothing_is_known_of_when_nobody_looked_and_old_rounds_of_a_ring_are_not
     assert kept.read("orders/shop", 0, FIRST + 90)[0] is None
     assert not any(kept.read("orders/shop", 0, FIRST + 400))
     assert not any(kept.read("orders/other", 0, FIRST))
-    # What was half of 30 s when nobody looked any more is kept as that half.
+    # A step that was half of 30 s when nobody looked any more is kept as that half.
     kept.end_step(FIRST + 50, {"orders/shop": (WELL, NONE)})
     half = kept.read("orders/shop", 1, FIRST + 50)[-1 - 16]
     assert half is not None

@@ -1,4 +1,4 @@
-"""What observe is told of keys: by value or by file, and never printed."""
+"""Keys that observe gets by value or by file, and never prints."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_two_machines_with_the_same_key_sign_as_one(
     settings = ObserveSettings()
     by_value = Signer(tmp_path / "other", key=settings.signing_key)
     assert by_file.public_key == by_value.public_key
-    # For people to verify with; the private one is not written anywhere.
+    # The public key is for people to verify with; the private one is not written anywhere.
     assert [file.name for file in (tmp_path / "one").iterdir()] == [PUBLIC]
     assert KEY not in repr(settings)
 

@@ -1,4 +1,4 @@
-"""What is settled for one destination is forgotten for it, and in all later books all the same."""
+"""Outcomes settled for one destination are forgotten for it, and yet are in all later books."""
 
 from dataclasses import replace
 from typing import Any
@@ -60,7 +60,7 @@ def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
         else:
             to = "orders/one" if what == "again" else f"orders/{what}"
             known = fates[to]
-            # A repeat says of what was delivered that it was; else the lane goes on.
+            # A repeat confirms delivered events; otherwise the lane goes on.
             first = max(0, len(known) - count) if what == "again" else len(known)
             end = len(known) if what == "again" else min(len(minutes), first + count)
             known += [fate] * (end - len(known))
@@ -76,7 +76,7 @@ def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
         assert lost(findings) == {}
         shown.update({finding.books.key: finding.books for finding in findings})
         books.close(findings, here, AT_ONCE)
-    # What is old and nobody has come to was counted only.
+    # Old events that nobody has come to were counted only.
     for ledger in books.ledgers.values():
         for minute_ms in ledger.times_ms():
             ledger.unpack(minute_ms)

@@ -1,4 +1,4 @@
-"""What the audit's tasks make of the ledger's rows, and which rows are read together."""
+"""The results of the audit's tasks from the ledger's rows, and the rows that are read together."""
 
 from collections.abc import Mapping
 from typing import Any

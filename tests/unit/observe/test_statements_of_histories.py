@@ -11,7 +11,7 @@ from tests.support.model_hifi import ModelHifi
 
 
 def live(dice: Random, hifi: ModelHifi, steps: int) -> None:
-    """So many things happen, and the audit runs between them; then all of it comes to its end."""
+    """Let this many things happen, with audits between them, and then bring all to its end."""
     names = iter(f"model/to{nth}" for nth in range(100))
     hifi.add(next(names), is_late=False)
     for _ in range(steps):

@@ -114,7 +114,7 @@ TABLE: list[
         "80 of 87",
     ),
     ([MUCH, Response(200)], RecentOutcomes(delivered=95, throttled=5), None, None, "", ""),
-    # What its owner has to mend is no failure of the destination, and stops it as well.
+    # A fault that its owner has to mend is no failure of the destination, and stops it as well.
     (
         [NoResponse(Failure.TOKEN_UNAVAILABLE, "401 from idp")],
         RecentOutcomes(failed=9),
@@ -210,7 +210,7 @@ def test_what_holds_up_all_behind_it_is_named() -> None:
     said = trouble_of(view, in_line, once, NOTHING, now_ms=NOW_MS)
     assert said is not None
     assert "tried once, again" in said.reason
-    # It is not asked for any more: what it was held up by says nothing.
+    # Order is not asked for any more: the event that held it up says nothing.
     other = trouble_of(view, TO, heard, NOTHING, now_ms=NOW_MS)
     assert other is not None
     assert other.verdict is V.FAILING

@@ -1,7 +1,7 @@
 """Every surface tells of a destination in trouble within 15 s of its first outcome in Kafka.
 
-By the sum of what lies between: `tests/integration/observe/test_first_screen.py` shows the same
-with a clock, in its long form.
+The delays in between add up to that: `tests/integration/observe/test_first_screen.py` shows the
+same with a clock, in its long form.
 """
 
 import re

@@ -112,7 +112,7 @@ def test_of_very_many_values_those_seen_most_are_kept(monkeypatch: pytest.Monkey
 
 
 def ranked(value: int) -> int:
-    """As Spark does it with its own hash."""
+    """Rank a value as Spark does with its own hash."""
     seen = random.Random(value).getrandbits(64)
     rest = seen // REGISTERS
     rank = 55 if rest == 0 else (rest & -rest).bit_length()

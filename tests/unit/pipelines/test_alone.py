@@ -103,7 +103,7 @@ def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.Monk
 def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
     monkeypatch: pytest.MonkeyPatch, end: int, ago_s: float, most_s: float | None
 ) -> None:
-    """Whose first job is slow in an executor that has just started, as anybody's is."""
+    """Its first job may be slow in an executor that has just started, as any first job."""
     ground, seen = Ground.of("a", end=end), list[float | None]()
 
     def job(*_: object, seconds_max: float | None = None) -> list[Results]:

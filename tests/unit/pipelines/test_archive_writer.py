@@ -1,4 +1,4 @@
-"""What a task makes of events: objects by range and size, the same ones whoever does it again."""
+"""Archive objects of a task, by range and size: a repeated task makes the same ones."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_objects_are_cut_by_their_bytes_and_all_offsets_are_in_one(
 def test_who_does_a_range_again_finds_what_is_there_and_leaves_it(tmp_path: Path) -> None:
     rows = [row(0, 12), row(0, 13)]
     (first,) = kept(sink_of(tmp_path), *rows)
-    # Between an object and what is said of it somebody was killed.
+    # Its writer was killed between the object and its manifest.
     (tmp_path / first.manifest_path).unlink()
     assert kept(sink_of(tmp_path), *rows) == [first]
     assert kept(sink_of(tmp_path), *rows) == [first]

@@ -44,7 +44,7 @@ def test_what_an_expression_throws_is_the_events(cause: str) -> None:
 )
 def test_what_kafka_or_the_cluster_does_is_no_events_fault(says: str) -> None:
     assert fault_of_an_event(says) is None
-    # Of the last nobody knows.
+    # Nobody knows whose fault the last one is.
     assert is_fault_of_others(says) == (says != "An error occurred while calling o123.write")
 
 
@@ -78,7 +78,7 @@ def test_an_executor_that_ended_or_has_no_memory_may_be_anybodys_doing(says: str
     with pytest.raises(ExecutorEndedError, match=why):
         check_executor(says)
     check_executor(f"org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO]\n{FRAME}")
-    # Whatever a function says.
+    # The error of a function may say anything.
     check_executor(f"pipelines.functions.calls.FunctionFailedError: a.b: ValueError: {says}")
 
 

@@ -1,4 +1,4 @@
-"""When what is built beside a pipeline may take its place: not before it has read what there is."""
+"""A replacement may take a pipeline's place once it has read as far, and not before."""
 
 from pipelines.jobs.succession import _Chase
 from pipelines.lanes.lane import PipelineLane

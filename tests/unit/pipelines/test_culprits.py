@@ -1,4 +1,4 @@
-"""Who has ended an executor is told for good: in its state, as a metric, by who runs it next."""
+"""A pipeline that ended an executor stays known: in its state, as a metric, to its next process."""
 
 import pytest
 from prometheus_client import generate_latest
@@ -46,7 +46,7 @@ def test_it_is_told_with_how_often_and_when_and_stays_when_all_is_well_again() -
     assert documents.untold == {"p"}
     documents.held_up("p", "", now_ms=3)
     assert told(documents) == (2, AT_MS, "running", "")
-    # A document that is put anew is of the same pipeline.
+    # A new version of a document belongs to the same pipeline.
     changed = document(to="another")
     assert documents.take([changed], now_ms=4) == [changed]
     assert told(documents) == (2, AT_MS, "checking", "")

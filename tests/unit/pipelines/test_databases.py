@@ -1,4 +1,4 @@
-"""Which columns are written, and who leaves a database alone that nobody reaches."""
+"""Columns that are written, and processes that leave an unreachable database alone."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_a_stream_that_was_made_anew_has_a_position_of_its_own(
 
     monkeypatch.setattr(writing, "opened", lambda *_: Table())
     where = KafkaPartition("hifi.stream.s", 0)
-    # The log has grown past the position: it says nothing of what is in it.
+    # The log has grown past the position: its length says nothing of the events in it.
     databases.ends = {where: 6_000}
 
     def next_offset(topic_id: str, begin: int) -> int:

@@ -1,4 +1,4 @@
-"""Which documents run: the last one that was not refused, until its successor has been judged."""
+"""Documents that run: the last one that was not refused, until its successor has been judged."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Kafka has no more is planned out of archives, piece by piece, up to where its log begins."""
+"""Events gone from Kafka are planned from archives, piece by piece, up to where its log begins."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ def made(folder: Path, first: int, end: int) -> ArchivedObject:
 
 
 class Ground:
-    """Of one process, with a folder as its store."""
+    """One process, with a folder as its store."""
 
     def __init__(self, folder: Path, *pipelines: Pipeline) -> None:
         stores = folder / "stores.toml"
@@ -172,7 +172,7 @@ def test_one_that_is_new_begins_at_its_time_as_far_as_the_archive_has_it(
     made(tmp_path, 10, 30)
     ground.begin(SINCE, 40, is_new=True)
     assert ground.book.lanes[SINCE.lane_id].position == {ONE: 15, TWO: 0}
-    # One that was somewhere goes on there; and what is to begin with the oldest of Kafka does.
+    # One that had a position goes on there; a new one from Kafka's oldest record begins there.
     ground.book.leave(SINCE.lane_id)
     ground.begin(SINCE, 40)
     assert ground.book.lanes[SINCE.lane_id].position == {ONE: 40, TWO: 0}

@@ -1,4 +1,4 @@
-"""What an expression may make of an event: reckoned by member, as no two are the same bytes."""
+"""The growth of an event in an expression, reckoned by member, as no two are the same bytes."""
 
 import pytest
 from pyspark.sql.types import (
@@ -116,7 +116,7 @@ def test_what_is_written_out_is_counted_by_itself() -> None:
         (ArrayType(struct(a=INT, b=TEXT_)), 1 + of_struct(2) / 3, 1 / 3),
         (mapped(INT), 1 + (TEXT + NUMBER) / 5, 1 / 5),
         (ArrayType(mapped(INT)), 1 + 150 / 3, 1 / 3),
-        # What is in it is made of other bytes than what is around it.
+        # The inner elements are made of other bytes than the list around them.
         (ArrayType(ArrayType(INT)), 1 + 64 / 3, 1 / 2),
         (struct(a=ArrayType(struct(b=ArrayType(INT)))), 1 + of_struct(1) / 3, 1 / 2),
     ],
@@ -151,7 +151,7 @@ def test_a_part_takes_what_its_own_type_does() -> None:
     assert worst_memory(element(element(items))) == pytest.approx(1 + TEXT / 3)
     extra = of("extra", mapped(TEXT_))
     assert within(extra, ["a"]) == of_member(TypeOf(TEXT_), "extra", "a")
-    # Nothing is known of a part of what is made.
+    # Nothing is known of a part of a value that is made.
     made = untyped(together([items, of_written(1)]))
     assert worst_memory(element(made)) == pytest.approx(worst_memory(made))
     assert element(of("a")) == of("a")

@@ -1,4 +1,4 @@
-"""What a task does with a sink: hands it the events of each Kafka partition, and tells the rest."""
+"""A task hands a sink the events of each Kafka partition, and tells the driver the rest."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ SCHEMA = pa.schema(_FIELDS)
 
 @dataclass
 class KeepingSink:
-    """A sink that keeps what it is given, and refuses odd offsets of the second partition."""
+    """A sink that keeps the events it gets, and refuses odd offsets of the second partition."""
 
     is_away: bool = False
     tasks: int = 1

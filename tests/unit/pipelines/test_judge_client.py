@@ -14,7 +14,7 @@ DOCUMENT = Pipeline.of({"name": "sales", "from": {"stream": "a"}, "to": [{"strea
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, *ends: Any) -> tuple[Refusal | None, int]:
-    """What is said of a document, and how often it was asked for, with these ends of asking."""
+    """The judgement of a document, and how often it was asked for, with these ends of asking."""
     client, left = JudgeClient(Path("unused"), None), [*ends]
 
     async def ask(*_: Any, **__: float) -> Any:

@@ -1,4 +1,4 @@
-"""Only what is known to be of no use to anybody is deleted."""
+"""Only leftovers that are known to be of no use are deleted."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What no type can be is refused before anybody reads it, however deep it is."""
+"""Impossible types are refused before anybody reads them, however deep they are."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who may have ended an executor is tried alone, and what does so again is found in a few tries."""
+"""Suspects of an executor's end are tried alone; one that does it again is found in a few tries."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Receipts of pipelines: whatever was read is covered once, and what rests says why."""
+"""Receipts of pipelines: all that was read is covered once, and those of dead events say why."""
 
 from pipelines.jobs.outcomes import Results, receipts
 from pipelines.lanes.shares import PipelineShare

@@ -1,4 +1,4 @@
-"""Regular expressions: those that could take for ever are refused, and told what would do."""
+"""Regular expressions that could take forever are refused, with advice on what would do."""
 
 import pytest
 

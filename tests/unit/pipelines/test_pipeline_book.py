@@ -1,4 +1,4 @@
-"""Who shares a job with whom, who goes alone, and how what cannot be worked on is found."""
+"""Pipelines that share a job or go alone, and the search for events that cannot be worked on."""
 
 import random
 
@@ -20,7 +20,7 @@ def book_of(*lanes: str, own_jobs_max: int = 4, at: int = 0, until: int = 0) -> 
     for lane in lanes:
         tenant, _, _ = lane.partition(".")
         book.enter(lane, tenant, {where: Reach(at, max(at, until)) for where in PLACES})
-        # They have shown by now that they are well.
+        # They have shown that they are well.
         book.lanes[lane].is_apart = False
     return book
 

@@ -1,4 +1,4 @@
-"""What a reducer has made of events comes to the same, however it came together."""
+"""A reducer's results are the same, however they came together."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ def begin_sum(events: pa.RecordBatch) -> list[Any]:
 
 
 def add(one: Any, other: Any) -> Any:
-    # One that changes what it is given, as some will.
+    # Some merges change their arguments, and so does this one.
     one["sum"] += other["sum"]
     return one
 
@@ -63,7 +63,7 @@ def test_a_window_has_what_all_its_events_come_to(jobs: list[list[int]]) -> None
         change = kept.changed_by([Partial(0, MINUTE_MS, "{}", 0, 0, part)], 0, fold=fold)
         said += [json.loads(row.value) for row in change.rows]
         kept.apply(change)
-        # Whoever reads it goes on with it.
+        # A reader of the records goes on with it.
         again = KeptWindows(BOTH, Head("s"))
         for key, value in change.records:
             again.read(key, value)

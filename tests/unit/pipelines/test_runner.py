@@ -1,4 +1,4 @@
-"""The course of a job: what is said before, what is stored after, and what comes of a fault."""
+"""The course of a job: the word given before, the records stored after, the effect of a fault."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ def document(name: str) -> Pipeline:
 
 @dataclass
 class KeptWriters:
-    """As `SlotWriters`, with one writer for each pipeline that keeps what it is given."""
+    """Writers like `SlotWriters`, with one for each pipeline, that keep the rows they get."""
 
     broken: set[str] = field(default_factory=set)
     said: list[tuple[str, list[RecordOut], Reaches]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class NoSpark:
         """There is one."""
 
     async def get(self) -> None:
-        """What a job is run with is not looked at here."""
+        """The session that a job is run with is not looked at here."""
 
 
 @dataclass(frozen=True)

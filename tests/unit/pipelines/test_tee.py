@@ -25,7 +25,7 @@ AT_MS = 1_767_225_600_000
 
 
 class OneLog(KeptLog):
-    """The log that whoever asks is given."""
+    """The one log that every caller gets."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -46,7 +46,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> OneLog:
 
 @dataclass
 class StoringSink:
-    """A sink that keeps what it is given."""
+    """A sink that keeps the events it gets."""
 
     away: str = ""
     tasks: int = 2
@@ -84,7 +84,7 @@ def done(log: OneLog, sink: StoringSink, ranges: Ranges) -> TeeEnd:
 
 
 def test_all_of_each_range_is_handed_over_and_nothing_beside(log: OneLog) -> None:
-    # What is missing in between are marks of Kafka's own.
+    # Offsets that are missing in between are marks of Kafka's own.
     log.write(a_record(WHERE, offset) for offset in (3, 4, 6, 7, 9))
     log.write(a_record(OTHER, offset) for offset in (0, 1))
     sink = StoringSink()
@@ -151,7 +151,7 @@ def test_what_is_told_of_an_event_is_what_its_headers_say() -> None:
 
 
 class Tasks:
-    """As `TaskJobs`, in this process."""
+    """Jobs like `TaskJobs`, in this process."""
 
     def run(self, tasks: Sequence[TeeTask], *, pool: str) -> list[TeeEnd]:
         assert pool == "p"

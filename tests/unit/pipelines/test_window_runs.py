@@ -1,7 +1,7 @@
 """Seeded runs: wild clocks, logs that stand still, an hour of backlog, idle streams, deaths.
 
-All of it is the real thing but Kafka, whose logs stand in lists, and Spark, whose rule for what is
-late is written here once more. A run is replayed by its seed, which is in the name of the test.
+All of it is the real thing but Kafka, whose logs stand in lists, and Spark, whose rule for late
+events is written here once more. A run is replayed by its seed, which its test's name has.
 """
 
 import json
@@ -60,7 +60,7 @@ class Run:
 
     dice: random.Random
     now_ms: int = START_MS
-    # Of each partition, when each event was stored, when it says that it happened, and its key.
+    # For each partition: when each event was stored, when it says that it happened, and its key.
     logs: dict[KafkaPartition, list[tuple[int, int, str]]] = field(
         default_factory=lambda: {where: [] for where in PLACES}
     )
@@ -76,7 +76,7 @@ class Run:
         self.begin()
 
     def begin(self) -> None:
-        """Somebody goes on with what is stored, and with nothing else."""
+        """Go on with the stored records, and with nothing else, as a new process does."""
         self.job = None
         self.book = PipelineBook(events_max=200, time_box_s=5.0, own_jobs_max=4)
         reaches = {where: Reach(at, at) for where, at in self.position.items()}
@@ -96,7 +96,7 @@ class Run:
             self.logs[where].append((self.now_ms, happened_ms, self.dice.choice("ab")))
 
     def look(self) -> None:
-        """As the loop does: ends are asked for where somebody answers."""
+        """Look as the loop does: ask for the ends where somebody answers."""
         ends = {where: len(log) for where, log in self.logs.items() if where not in self.away}
         # The brokers' time as it is known: never later than it is.
         self.book.see_ends(ends, self.now_ms - self.dice.randrange(20))
@@ -110,7 +110,7 @@ class Run:
                 self.job = (self.now_ms + took_ms, job, found, made)
 
     def counted(self, share: PipelineShare) -> tuple[list[dict[str, Any]], Results]:
-        """As Spark does it."""
+        """Count the events of a job, as Spark does."""
         assert WINDOW is not None
         frontier_ms = self.keeper.kept.head.frontier_ms
         groups: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -172,7 +172,7 @@ def run(seed: int) -> Run:
     stopped_from = START_MS + it.dice.randrange(2 * MINUTE_MS, 12 * MINUTE_MS)
     idle_from = START_MS + it.dice.randrange(25 * MINUTE_MS, 35 * MINUTE_MS)
     if backlog:
-        # An hour of it lies there before anybody reads.
+        # An hour of events lies there before anybody reads.
         for _ in range(600):
             it.now_ms += HOUR_MS // 600
             it.post(it.dice.randrange(8))
@@ -185,7 +185,7 @@ def run(seed: int) -> Run:
         if it.now_ms < idle_from and it.dice.random() < 0.2:
             it.post(it.dice.randrange(3))
         if it.dice.random() < 0.0005:
-            # It dies: what was under way is done again by somebody else.
+            # It dies: somebody else does again all that was under way.
             it.begin()
         it.look()
     while not it.is_done and it.now_ms < until_ms + 10 * MINUTE_MS:

@@ -40,7 +40,7 @@ FINAL = WindowOf(
 SESSIONS = WindowOf(compute={"n": "count(*)"}, session="1 minute", late="2 minutes", by=("k",))
 FAR_MS = 10**12
 
-# When an event happened, of which key it is, and what it says.
+# The time of an event, its key, and its value.
 Event = tuple[int, str, int]
 EVENTS = st.lists(
     st.tuples(
@@ -52,7 +52,7 @@ JOBS = st.lists(EVENTS, min_size=1, max_size=6)
 
 
 def hourly(events: Sequence[Event]) -> list[Partial]:
-    """What Spark would make of these, in a job."""
+    """Spark's results from these events, in a job."""
     groups: dict[tuple[int, str], list[Event]] = defaultdict(list)
     for event in events:
         groups[event[0] - event[0] % MINUTE_MS, event[1]].append(event)
@@ -82,7 +82,7 @@ def single(events: Sequence[Event]) -> list[Partial]:
 
 
 def stored(kept: KeptWindows, change: KeptChange, log: dict[bytes, bytes | None]) -> KeptWindows:
-    """Whoever reads the records has what whoever wrote them has."""
+    """Store the change, and check that a reader of the records has what their writer has."""
     kept.apply(change)
     log |= dict(change.records)
     again = KeptWindows(kept.of, Head(kept.head.shape))
@@ -139,7 +139,7 @@ def test_a_final_row_is_written_once_and_has_all(jobs: list[list[Event]]) -> Non
 
 
 def sessions_of(events: Sequence[Event]) -> list[tuple[str, int, int, int]]:
-    """What they are, counted at once."""
+    """The sessions of these events, counted at once."""
     found = []
     for key in ("a", "b"):
         begun: list[int] = []
@@ -170,7 +170,7 @@ def test_a_window_is_over_once_all_has_been_read_past_its_end_and_its_late_ones(
     assert not kept.changed_by([], 3 * MINUTE_MS - 1).gone
     change = kept.changed_by([], 3 * MINUTE_MS)
     assert (change.rows, [value for _, value in change.records[1:]]) == ([], [None])
-    # What is over by the time that it is stored is never kept.
+    # A window that is over when it is stored is never kept.
     assert not kept.changed_by(hourly([(7, "b", 1)]), FAR_MS).opened
 
 

@@ -1,4 +1,4 @@
-"""How objects are called, which of them count, and what is missing between them."""
+"""Names of archived objects, the objects that count, and gaps between them."""
 
 import pytest
 from msgspec import structs

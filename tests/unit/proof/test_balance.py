@@ -111,9 +111,9 @@ def test_books_are_the_table(receipts: list[Receipt], balance: Balance) -> None:
 @pytest.mark.parametrize(
     ("receipts", "position", "balance"),
     [
-        # What the lane has passed without an outcome is lost, also after the last outcome.
+        # Events that the lane has passed without an outcome are lost, also after the last outcome.
         ([a_receipt(DELIVERED, (0, 5))], 8, Balance(10, 5, 0, 0, 2, 3)),
-        # What it has not come to is none, also before an outcome.
+        # Events that it has not come to are not lost, also before an outcome.
         ([a_receipt(DELIVERED, (0, 5), (6, 10))], 3, Balance(10, 9, 0, 0, 1, 0)),
     ],
 )
@@ -159,7 +159,7 @@ logs = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(p
 
 
 def best_of(taken: list[Entry], partition: int, offset: int) -> ReceiptOutcome | None:
-    """What counts of all that was said of one event."""
+    """The outcome that counts among all that were reported for one event."""
     said = [
         (entry[0], entry[4])
         for entry in taken
@@ -212,7 +212,7 @@ def test_the_books_agree_with_counting_every_offset(
     progress.reached({KafkaPartition(TOPIC, partition): at for partition, at in position.items()})
     for outcome, partition, first, end, redrives in taken:
         receipt = a_receipt(outcome, (first, end), partition=partition, redrive_count=redrives)
-        # Of events of so long ago that the books do not begin with them.
+        # These events are so old that the books do not begin with them.
         progress.take(receipt, now_ms=14 * DAY_MS)
     found = progress.balance(log)
     expected = brute_force(taken, {0: log_0, 1: log_1}, position)

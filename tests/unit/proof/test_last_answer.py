@@ -1,4 +1,4 @@
-"""What is kept of answers is bounded whatever a destination says, and shows no secret."""
+"""Kept answers are bounded whatever a destination says, and show no secret."""
 
 import msgspec
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_all_receipts_of_a_batch_have_room_for_one_answer(
 ) -> None:
     shared = share_room(failed, receipt_count=receipt_count)
     assert len(shared) == len(failed)
-    # What is said of each beside the answer is written whatever the room.
+    # The words about each beside its answer are written whatever the room.
     written = receipt_count * sum(map(size_of, shared))
     assert written <= max(ANSWER_BYTES_MAX, 110 * receipt_count * len(failed))
 
@@ -72,7 +72,7 @@ def test_of_headers_only_those_are_told_that_help_and_no_query_is() -> None:
 
 
 def test_a_batch_without_a_receipt_has_nothing_to_share() -> None:
-    """Of a stream in order, the first event of a batch that is not taken stays where it is."""
+    """In an ordered stream, the first event of a batch that is not taken stays where it is."""
     failed = FailedTry(at_ms=1_700_000_000_000, reason="status_503", text="no")
     assert share_room([failed], receipt_count=0) == ()
     assert share_room([], receipt_count=1) == ()

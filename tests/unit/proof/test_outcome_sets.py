@@ -69,7 +69,7 @@ def test_forgetting_what_is_delivered_changes_no_answer(taken: list[Entry]) -> N
     told = outcomes_of(taken, settles=True)
     assert told.dead == whole.dead
     assert told.waiting == whole.waiting
-    # And so the same are delivered: what is neither dead, nor waiting, nor without an outcome.
+    # So the same are delivered: events neither dead, nor waiting, nor without an outcome.
     assert told.no_outcome(END) == whole.no_outcome(END)
     assert told.end == whole.end
     # Below the base nothing is untold.

@@ -64,7 +64,7 @@ def test_what_is_signed_is_json_with_sorted_names_and_no_spaces() -> None:
 
 
 def test_what_pipelines_have_done_is_said_only_where_there_are_any() -> None:
-    # So that whoever verified statements before there were pipelines still can.
+    # People who verified statements before there were pipelines still can.
     assert b"derived" not in STATEMENT.to_bytes()
     assert b"not_passed" not in STATEMENT.to_bytes()
     counts = Counts(delivered=2, waiting=0, dead=0, lost={}, not_passed={"filtered": 1})

@@ -1,4 +1,4 @@
-"""What a receipt says of waiting and dead events counts once its lane has passed what it read."""
+"""A receipt of waiting or dead events counts once its lane has passed what it read."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""What the retrier knows of copies that may arrive before those that wait, and what it says."""
+"""Copies that may arrive before waiting events: the retrier's knowledge, and its words on them."""
 
 import asyncio
 from contextlib import suppress
@@ -28,7 +28,7 @@ DEADLINE_S = 100.0
 
 
 class Ground:
-    """What is written to `hifi.lanes`, and somebody who follows it."""
+    """The records in `hifi.lanes`, and somebody who follows them."""
 
     def __init__(self) -> None:
         self.log, self.outlet = KeptLog(), KeptOutlet()
@@ -77,7 +77,7 @@ def test_what_its_lane_has_passed_and_nobody_sent_again_is_in_no_doubt() -> None
 
 
 def test_what_its_lane_has_not_passed_may_be_sent_again() -> None:
-    """Nobody goes on yet, or somebody does in this very moment."""
+    """Nobody goes on yet, or somebody does at this very moment."""
     ground = Ground()
     ground.write(mark_record(SHOP, Mark(4, 9)))
     assert covered(ground.now()) == list(range(4, 12))
@@ -90,7 +90,7 @@ def test_what_was_sent_again_stays_in_doubt_whoever_passes_it() -> None:
     ground.write(
         mark_record(SHOP, Mark(4, 7)),
         repeats_record(SHOP, ((4, 7),)),
-        # Of whoever had begun it, and of who sent it again.
+        # A mark by its first owner, and one by the process that sent it again.
         mark_record(SHOP, Mark(7, 7, late=True)),
         mark_record(SHOP, Mark(9, 9)),
     )
@@ -128,7 +128,7 @@ def test_what_it_reads_again_is_said_once() -> None:
 def test_who_cannot_tell_labels_all_and_waits_for_nobody(
     monkeypatch: pytest.MonkeyPatch, *, is_leaderless: bool
 ) -> None:
-    """All tenants' retries would stand, for what is said of few."""
+    """Otherwise all tenants' retries would stand still for the sake of a few."""
     monkeypatch.setattr(known_doubts, "_PATIENCE_S", 0.05)
     ground = Ground()
     if is_leaderless:

@@ -1,4 +1,4 @@
-"""What holds back a replay, by what is set and what is known of its destination."""
+"""Reasons to hold back a replay: its settings, and the state of its destination."""
 
 import asyncio
 from dataclasses import replace
@@ -96,7 +96,7 @@ def test_it_has_failed_once_what_it_is_for_is_gone_or_somebody_elses() -> None:
     ("state", "until_ms", "why"),
     [
         (BreakerState.OPEN, NOW_MS + 1, "the destination is not sent to: open"),
-        # Who comes next is the probe.
+        # The next request is the probe.
         (BreakerState.OPEN, NOW_MS, ""),
         (BreakerState.HALF_OPEN, NOW_MS + 1, "the destination is not sent to: half_open"),
     ],
@@ -126,7 +126,7 @@ def test_it_waits_while_the_destination_has_more_than_it_takes_on_any_machine() 
     def told(parked: int, store: str = "m1-1") -> str:
         return held.why(record(Flow(parks={"budget": parked}), FlowState.CLOSED, store=store))
 
-    # What was parked before it came is none of its business.
+    # Events that were parked before it came are none of its business.
     assert (told(10_000), told(10_500), told(90_000, "m2-1")) == (well, well, well)
     assert (told(90_001, "m2-1"), told(10_500)) == (full, full)
     brief = ReplayGround(within_s=1e-6)

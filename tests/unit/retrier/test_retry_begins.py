@@ -9,7 +9,7 @@ from tests.support.kept_retrier import A, B, kept_retrier
 
 
 def test_a_kafka_partition_without_a_leader_does_not_keep_the_others_from_being_started() -> None:
-    """Whoever is not started for five minutes is started anew, with all that it sends."""
+    """A process that is not started for five minutes is restarted, with all that it sends."""
 
     async def scenario() -> None:
         hifi, health, stop = kept_retrier(), Health(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Who has which Kafka partitions of the tiers, where each goes on, and who waits for whom."""
+"""Owners of the tiers' Kafka partitions, where each goes on, and who waits for whom."""
 
 import asyncio
 import threading
@@ -45,7 +45,7 @@ def test_it_goes_on_by_marks_and_labels_just_what_was_under_way() -> None:
         hifi = kept_retrier({A: Reach(2, 5, 77), B: Reach(1, WHATEVER)}, former={A: 0})
         hifi.fill(9, A, B)
         await hifi.begin_with(0, 1)
-        # Whoever still has it is told that he has lost it.
+        # Its former owner hears that it has lost it.
         assert hifi.kept.known[A] == Reach(2, 5)
         await hifi.settle()
         assert ranges(hifi.jobs, A) == [(2, 9, 5)]
@@ -242,7 +242,7 @@ def test_what_kafka_deleted_unread_is_said_and_the_rest_goes_on() -> None:
         assert (lost["at"], lost["to"]) == (0, 4)
         hifi.task = None
         await hifi.settle()
-        # It had been begun, and ended without a word of what was sent.
+        # Its job had begun, and ended without saying how much was sent.
         assert ranges(hifi.jobs, A)[1:] == [(4, 6, 6)]
 
     asyncio.run(scenario())
@@ -294,7 +294,7 @@ def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelle
         first.fill(4, A, B)
         await first.settle()
         second = replace(kept_retrier(), log=first.log, fenced=first.fenced)
-        # Planned: one number moves when what is under way of it has come to its end.
+        # A planned move: one number moves when its running work has ended.
         first.fill(2, A, B)
         await first._look()
         first._start_jobs()

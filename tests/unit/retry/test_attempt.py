@@ -180,7 +180,7 @@ def test_flags_only_stand_where_they_can_mean_something(attempt: Attempt) -> Non
     if verdict.is_breaker_failure:
         assert verdict.outcome is AGAIN
     if verdict.is_ambiguous:
-        # What was sent, and whose answer was not waited for, is tried elsewhere.
+        # An event that was sent, and whose answer was not waited for, is tried elsewhere.
         assert verdict.outcome is AGAIN or verdict.reason == Failure.SLOW_ANSWER.value
     if verdict.outcome in {OK, PARK}:
         assert not verdict.is_config_fault
@@ -199,7 +199,7 @@ def test_a_destination_may_ask_for_no_more_of_a_message(
 ) -> None:
     asked = classify(Response(status, "30", directive=directive, is_resent=True), retry_on={400})
     assert asked == Verdict(NEVER, f"asked_{directive.value}")
-    # What it has taken it has taken.
+    # An event that it has taken stays delivered.
     assert classify(Response(204, directive=directive)) == classify(Response(204))
 
 

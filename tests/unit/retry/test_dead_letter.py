@@ -1,4 +1,4 @@
-"""What a dead letter tells, which ones are wanted, and what sending them again writes."""
+"""The contents of dead letters, filters for them, and the records of sending them again."""
 
 import base64
 import json
@@ -183,7 +183,7 @@ def test_what_nobody_could_open_was_answered_nothing() -> None:
     assert a_malformed_letter().answer == ""
     died = a_letter(reason="retries_exhausted", cause="status_503", last_detail="busy")
     assert died.answer == "503 busy"
-    # Of a letter only the beginning of an answer is kept, of an attempt more.
+    # A letter keeps only the beginning of an answer, an attempt keeps more.
     long = a_letter(last_detail=("\n" * 200 + "bad " * 20)[:256])
     assert long.answer.startswith("bad bad ")
     assert DeadLetterFilter(answer="bad " * 30).takes(long)

@@ -1,4 +1,4 @@
-"""What happens to an event next: spelled out case by case, then over random lives."""
+"""The next step of an event: spelled out case by case, then over random lives."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Of which waiting events another copy may arrive first."""
+"""Waiting events of which another copy may arrive first."""
 
 from dataclasses import replace
 

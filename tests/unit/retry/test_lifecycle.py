@@ -18,7 +18,7 @@ from shared.retry.lifecycle import (
     next_state,
 )
 
-# from -> move -> to; whatever is not here is illegal
+# from -> move -> to; all other moves are illegal
 MOVES = {
     ("received", "REFUSE"): "refused",
     ("received", "LOSE_REPORT"): "unknown",

@@ -1,4 +1,4 @@
-"""What is not tried now: it waits uncharged in the tier nearest to its time, or is given up."""
+"""Events not tried now wait uncharged in the tier nearest to their time, or are given up."""
 
 from dataclasses import replace
 

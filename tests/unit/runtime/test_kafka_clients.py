@@ -27,7 +27,7 @@ class Asking:
         self.asked.append(set(self.client._topics))
 
     async def ask_for(self, seconds: float) -> None:
-        """As aiokafka's sender does while nobody leads what it has a record for."""
+        """Ask as aiokafka's sender does while nobody leads a partition that it has a record for."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + seconds
         while loop.time() < end_s:
@@ -56,7 +56,7 @@ def test_a_client_asks_ten_times_a_second_at_most_and_at_once_for_what_is_new(
         await asking.client.force_metadata_update()
         assert asking.asked[-1] == {"a", "b"}
         keeping.cancel()
-        # Who asks for something by himself waits for nobody.
+        # A request of one's own waits for nobody.
         asking.asked.clear()
         async with asyncio.timeout(2):
             for _ in range(100):

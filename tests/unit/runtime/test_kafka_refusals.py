@@ -1,4 +1,4 @@
-"""Whatever Kafka refuses is one sentence: who, where, what, and what to do next."""
+"""Each refusal by Kafka is one sentence: who, where, what, and what to do next."""
 
 import asyncio
 import contextlib

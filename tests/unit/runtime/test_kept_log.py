@@ -1,4 +1,4 @@
-"""What an archive has of a Kafka partition from an offset or a time on, found by names."""
+"""Objects of an archive for a Kafka partition, from an offset or a time on, found by names."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ ONE = KafkaPartition("hifi.stream.orders", 0)
 
 
 def made(folder: Path, first: int, end: int, *, days: int = 0) -> ArchivedObject:
-    """An object with an event at each of its offsets, of so many days later."""
+    """An object with an event at each of its offsets, this many days later."""
     rows = [row(0, at) for at in range(first, end)]
     for each in rows:
         each["time_ms"] += days * DAY_MS
@@ -90,7 +90,7 @@ def test_what_is_not_as_it_was_written_is_named(tmp_path: Path) -> None:
     (tmp_path / first.path).unlink()
     with pytest.raises(DamagedObjectError, match=f"{first.path} is missing"):
         sound_bytes(bucket_of(tmp_path), first)
-    # What is before it is read first.
+    # The object before it is read first.
     (tmp_path / second.manifest_path).write_text("{")
     assert found(tmp_path, 0) == [(0, 10)]
     with pytest.raises(DamagedObjectError, match=f"{second.manifest_path} is unreadable"):

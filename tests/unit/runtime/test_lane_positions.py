@@ -1,4 +1,4 @@
-"""What Kafka is told of lanes' positions: each change, and now and then what has not changed."""
+"""Lanes' positions in Kafka: each change is committed, and now and then an unchanged one."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,13 +25,13 @@ HERE = {KafkaPartition("hifi.stream.s", 0): 5}
 
 
 class Groups(LaneGroups):
-    """Those of a Kafka that notes what it is told, and says nothing of a lane when asked."""
+    """Groups of a Kafka that notes each commit, and says nothing of a lane when asked."""
 
     meanwhile: Callable[[], None] | None = None
 
     def __init__(self, _: str) -> None:
         self.committed: list[tuple[str, Position]] = []
-        # What it says no to, and at how many commits it was at the same time.
+        # The lanes that it refuses, and how many commits were under way at the same time.
         self.refuses: dict[str, KafkaError] = {}
         self.running = self.running_max = self.refused_count = self.opened_count = 0
 
@@ -167,7 +167,7 @@ def test_of_a_lane_that_others_have_nothing_is_told_any_more(groups: Groups) -> 
     positions.forget(["s/a"])
     asyncio.run(positions.tell_last())
     assert groups.committed == []
-    # It goes while it is told, which fails.
+    # It goes while its commit fails.
     positions.enter("s/a", HERE)
     groups.refuses["s/a"] = NotCoordinatorForGroupError()
     groups.meanwhile = lambda: positions.forget(["s/a"])
@@ -175,7 +175,7 @@ def test_of_a_lane_that_others_have_nothing_is_told_any_more(groups: Groups) -> 
     groups.refuses.clear()
     asyncio.run(positions.tell_last())
     assert (groups.refused_count, groups.committed) == (1, [])
-    # The same, and it is told: when it comes back, others may have told more of it.
+    # The same with a commit that succeeds: when it comes back, others may have told more of it.
     for _ in range(2):
         positions.enter("s/a", HERE)
         asyncio.run(positions.commit())
@@ -253,7 +253,7 @@ def test_what_kafka_does_not_say_is_asked_again_after_a_while_and_told_once(
     with capture_logs() as logs:
         for _ in range(3):
             assert asyncio.run(positions.last(["s/a", "s/b"])) == {"s/a": HERE}
-            # Planning waits for it: no lane of anybody else is to stand still all the time.
+            # Planning waits for it: no other lane may stand still all the time.
             assert asyncio.run(positions.last(["s/a", "s/b"])) == {}
             now_s += 5.0
         groups.says["s/b"] = {}

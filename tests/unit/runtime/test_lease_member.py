@@ -1,4 +1,4 @@
-"""What a member says of its slots, without a Kafka; tests/integration/runtime has the rest."""
+"""A member's words about its slots, without a Kafka; tests/integration/runtime has the rest."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ ALL = frozenset(range(SLOT_COUNT))
 
 
 def test_what_is_held_is_told_in_ranges() -> None:
-    """All 128 numbers, each time that a group changes, would hide what else is told."""
+    """All 128 numbers, each time that a group changes, would hide all other lines."""
 
     async def scenario() -> None:
         one = LeaseMember("kafka:1", "hifi.leases.s", NotedWork("a", [], drain_s=0.0))

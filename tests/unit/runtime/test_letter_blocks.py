@@ -1,4 +1,4 @@
-"""Whoever looks for letters reads past those of others once; nothing that is theirs is left out."""
+"""A search for letters reads past those of others once, and leaves out none of its own."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +50,7 @@ def test_the_many_of_another_are_read_past_once() -> None:
     # Its two blocks, and the last, which is no whole one.
     assert read(blocks, log, (0, end + 3), "ours") == ([7, end - 5], 2 * BLOCK + 3)
     assert len(read(blocks, log, (0, end + 3), "theirs")[0]) == end - 2
-    # In a beginning that somebody else has read, too.
+    # They are passed in a beginning that somebody else has read, too.
     assert read(blocks, log, (20 * BLOCK + 1, end), "nobodys") == ([], 0)
 
 

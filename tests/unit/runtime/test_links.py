@@ -76,7 +76,7 @@ def test_a_key_that_checks_no_links_makes_none() -> None:
     ],
 )
 def test_what_the_gateway_makes_for_nobody_is_not_believed(link: ViewLink) -> None:
-    """Who has a key's text can sign anything with it."""
+    """Anybody who has a key's text can sign anything with it."""
     with pytest.raises(LinkError, match="no link of ours"):
         read(write_link(link, TEXT), key())
 

@@ -1,6 +1,6 @@
-"""What one log holds that nobody can read is said of that one: others come in the same answer.
+"""Unreadable records are an error of their own log: others come in the same answer.
 
-What a `LogClient` does besides is in tests/contract/test_log_client.py.
+All else of a `LogClient` is in tests/contract/test_log_client.py.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def batch(count: int, *, first: int = 0, codec: int = 0) -> bytes:
 
 
 def signed(raw: bytearray) -> bytes:
-    """With the check sum of what is in there: as somebody has written it."""
+    """The batch with a check sum of its present content, as if somebody had written it so."""
     struct.pack_into(">I", raw, _CRC_AT, calc_crc32c(bytes(raw[_CRC_OF:])))
     return bytes(raw)
 

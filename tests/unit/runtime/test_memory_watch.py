@@ -59,7 +59,7 @@ def test_jobs_are_late_through_collectors_that_have_most_of_the_processor_time()
             time.sleep(0.1)
             watch.look([process.pid], at_ms=(at_ms := at_ms + 1))
         assert "memory most of the time" in watch.trouble_since(0)
-        # Whoever has begun since then has seen none of that; and one that hardly runs is not busy.
+        # A job that has begun since has seen none of that; a process that hardly runs is not busy.
         assert watch.trouble_since(at_ms) == ""
         watch.look([process.pid], at_ms=10_000_000)
         assert watch.trouble_since(0) == ""

@@ -1,4 +1,4 @@
-"""What a thread has had of a processor, as this machine says it."""
+"""The time that a thread has had of a processor, as this machine says it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What every Spark session of ours is set to."""
+"""Settings of every Spark session of ours."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizi
     options = _options(settings, [], [])["spark.driver.extraJavaOptions"].split()
     assert ("-XX:TieredStopAtLevel=1" in options) is expected
     assert ("-XX:+UseSerialGC" in options) is (cores == 2)
-    # What it reads lives for a moment, and a collection takes as long in a small young part.
+    # Its events live for a moment, and a collection takes as long in a small young part.
     assert ("-XX:NewSize=256m" in options) is has_rows_in_jvm
 
 
@@ -54,7 +54,7 @@ def test_an_executor_of_its_own_has_the_events_and_the_driver_has_none(
 
 
 def test_all_jvms_of_this_machine_have_the_jars_on_one_class_path() -> None:
-    """Else none of their classes is in the archive, and an executor's first job takes longer."""
+    """Otherwise none of their classes is in the archive, and executors' first jobs take longer."""
     jars = [Path("/cache/one.jar"), Path("/cache/two.jar")]
     here = SparkSettings("test", "a.daemon", Path("scratch"), executor_mb=768)
     options = _options(here, jars, [])

@@ -1,4 +1,4 @@
-"""A heap begins with what is kept, and never with more than it may have."""
+"""A heap begins with room for kept data, and never with more than it may have."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""What a Spark cluster is told, and what its executors are given."""
+"""Settings of a Spark cluster, and the secrets and files that its executors get."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_each_executor_of_a_process_has_all_its_slots() -> None:
     assert options["spark.executor.instances"] == "3"
     one = DeliverySettings(slots=48)
     assert (settings.worker_count, settings.all_slots) == (3 * one.worker_count, 144)
-    # Two more are kept free of whoever hangs, however many executors there are.
+    # Two more are kept free of hanging destinations, however many executors there are.
     assert settings.lent_slots + 2 == 3 * (one.lent_slots + 2)
 
 

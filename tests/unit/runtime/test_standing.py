@@ -1,4 +1,4 @@
-"""As whom Kafka knew a process is remembered in its folder, for whoever has the folder next."""
+"""Kafka's name for a process is kept in its folder, for the next process that has the folder."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ FIRST, SECOND = Standing(GROUP, "a-1", 3), Standing(GROUP, "a-1", 4)
 
 
 class Member(LeaseMember):
-    """One that has joined, and notes whom it says goodbye for."""
+    """A member that has joined, and notes for whom it says goodbye."""
 
     def __init__(self) -> None:
         super().__init__("kafka:1", GROUP, NotedWork("a", []))
@@ -75,7 +75,7 @@ def test_each_new_standing_is_kept_and_none_that_the_group_has_not_given(tmp_pat
 def test_a_disk_that_takes_nothing_ends_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes next waits for a session, as if this one had lost its folder."""
+    """The next process waits for a session, as if this one had lost its folder."""
     refused = asyncio.Event()
 
     def no_room(*_: object) -> None:

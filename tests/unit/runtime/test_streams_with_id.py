@@ -1,4 +1,4 @@
-"""Which of many streams have an id: what an index says, in a time that is bounded."""
+"""The streams among many that have an id: an index says it, in a time that is bounded."""
 
 import asyncio
 import time

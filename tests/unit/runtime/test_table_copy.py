@@ -1,4 +1,4 @@
-"""A copy of a table: what is taken is there, in the order of keys and of changes, and bounded."""
+"""A copy of a table: all that it took is there, ordered by keys and by changes, and bounded."""
 
 import shutil
 import subprocess
@@ -182,7 +182,7 @@ def test_readers_find_a_copy_once_it_is_whole_and_follow_it_to_another_file(
     folder = copy_folder(tmp_path, table)
 
     def written(value: str, *, is_whole: bool = True) -> None:
-        """By another process: none may open a file twice."""
+        """Write from another process: none may open a file twice."""
         words = [str(folder), value, str(int(is_whole))]
         subprocess.run([sys.executable, "-c", WRITER, *words], check=True, timeout=60)
 
@@ -194,10 +194,10 @@ def test_readers_find_a_copy_once_it_is_whole_and_follow_it_to_another_file(
     assert there is not None
     assert there.copy.look_up([b"a"])[0] == [b'{"n":1}']
     assert there.heard.at_ms == 77
-    # Another process writes, and what is open sees it.
+    # Another process writes, and the open copy sees it.
     written('{"n":2}')
     assert there.copy.look_up([b"a"])[0] == [b'{"n":2}']
-    # Whoever writes it lets go of it: it is known until there is another.
+    # Its writer lets go of it: it is known until there is another.
     folder.rename(tmp_path / "old")
     assert copies.of(table) is there
     assert there.copy.look_up([b"a"])[0] == [b'{"n":2}']

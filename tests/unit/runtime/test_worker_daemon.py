@@ -1,4 +1,4 @@
-"""What a Spark worker is a copy of: loaded, keeping little of the batches it has had, quiet."""
+"""The original of Spark's workers: loaded, keeping little of the batches it has had, quiet."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_workers_share_what_is_loaded_and_give_back_what_a_batch_took() -> None:
 
 @pytest.mark.parametrize("has_unread", [False, True])
 def test_a_worker_that_spark_lets_go_of_says_nothing(tmp_path: Path, *, has_unread: bool) -> None:
-    """As when a session stops, and its workers see it before their daemon does."""
+    """This happens when a session stops, and its workers see it before their daemon does."""
     environ = {
         **os.environ,
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",

@@ -30,7 +30,7 @@ def poisson(dice: random.Random, mean: float) -> int:
 
 
 class ScriptedPolicy:
-    """Wants so many from a second on."""
+    """Wants this many instances from a second on."""
 
     def __init__(self, *wishes: tuple[int, int]) -> None:
         self._wishes = wishes
@@ -123,7 +123,7 @@ def test_nothing_comes_of_nothing() -> None:
 def test_an_instance_works_after_its_metric_and_its_boot() -> None:
     plan = replace(ONE, count_max=9, boot_s=90, metric_s=10, metric_delay_s=10)
     run = simulate([LaneLoad(curve_of([50.0] * 200))], plan, ScriptedPolicy((0, 1), (60, 3)))
-    # The wish is made of what was true at 60, which is known at 70.
+    # The wish is made from figures of 60, which are known at 70.
     assert list(run.ready).index(3) == 70 + 90
     assert run.steps == 1
     # Two more are paid for from 70 on, booting or not.
@@ -200,7 +200,7 @@ def test_who_holds_more_lanes_is_later_and_the_other_is_no_help() -> None:
 
 
 class NotingPolicy:
-    """A policy that keeps what it is shown."""
+    """A policy that keeps the figures that it gets."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -244,7 +244,7 @@ def test_a_day_of_50_lanes_takes_at_most_2_s_of_a_core() -> None:
 
 @pytest.mark.simulation
 def test_a_day_of_50_lanes_looks_at_a_lane_only_when_one_waits() -> None:
-    # 4.3 million lane-seconds: what is looked at is what a simulation costs (2 s of a core a day).
+    # 4.3 million lane-seconds: the looks are the cost of a simulation (2 s of a core a day).
     assert day_of_50_lanes("diurnal").lane_visits < 0.1 * 50 * DAY_S
     spiky = day_of_50_lanes("spiky")
     assert 0 < spiky.lane_visits < 0.1 * 50 * DAY_S

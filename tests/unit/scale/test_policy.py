@@ -28,7 +28,7 @@ SEEN = FleetMetrics(
 
 
 def follow(policy: Policy, *points: FleetMetrics) -> list[int]:
-    """What it says period after period, if it gets what it wants at once."""
+    """The policy's wishes, period after period, if each comes true at once."""
     said, count = [], SEEN.desired
     for number, point in enumerate(points):
         count = policy.wanted(replace(point, at_s=10 * (number + 1), desired=count))
@@ -92,7 +92,7 @@ def test_ours_goes_in_by_a_tenth_after_a_lower_load_has_lasted() -> None:
     low = replace(SEEN, arrivals=1_000.0)
     said = follow(ByLoad(0.6, in_after_s=50), *[low] * 11)
     assert said == [10] * 4 + [9] * 5 + [8] * 2
-    # Of many, several go at once, and never more than the load allows.
+    # Several of many go at once, and never more than the load allows.
     many = replace(SEEN, desired=60, arrivals=1_000.0, at_s=300)
     assert ByLoad(0.6).wanted(many) == 54
     assert ByLoad(0.6).wanted(replace(many, arrivals=30_500.0)) == 57

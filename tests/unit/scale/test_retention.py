@@ -1,4 +1,4 @@
-"""What topics will keep follows from what comes, by time and by size, and so does a full disk."""
+"""The data that topics will keep follows from traffic, by time and by size; so does a full disk."""
 
 from dataclasses import replace
 

@@ -126,7 +126,7 @@ def test_example_7_300_kb_a_second_are_1_08_capacity_units() -> None:
 def test_a_million_events_of_600_bytes_with_a_zone_away(
     fan_out: int, name: str, brokers: int
 ) -> None:
-    # By hand, when this was thought out: 600 MB/s in, of which each destination reads all.
+    # Worked out by hand: 600 MB/s in, of which each destination reads all.
     load = BrokerLoad(600, 600 * fan_out, 96)
     assert brokers_of(SIZES[name], load, disk_gb_max=0).count == brokers
 
@@ -194,7 +194,7 @@ def test_what_binds_is_what_is_full_first() -> None:
     sizing = plan(MILLION)
     binds = sizing.binds
     assert binds.headroom == min(need.headroom for need in sizing.needs) >= 1
-    # With so much more traffic, there must be more of that resource.
+    # With this much more traffic, there must be more of that resource.
     more = plan(replace(MILLION, events_per_s=1_000_000 * binds.headroom * 1.001))
     (same,) = [need for need in more.needs if need.resource == binds.resource]
     assert same.there_is > binds.there_is

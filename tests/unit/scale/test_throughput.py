@@ -1,4 +1,4 @@
-"""What several instances do together follows what was measured, and is not made up beyond."""
+"""The throughput of several instances follows measurements, and is not made up beyond them."""
 
 import pytest
 

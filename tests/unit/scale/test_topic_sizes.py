@@ -1,4 +1,4 @@
-"""What a topic holds is what our own code writes into it."""
+"""The sizes of a topic's records are those that our own code writes."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""How far a strand sends ahead of what Kafka has stored: not to wait for it, and no farther."""
+"""A strand sends ahead of Kafka's storing far enough not to wait for it, and no farther."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 
 def stores_slowly(ground: Ground, request_count: int) -> None:
-    """Six requests; Kafka has stored what the first one left when so many were sent."""
+    """Prepare six requests; Kafka stores the first outcomes once `request_count` are sent."""
     let_drip(ground)
     ground.kafka.write(events(6, first=6))
     ground.destination("a")

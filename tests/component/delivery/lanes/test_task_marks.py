@@ -1,4 +1,4 @@
-"""What a worker does with what stands in a log and is no event."""
+"""A worker settles the entries of a log that are not events."""
 
 from delivery.lanes import task
 from delivery.lanes.units import Span
@@ -16,7 +16,7 @@ __all__ = ["ground"]
 
 
 class MarkedLog(KeptLog):
-    """The last that it holds is the mark of a transaction."""
+    """A log whose last entry is the marker of a transaction."""
 
     def _answer(self, where: KafkaPartition, at: int) -> FetchAnswer:
         answer = super()._answer(where, at)

@@ -1,4 +1,4 @@
-"""What the strands of a task owe to each other: who is done waits for nobody who is not."""
+"""A finished strand does not wait for unfinished strands of its task."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ def test_who_follows_says_that_it_is_done_if_another_of_its_task_hangs(ground: G
 
 
 def test_what_is_cancelled_below_one_is_a_fault_of_that_one(ground: Ground) -> None:
-    """Such as a future of a library: the reports of all others would be lost with it."""
+    """A cancelled future of a library would otherwise lose the reports of all others."""
 
     class CancelledTask(Sending):
         async def settle(self, rows: Any, **options: Any) -> list[RecordOut]:

@@ -1,4 +1,4 @@
-"""A task that follows its logs does so until the time that it was told last, and no longer."""
+"""A task follows its logs until the latest end time that it received."""
 
 import asyncio
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ def tell(ground: Ground, number: int, follow_s: float, lease_s: float = 3_600.0)
 
 
 def follows(ground: Ground, *, number: int, refused: str = "") -> int:
-    """How far it comes: its time is over after the first of two events, unless it is given more.
+    """Return how far a task comes: its time ends after the first of two events, unless extended.
 
-    The other one comes half a second later; it is told to end then. What is refused is what another
-    one that follows the same log leaves behind.
+    The second event comes half a second later; then the task is asked to end. The topic `refused`
+    takes no row of another strand that follows the same log.
     """
     ground.kafka.make(TERMS_LOG.topic, 1)
     ground.kafka.write(events(1))
@@ -51,7 +51,7 @@ def follows(ground: Ground, *, number: int, refused: str = "") -> int:
         if speaks_of(row, "b"):
             if row.topic != refused:
                 return None
-            # When it knows of that itself.
+            # Only after the task itself knows of the refusal.
             asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, go_on)
             return OSError("no room")
         if is_mark(row):
@@ -86,7 +86,7 @@ def test_what_another_job_is_told_says_nothing_to_this_one(ground: Ground) -> No
 
 
 def test_with_its_time_a_task_is_given_a_new_lease(ground: Ground) -> None:
-    """Or what it sends would be somebody else's by what it knows."""
+    """Without a new lease it would consider its strands another owner's."""
     ground.given = {"ours_until_ms": now_ms() + 450}
     assert follows(ground, number=NUMBER) == 2
     assert labels(ground.to["a"]) == {"e0": False, "e1": False}

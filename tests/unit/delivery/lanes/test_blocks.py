@@ -1,4 +1,4 @@
-"""What holds up all behind it is tried again at its time, with what has become of it before."""
+"""An event that holds up all behind it is tried again at its time, with its earlier attempts."""
 
 from dataclasses import replace
 

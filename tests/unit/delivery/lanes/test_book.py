@@ -1,4 +1,4 @@
-"""What a book plans: who shares a job with whom, how much of it, when, and what says it repeats."""
+"""Plans of a book: who shares a job, how much and when, and which spans count as repeats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -103,7 +103,7 @@ def test_a_destination_that_is_far_behind_shares_with_nobody_and_has_a_task_for_
     shared, alone = sorted(driver.plan(), key=lambda job: -len(job.kind))
     assert (shared.kind, alone.kind) == (JobKind.SHARED, JobKind.ALONE)
     assert [list(unit.spans) for unit in shared.units] == [["s/near"]]
-    # An equal share of what it may have at once, for each.
+    # Each gets an equal share of what it may have at once.
     assert sorted((unit.where, unit.spans["s/far"]) for unit in alone.units) == [
         (A, Span(0, 300)),
         (B, Span(0, 5)),
@@ -227,7 +227,7 @@ def test_a_strand_is_free_by_its_mark_whatever_its_job_still_waits_for() -> None
     assert driver.book.went(strand(), Mark(5, 5))
     (second,) = driver.spans(10.0).values()
     assert second == Span(5, 8)
-    # What its first job says in the end is about the first span.
+    # The final report of its first job is about the first span.
     assert not driver.book.is_with(strand(), first)
     driver.book.ended(strand(), first, 5)
     driver.book.cut(strand(), first, 0, not_before_s=0.0)
@@ -283,7 +283,7 @@ def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look
 
 
 def test_what_was_cut_while_it_followed_its_log_is_in_doubt_until_its_worker_is_done() -> None:
-    """It may live, and sends what comes."""
+    """Its worker may live, and sends what comes."""
     driver = Driver({A: 5})
     driver.enter(kind=JobKind.FOLLOWING)
     (job,) = driver.plan()

@@ -1,6 +1,6 @@
-"""Whatever workers do, and in whatever order one hears of it, a book keeps its promises.
+"""A book keeps its promises, whatever workers do and in whatever order it hears of it.
 
-No offset is in two hands, no strand skips one or goes back, and what may have been sent says so.
+No two hold one offset, no strand skips one or goes back, and possible repeats are known as such.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ COUNTS = (1, 1, 2, 3, 5, 5, 8, 3_000)
 STEPS = 1_500
 
 
-# What a destination may be planned as.
+# The kinds of job that a destination may be planned as.
 _KINDS = (JobKind.SHARED, JobKind.FOLLOWING, JobKind.FOLLOWING, JobKind.APART)
 
 
@@ -41,7 +41,7 @@ class Hand:
 
 
 class StrandReport(NamedTuple):
-    """What a job says of a strand when all of it is over."""
+    """A job's report about a strand, once the whole job is over."""
 
     strand: Strand
     span: Span
@@ -73,7 +73,7 @@ class World:
         self.ends = dict.fromkeys(PLACES, 0)
         self.hands: list[Hand] = []
         self.said: list[StrandReport] = []
-        # What is written, and how much of it the driver has not read yet.
+        # The marks as written, and those that the driver has not read yet.
         self.marks: dict[Strand, Mark] = {}
         self.unheard: list[tuple[Strand, Mark]] = []
         # All below has been sent; has its outcome stored; is in doubt as somebody did not end well.
@@ -121,7 +121,7 @@ class World:
         self.seen[strand] = mark.at
 
     def leave_and_come_back(self) -> None:
-        """As a lease does, after all that was under way has ended; its reports come later."""
+        """Leave and come back, as a lease does once all work has ended; its reports come later."""
         name = self.dice.choice(list(DESTINATIONS))
         if any(hand.strand.destination == name for hand in self.hands):
             return
@@ -180,7 +180,7 @@ class World:
     def take_in_hand(self, strand: Strand, span: Span) -> None:
         end = self.ends[strand.where]
         for hand in self.hands:
-            # One that was cut may have told by a late mark that what is repeated need not be.
+            # The late mark of a cut span may have said that its repeats are not needed.
             is_apart = hand.strand != strand or span.begin >= (hand.span.end or OPEN)
             assert is_apart, "an offset is in two hands"
         assert span.begin <= self.stored[strand], "events were skipped"
@@ -202,13 +202,13 @@ class World:
         self.unheard.append((strand, mark))
 
     def repeat_a_last_word(self) -> None:
-        """A worker that was frozen says of a span of long ago that it is done."""
+        """A worker that was frozen says that an old span is done."""
         if self.last_words:
             strand, mark = self.dice.choice(self.last_words)
             self.unheard.append((strand, mark))
 
     def store(self, hand: Hand, upto: int, *, is_last: bool = False) -> None:
-        """As task.py does: outcomes, then the mark."""
+        """Store outcomes, then the mark, as task.py does."""
         hand.sent = max(hand.sent, upto)
         self.sent[hand.strand] = max(self.sent[hand.strand], hand.sent)
         if upto > hand.stored or (is_last and hand.span.end is None and upto > hand.span.begin):
@@ -233,7 +233,7 @@ class World:
         if not self.hands:
             return
         hand = self.dice.choice(self.hands)
-        # What follows its log ends after what it has begun.
+        # A span without an end is over after the events that its worker has begun.
         self.store(hand, hand.sent if hand.span.end is None else hand.span.end, is_last=True)
         if hand.span.end is None and self.dice.random() < 0.5:
             # Others of its task are not done yet.
@@ -278,7 +278,7 @@ class World:
             self.book.ended(said.strand, said.span, said.at)
 
     def check(self) -> None:
-        """None goes back, or beyond what is stored."""
+        """No position goes back, or beyond what is stored."""
         for strand in self.seen:
             at = self.book.position(strand.destination, [strand.where])[strand.where]
             assert self.seen[strand] <= at <= self.stored[strand]

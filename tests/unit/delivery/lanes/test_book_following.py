@@ -1,4 +1,4 @@
-"""What a book makes of the last words of those that follow their logs."""
+"""A strand that follows its log is free again with its last mark."""
 
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.units import JobKind, Span

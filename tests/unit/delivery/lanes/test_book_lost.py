@@ -1,4 +1,4 @@
-"""What a book makes of a log that has less than it had: retention, or a topic made anew."""
+"""A book whose log has less than it had, by retention or in a recreated topic."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def test_who_skips_to_the_end_of_its_log_has_nothing_left_to_do() -> None:
 
 
 def is_asked_for_what_is_gone(driver: Driver, now_s: float) -> Span:
-    """Whoever reads there hears from Kafka that events are lost, as tests of reading.py show."""
+    """The span whose reader hears from Kafka that events are lost, as tests of reading.py show."""
     (job,) = driver.plan(now_s)
     assert job.kind is JobKind.ALONE
     ((where, spans),) = [(unit.where, unit.spans) for unit in job.units]
@@ -39,7 +39,7 @@ def is_asked_for_what_is_gone(driver: Driver, now_s: float) -> Span:
 
 
 def test_a_mark_beyond_the_end_of_a_log_is_tried_until_a_person_says_go_on() -> None:
-    """Its topic was made anew. To wait until there is as much again would be to skip it."""
+    """In a recreated topic, waiting for as many events as before would skip the new ones."""
     driver = Driver({A: 5})
     driver.enter("a", Mark(500, 520), linger_s=60.0)
     driver.enter("b", Mark(3, 3))
@@ -74,7 +74,7 @@ def test_a_log_that_becomes_shorter_is_told_of_while_it_is_read() -> None:
     (span,) = driver.spans().values()
     driver.book.see_ends({A: 5})
     found = is_asked_for_what_is_gone(driver, 1.0)
-    # What is said of it comes after a person has said to go on: it is of what was before.
+    # Its report comes after a person has said to go on: it is about the log as it was.
     assert driver.book.skip(strand(), 0)
     driver.book.cut(strand(), found, 500, not_before_s=1e9)
     assert driver.book.position("s/a", [A]) == {A: 0}

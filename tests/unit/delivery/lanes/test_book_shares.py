@@ -25,7 +25,7 @@ class Backlog(Driver):
         self.now_s = 0.0
 
     def send(self) -> int:
-        """What is under way after one more plan."""
+        """Plan once more, and return how many events are under way then."""
         self.now_s += 1.0
         self.under_way |= self.spans(self.now_s)
         return sum((span.end or 0) - span.begin for span in self.under_way.values())
@@ -81,7 +81,7 @@ def test_who_follows_its_log_or_parks_does_so_in_every_kafka_partition(kind: Job
 def test_what_may_have_been_sent_is_divided_between_batches_however_much_goes_at_once(
     body_format: str, batch_count_max: int, count: int
 ) -> None:
-    """Else it would be cut into other batches, with other ids, and pass a receiver's check."""
+    """Otherwise it would be cut into other batches, with other ids, and pass a receiver's check."""
     driver = Driver({A: 90_000, B: 90_000})
     mark = Mark(123, 40_123 + 45)
     driver.enter("a", mark, body_format=body_format, batch_count_max=batch_count_max)
@@ -133,7 +133,7 @@ def test_a_rest_of_its_lane_does_not_end_the_wait_of_a_strand_that_was_cut() -> 
 
 
 def test_a_rest_of_its_lane_puts_off_no_strand_that_is_in_doubt() -> None:
-    """Else a look would hardly ever begin after its wait, however long the lane rests."""
+    """Otherwise a look would hardly ever begin after its wait, however long the lane rests."""
     driver = Driver({A: 9, B: 1_000})
     driver.enter(kind=JobKind.FOLLOWING)
     span = driver.spans(100.0)[strand()]
@@ -153,7 +153,7 @@ def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() 
 
 
 def test_what_may_have_ended_its_worker_is_planned_by_itself_until_it_has_gone_on() -> None:
-    """Else one tenant's event that ends each worker would stop all who share its job for ever."""
+    """Otherwise a tenant's event that ends each worker would stop all who share its job forever."""
     driver = Driver({A: 5})
     for name in ("a", "b", "c"):
         driver.enter(name)

@@ -1,4 +1,4 @@
-"""What a book makes of slots that are few: who is first, and where those go that hang."""
+"""With few slots, a book orders those that wait, and sends to hanging destinations apart."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_who_hangs_is_sent_to_apart_until_it_is_heard_of() -> None:
 
 
 def test_who_leaves_while_it_hangs_has_its_slot_until_the_job_ends() -> None:
-    """Else a tenant would have another one with each pause, and its end."""
+    """Otherwise a tenant would have another one with each pause, and its end."""
     driver = Driver({A: 1}, turns=Turns(slots=2))
     driver.enter(kind=JobKind.APART)
     (job,) = driver.plan()

@@ -1,4 +1,4 @@
-"""Who is read together, and by whom."""
+"""Strands that are read together, and the workers that read them."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.unit.delivery.lanes.test_book import A, Driver
 
 
 def test_nothing_is_read_of_what_lies_between_two_that_are_far_apart() -> None:
-    """Or who is near the end would wait until the task has read the whole log before it."""
+    """Otherwise one near the end would wait until the task has read the whole log before it."""
     driver = Driver({A: 10_000_000})
     driver.enter("far", Mark(0, 0), kind=JobKind.APART, events_max=2_500)
     driver.enter("near", Mark(9_999_990, 9_999_990), kind=JobKind.APART)
@@ -27,7 +27,7 @@ def test_nothing_is_read_of_what_lies_between_two_that_are_far_apart() -> None:
         # As near as they may be: 100 to 2,100, and 2,200 to 4,200.
         ([0, 2_100, 4_200], [["s/0", "s/1", "s/2"]]),
         ([0, 2_101, 4_201], [["s/0"], ["s/1", "s/2"]]),
-        # The one between has both beside it, in whatever order they come.
+        # The one between is near both others, in whatever order they come.
         ([4_200, 0, 2_100, 9_000], [["s/0", "s/1", "s/2"], ["s/3"]]),
     ],
 )
@@ -56,7 +56,7 @@ def test_who_repeats_what_is_far_back_is_not_read_with_those_who_follow() -> Non
 
 @pytest.mark.parametrize("worker_count", range(1, 9))
 def test_a_process_that_holds_one_slot_uses_all_of_its_workers(worker_count: int) -> None:
-    """As each of fifty machines does, nearly."""
+    """Each of fifty machines holds hardly more."""
     driver = Driver({A: 1})
     driver.turns = Turns(worker_count=worker_count)
     names = [str(number) for number in range(12_000) if slot_of(f"s/{number}") == 77]

@@ -1,4 +1,4 @@
-"""What is said of each lane: whether it is up, when it tries again, and whether it stands."""
+"""States of lanes: whether each is up, when it tries again, and whether it stands still."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class WatchedFates:
         )
 
     def dies(self, strand: Strand, now_s: float, *, is_data_lost: bool = False) -> float:
-        """As the loop says it; returns how long it has to wait then."""
+        """Report a death as the loop does; return how long it has to wait then."""
         again_s = self.fates.again_s(strand.destination, now_s=now_s)
         self.fates.died(strand, "why", is_data_lost=is_data_lost, now_s=now_s)
         return again_s - now_s

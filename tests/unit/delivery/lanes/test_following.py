@@ -1,4 +1,4 @@
-"""Who may follow its logs for longer, and is told so; who may not ends, and is begun anew."""
+"""A job that may follow its logs for longer hears so; any other ends and is planned again."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ class Following(Driver):
         return turn
 
     def told(self, after_s: float = 1.5) -> list[RecordOut]:
-        """What it is told by then."""
+        """The records that its job gets this long after it began."""
         before = len(self.outlet.rows)
 
         async def scenario() -> None:
@@ -58,7 +58,7 @@ def test_who_would_be_begun_anew_just_as_it_is_goes_on() -> None:
     driver = Following()
     number = number_of(driver.job.units)
     assert driver.told(0.5) == [], "that is too early"
-    # Its state is told again and again, and says nothing new of how to send.
+    # Its state is published again and again, and changes nothing in how to send.
     driver.loop.states.value = {TO.id: structs.replace(known(attempts={"ok": 3}), store="ours")}
     assert driver.told() == [term_record(number, Term(4.0, LEASE_MS))]
     assert driver.turn.ends_s == driver.now_s + 4.0

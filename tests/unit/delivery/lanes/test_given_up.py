@@ -1,4 +1,4 @@
-"""What is said of a lane that goes: where it is, before anybody else has it, and nothing later."""
+"""A lane that goes reports its position before another process has it, and not later."""
 
 import asyncio
 from typing import Self
@@ -51,7 +51,7 @@ def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
 
     asyncio.run(goes())
     assert groups.told == ({} if is_cut else {TO.id: 9})
-    # Who has it now has told more, and late words come of what was under way here.
+    # The new owner has told more, and late reports come of work that was under way here.
     groups.told[TO.id] = 20
     loop._tell_position(TO.id)
     asyncio.run(loop.positions.tell_last())
@@ -59,7 +59,7 @@ def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
 
 
 def test_what_hangs_is_given_back_when_its_worker_begins_nothing_more() -> None:
-    """Or it would go on without a label, beside the copies of whoever has the lane then."""
+    """Otherwise it would go on without a label, beside the copies of the lane's new owner."""
 
     async def scenario() -> None:
         marks = {HERE: Mark(0, 0), BESIDE: Mark(0, 0)}

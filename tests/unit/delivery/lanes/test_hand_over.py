@@ -1,4 +1,4 @@
-"""What comes from another process goes on where that one has ended, whatever happens meanwhile."""
+"""A lane from another process goes on where that one has ended, whatever happens meanwhile."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +19,7 @@ HERE, BESIDE = Strand(COMES.id, A), Strand(COMES.id, B)
 
 
 class HandOver(House):
-    """One destination is ours, another is somebody else's, who has marked it at 1 last we heard."""
+    """A house with one destination, and one that another process holds, last marked at 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class HandOver(House):
         asyncio.run(self.marks.read())
 
     def follow(self, *marks: Mark) -> None:
-        """Hear of what somebody writes now."""
+        """Hear of the marks that somebody writes now."""
         heard = asyncio.Event()
         for mark in marks:
             self.mark(HERE, mark)
@@ -69,7 +69,7 @@ class HandOver(House):
         return len(self.outlet.rows)
 
     def begin(self) -> None:
-        """Who had it has marked it to the last, and it is ours from now on."""
+        """Mark it to the end, as its old owner does, and take it over."""
         self.mark(HERE, Mark(4, 4))
         self.mine.add(COMES.id)
         self.roster.begin()
@@ -95,7 +95,7 @@ def test_nobody_is_entered_before_the_marks_of_who_had_it_are_known() -> None:
     house = HandOver()
     house.begin()
     for _ in range(3):
-        # Who waits for them holds up nobody else.
+        # A destination that waits for them holds up no other.
         assert asyncio.run(house.roster.look())
         assert list(house.roster.running()) == [TO]
         assert house.at() is None

@@ -1,7 +1,7 @@
-"""A thousand seeded histories of a lane: kills, topics made anew, logs cut at either end.
+"""A thousand seeded histories of a lane: kills, recreated topics, logs cut at either end.
 
-Nothing that a log still has is passed by, and what arrives a second time says that it may have. A
-history that breaks this is lived again by its number.
+No event that a log still has is passed by, and one that arrives a second time says that it may
+have. A history that breaks this is replayed by its number.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PLACES = (A, B)
 
 
 class LogOfMany(KeptLog):
-    """Its topic may be made anew, which Kafka's metadata tells."""
+    """A log whose topic may be recreated, as Kafka's metadata says."""
 
     life = 0
 
@@ -79,14 +79,14 @@ class LaneHistory:
     def look(self) -> None:
         self.now_s += 30.0
         self.house.look(TO)
-        # A person who says at once that it may go on without what is lost.
+        # A person says at once that it may go on without the lost events.
         for strand in self.house.book.strands(TO.id):
             book = self.house.book
             if book.is_free(strand) and book.skip(strand, self.log.begins[strand.where]):
                 asyncio.run(self.teller(book).tell([strand]))
 
     def send(self) -> None:
-        """Its worker sends some of what is planned, stores how far it is, and may die then."""
+        """Send some of the plan as its worker, store the position, and perhaps die then."""
         lane = Lane(TO, JobKind.SHARED, self.dice.randint(1, 8))
         for job in self.house.book.plan(lambda _: lane, self.turns, now_s=self.now_s):
             for unit in job.units:

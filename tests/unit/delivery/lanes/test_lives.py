@@ -1,4 +1,4 @@
-"""Positions in a topic that was deleted and made anew."""
+"""Positions in a topic that was deleted and recreated."""
 
 import pytest
 from msgspec.structs import replace as replace_mark
@@ -20,7 +20,7 @@ def test_a_mark_says_in_which_topic_it_is_as_soon_as_kafka_tells() -> None:
     house.marks.marks = {Strand(TO.id, A): Mark(3, 4)}
     house.log.topic_ids[TOPIC] = "one"
     house.look(TO)
-    # One of before says nothing, and is taken for one of the topic that there is.
+    # A mark without a topic is taken for one of the topic that exists now.
     assert house.book.mark(Strand(TO.id, A)) == Mark(3, 4, life="one")
     assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(0, 0, life="one"))]
 
@@ -35,7 +35,7 @@ def test_what_is_in_a_topic_that_was_deleted_begins_in_the_one_made_anew(at: int
     with capture_logs() as logs:
         house.look(TO)
     assert house.position() == {A: 1, B: 0}
-    # All that there is by now may have been sent by an offset of the old one.
+    # A worker with an offset of the old topic may have sent all that is there so far.
     assert house.book.mark(here) == Mark(1, 5, life="two")
     forgotten = RecordOut(LANES, repeats_key(here), None)  # type: ignore[arg-type]
     assert house.outlet.rows == [forgotten, mark_record(here, Mark(1, 5, life="two"))]
@@ -63,7 +63,7 @@ def test_a_lane_that_runs_begins_in_the_new_topic_when_nothing_of_the_old_is_und
     assert house.roster.lives.again_s < 1e9
     house.roster.lives.again_s = 0.0
     house.look(TO, partition_count=3)
-    # What a worker says of the old one moves nothing in the new.
+    # A worker's report about the old topic moves nothing in the new one.
     assert house.book.mark(here) == Mark(1, 3, life="two")
     assert not house.book.went(here, Mark(5, 5, life="one"))
     assert house.position()[A] == 1

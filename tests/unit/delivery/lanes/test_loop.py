@@ -1,4 +1,4 @@
-"""What the driver makes of what it hears: how each destination is sent to, what is lost, what died.
+"""The driver's use of reports: how each destination is sent to, losses, and deaths.
 
 Spark is not asked here; the log and the outlet are the fakes of tests/contract.
 """
@@ -50,7 +50,7 @@ def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Untold(LanePositions):
-    """Those of a Kafka that no lane has ever told how far it is."""
+    """Positions in a Kafka to which no lane has ever reported one."""
 
     async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
         return {lane: {} for lane in lanes}
@@ -92,7 +92,7 @@ class Driver:
         asyncio.run(self.loop._look())
 
     def spans(self) -> dict[Strand, Span]:
-        """What is planned a while later."""
+        """The spans that are planned a minute later."""
         self.now_s += 60.0
         jobs = self.loop.book.plan(self.loop._lane_of, self.loop.turns, now_s=self.now_s)
         for job in jobs:
@@ -105,7 +105,7 @@ class Driver:
         }
 
     def hears(self, spans: dict[Strand, Span], *ends: StrandEnd) -> Sequence[str]:
-        """What a job says; returns what is told of it."""
+        """Take a job's reports, and return the events that are logged."""
         with capture_logs() as logs:
             self.loop._take_reports(ends, spans, "no word", took_s=1.0)
         return [each["event"] for each in logs]
@@ -161,11 +161,11 @@ IN_TROUBLE = known(
             False,
         ),
         (TO, known(FlowState.DISABLED), True),
-        # A person has said to try again, and nothing has been heard of it since.
+        # A person has said to try again, and there has been no news of it since.
         (replace(TO, resumed_at_ms=NOW_MS), IN_TROUBLE, False),
         (replace(TO, resumed_at_ms=NOW_MS), known(FlowState.DISABLED), False),
         (replace(TO, resumed_at_ms=NOW_MS - 1), IN_TROUBLE, True),
-        # Disabled by a person: what comes for it goes to dead letters.
+        # A person has disabled it: its events go to dead letters.
         (replace(TO, is_disabled=True), None, True),
         (replace(TO, is_disabled=True), known(), True),
         (replace(TO, is_disabled=True, resumed_at_ms=NOW_MS), IN_TROUBLE, True),

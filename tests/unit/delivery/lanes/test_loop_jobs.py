@@ -1,4 +1,4 @@
-"""What of a job travels with its tasks, and what with the function that they run."""
+"""Parts of a job that travel with its tasks, and parts that travel with their function."""
 
 import asyncio
 import pickle
@@ -56,7 +56,7 @@ async def submitted(job: Job) -> tuple[Tasks, list[TaskEnd]]:
 
 
 def test_a_process_shares_lanes_when_its_workers_are_there() -> None:
-    """What it was given before would stand until they are: 16 s on a busy machine."""
+    """Lanes given to it sooner would stand still until then: 16 s on a busy machine."""
     driver, tasks, stop = Driver(), Tasks(), asyncio.Event()
     driver.loop.tasks = cast("Any", tasks)
     driver.loop.member = cast("Any", SimpleNamespace(run=asyncio.Event.wait, ours_until_ms=0))

@@ -1,4 +1,4 @@
-"""What the driver does where Kafka says little, late or nothing."""
+"""The driver at work while Kafka says little, answers late or says nothing."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
 
 
 class StartedProcess(Health):
-    """Of a process that ends when it has come to its work."""
+    """The health of a process that ends once it has come to its work."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ def run(driver: Driver, stop: asyncio.Event, health: Health, pulse: Pulse) -> No
 
 
 def test_a_process_has_come_to_its_work_though_a_kafka_partition_has_no_leader() -> None:
-    """Or it would be killed every five minutes, with the lanes of everybody."""
+    """Otherwise it would be killed every five minutes, with the lanes of everybody."""
     driver = Driver(events=0, marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
     driver.loop.config.value = driver.loop.roster._seen
     driver.log.make("hifi.lanes", 1)
@@ -110,7 +110,7 @@ class Frozen(KeptLog):
 
 
 class CountedBeats(Pulse):
-    """When it has beaten a few times, Kafka goes on, and the process is told to stop."""
+    """A pulse that lets Kafka go on, and stops the process, at the fifth beat."""
 
     def __init__(self, log: Frozen, stop: asyncio.Event) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class CountedBeats(Pulse):
 
 
 def test_a_process_that_waits_for_kafka_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it would be killed for Kafka's sake, which brings none back."""
+    """Otherwise it would be killed for Kafka's sake, which brings no Kafka back."""
     monkeypatch.setattr(health, "_LOOP_BEAT_S", 0.001)
     driver = Driver()
     driver.loop.config.value = driver.loop.roster._seen
@@ -143,7 +143,7 @@ def test_a_process_that_waits_for_kafka_is_alive(monkeypatch: pytest.MonkeyPatch
 def test_nobody_looks_for_what_has_to_wait_until_those_who_are_well_may_have_a_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ends of hundreds of logs cost as much as what is sent meanwhile."""
+    """Asking for the ends of hundreds of logs costs as much as all that is sent meanwhile."""
     driver, stop = Driver(), asyncio.Event()
     driver.loop.config.value = driver.loop.roster._seen
     looks_s: list[float] = []

@@ -1,4 +1,4 @@
-"""Whoever follows the marks hears all of them, or the process ends."""
+"""A reader of the marks hears all of them, or the process ends."""
 
 import asyncio
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def follow_until(marks: MarksLog, last: Mark) -> None:
 def test_who_writes_after_its_lease_takes_back_nothing_that_others_have_said(
     late: Mark, known: Mark
 ) -> None:
-    """Whoever has it then may be killed before it has said again where it is."""
+    """The new owner may be killed before it has said again where it is."""
     log = KeptLog()
     log.make(LANES, 1)
     for mark in (Mark(22, 29), Mark(29, 36), Mark(late.at, late.until, late=True)):
@@ -132,7 +132,7 @@ def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> Non
     before = len(house.outlet.rows)
     asyncio.run(house.roster.look())
     assert house.at() == 4
-    # Of what has gone on here, it may not have the marks any more.
+    # The log may no longer have the marks of the lanes that went on here.
     assert set(house.outlet.rows[before:]) == {
         mark_record(Strand(TO.id, A), Mark(1, 1)),
         mark_record(Strand(TO.id, B), Mark(0, 0)),
@@ -140,7 +140,7 @@ def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> Non
 
 
 class Part:
-    """A part of the process that does as it is told."""
+    """A part of the process that does what its test says."""
 
     problem = None
     flows: Mapping[str, Any] = MappingProxyType({})
@@ -177,7 +177,7 @@ class Deaf(Part):
 def test_a_process_that_would_hear_of_no_mark_any_more_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its strands would be free only with whole jobs, and what comes to it would never begin."""
+    """Its strands would be free only with whole jobs, and lanes that come would never begin."""
     for name in (
         "ConfigFeed",
         "StateFeed",

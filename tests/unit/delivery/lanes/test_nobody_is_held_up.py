@@ -1,4 +1,4 @@
-"""Destinations of one tenant hang, one after the other: what it is to the others, and to its own.
+"""Destinations of a tenant hang, one after the other: the effect on others, and on its own.
 
 Virtual time, the real book and its turns; workers are as good as their word, and answer at once or
 not at all. The rule: ADR 0062, "Nobody waits for anybody else".
@@ -24,8 +24,8 @@ LOOK_S, ANSWER_S, TIMEOUT_S = 0.05, 0.05, 300.0
 TIME_BOX_S, FOLLOW_S = 5.0, 2.0
 WORKERS = 2
 OWN_SLOTS = 2 * WORKERS + 2
-# What nobody who is well ever waits longer for: that a slot of those that are never lent is free
-# again. Whoever is in one is done after the time that it follows its log, its box, and an answer.
+# The longest wait of a healthy destination: until a slot that is never lent is free again. A job
+# in one ends after the time that it follows its log, its time box, and the wait for an answer.
 WAIT_S_MAX = FOLLOW_S + TIME_BOX_S + PATIENCE_S
 FAR = 9_000
 
@@ -50,7 +50,7 @@ class Hand:
 
 @dataclass
 class World:
-    """Streams that are named TENANT_WHAT, and what is sent of them."""
+    """Streams that are named TENANT_WHAT, and the events sent from them."""
 
     slots: int = 32
     hanging_from_s: dict[str, float] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class World:
         self.turns = Turns(self.slots - OWN_SLOTS, FOLLOW_S, TIME_BOX_S, WORKERS)
 
     def enter(self, stream: str, count: int, *, behind: int = 0) -> list[str]:
-        """So many destinations of a stream; one in real time if it is called so."""
+        """Add this many destinations to a stream; in real time if its name ends with `live`."""
         where = KafkaPartition(f"hifi.stream.{stream}", 0)
         self.ends[where] = behind
         self.written[where] = [0.0] * behind
@@ -113,7 +113,7 @@ class World:
             for unit in units:
                 for name, span in unit.spans.items():
                     read_s = FOLLOW_S if span.end is None else 0.0
-                    # Of those that are waited for a moment, each batch is, until the box is over.
+                    # A hurried job waits a moment for each batch until its box is over.
                     hung_s = TIME_BOX_S + (PATIENCE_S if job.is_hurried else TIMEOUT_S)
                     hangs = self.now_s >= self.hanging_from_s.get(name, float("inf"))
                     over_s = self.now_s + read_s + (hung_s if hangs else ANSWER_S)
@@ -208,7 +208,7 @@ def test_many_tenants_that_hang_hold_up_no_other_and_their_own_comes_again() -> 
 
 
 def p99_s(*, bad_count: int) -> float:
-    """What 180 that are well wait, beside some that are slow and some that begin to hang."""
+    """The p99 wait of 180 healthy destinations beside slow ones and some that begin to hang."""
     world = World()
     well = [name for n in range(60) for name in world.enter(f"t_{n}", 3)]
     bad = world.enter("t_bad", bad_count)
@@ -220,5 +220,5 @@ def p99_s(*, bad_count: int) -> float:
 
 
 def test_a_crowd_of_the_bad_makes_those_that_are_well_wait_no_longer_than_by_half() -> None:
-    """As the benchmark's crowded_ratio, without what a processor costs."""
+    """The same as the benchmark's crowded_ratio, without the cost of processors."""
     assert p99_s(bad_count=20) <= 1.5 * p99_s(bad_count=0)

@@ -23,7 +23,7 @@ def rows(*values: bytes) -> Sequence[RecordOut]:
 
 
 class Producer:
-    """Takes rows; what became of each is said by its value, or by the test."""
+    """A producer that takes rows; their values, or the test, decide what becomes of them."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -140,7 +140,7 @@ def test_a_producer_that_has_given_up_a_row_is_given_up_itself(
 
 
 def test_who_shares_a_producer_that_another_gives_up_loses_nothing(made: list[Producer]) -> None:
-    """A producer that is told to stop refuses what comes, as of somebody who is in the midst."""
+    """A producer that has to stop refuses further rows, even those of a caller in mid-send."""
 
     async def scenario() -> None:
         outlet = Outlet("kafka:1")

@@ -74,7 +74,7 @@ def test_a_lane_is_made_anew_when_something_is_heard_of_it_and_not_for_each_plan
     slower = lanes.lane(destination)
     assert slower.strands_max < first.strands_max
     assert lanes.lane(destination) is slower
-    # As it is configured now, though the loop may have heard of that only in part.
+    # A lane has the present configuration, though the loop may have heard of it only in part.
     other = replace(destination, parallel_max=1)
     assert lanes.lane(other).destination is other
     assert lanes.lane(destination).destination is destination

@@ -1,4 +1,4 @@
-"""Each strand gets its part of what is read once, all of it, in order, and a last word.
+"""Each strand gets its part of a shared read, all of it, in order, and a last word.
 
 The log is the fake of tests/contract/test_log_client.py.
 """
@@ -223,7 +223,7 @@ def test_nothing_is_called_lost_while_nobody_leads_the_log(
 
 
 def test_a_log_that_is_shorter_than_a_position_has_lost_events() -> None:
-    """As that of a topic that was made anew."""
+    """A recreated topic has a log like that."""
 
     async def scenario() -> None:
         log = a_log()

@@ -1,4 +1,4 @@
-"""What one strand holds is not settled for whatever reason: others of its task are read on.
+"""While one strand's events stay unsettled for any reason, others of its task are read on.
 
 The log is the fake of tests/contract/test_log_client.py.
 """
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 
 
 async def share(queue: Came) -> Share:
-    """The next that comes, whatever is said of room."""
+    """The next share that comes; messages about room are passed over."""
     async with asyncio.timeout(PATIENCE_S):
         while isinstance(came := await queue.get(), NoRoom):
             pass
@@ -70,7 +70,7 @@ def test_one_that_fills_the_memory_and_hangs_holds_up_no_other_unit() -> None:
 def test_whoever_is_near_one_that_hangs_goes_on_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is told that there is no more in this job; the book plans the rest when it is done."""
+    """It hears that there is no more in this job; the book plans the rest when it is done."""
     monkeypatch.setattr(module, "_HELD_S_MAX", 0.05)
     monkeypatch.setattr(module, "_AGAIN_S", 0.01)
 

@@ -1,4 +1,4 @@
-"""What is sent again is said before: other machines read it, so its form never changes unseen."""
+"""Repeats are announced before they are sent, in a form that is fixed as other machines read it."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Who is sent to, and from where each goes on.
+"""Destinations that are sent to, and the position from which each goes on.
 
 The log and the outlet are the fakes of tests/contract.
 """
@@ -41,7 +41,7 @@ class House:
         self.outlet = KeptOutlet()
         self.book = Book()
         self.ours = True
-        # What consumer groups say, and whose say nothing now.
+        # The positions of consumer groups, and the groups that do not answer now.
         self.groups: dict[str, dict[KafkaPartition, int]] = {}
         self.silent: set[str] = set()
         self.roster = Roster(
@@ -61,7 +61,7 @@ class House:
         return asyncio.run(self.roster.look())
 
     def grow(self) -> None:
-        """As `kafka-topics.sh --alter --partitions` does."""
+        """Add a partition, as `kafka-topics.sh --alter --partitions` does."""
         self.log.logs[C] = []
 
     def position(self) -> dict[KafkaPartition, int]:
@@ -75,7 +75,7 @@ def test_a_new_lane_begins_where_its_destination_says(start: Start, begin: int) 
     house = House()
     assert house.look(replace(TO, start=start))
     assert house.position() == {A: begin, B: 0}
-    # It is said before anything is sent: another life must not begin elsewhere.
+    # Their marks are stored before anything is sent: another life must not begin elsewhere.
     assert house.outlet.rows == [
         mark_record(Strand(TO.id, B), Mark(0, 0)),
         mark_record(Strand(TO.id, A), Mark(begin, begin)),
@@ -106,7 +106,7 @@ def test_a_lane_whose_marks_are_lost_goes_on_where_its_consumer_group_is(start: 
         mark_record(Strand(to.id, C), Mark(0, 0)),
         mark_record(Strand(to.id, A), Mark(3, OPEN)),
     ]
-    # What there is by now may have been sent; what comes has not.
+    # Events that are there so far may have been sent; later ones have not.
     assert house.book.mark(Strand(to.id, A)) == Mark(3, 5)
     assert house.book.mark(Strand(to.id, B)) == Mark(0, 2)
 
@@ -306,7 +306,7 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
     house.marks.repeats = {it: RepeatedRanges(((1, 3),), 1) for it in (ours_again, theirs)}
 
     async def newest() -> Configuration:
-        # Made, and begun by somebody else, while this was on its way.
+        # Somebody else has made and begun it, while this was on its way.
         house.marks.marks[late] = Mark(0, 0)
         return Configuration(destinations=latest, removed_destinations={GONE.id: GONE})
 
@@ -329,7 +329,7 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
 def test_a_configuration_that_was_lost_takes_no_marks_with_it(
     left: dict[str, RemovedDestination],
 ) -> None:
-    """Where all lanes are would be gone when somebody has put it back from a copy."""
+    """Otherwise all lanes' positions would be gone when somebody restores it from a copy."""
     house = House()
     house.look(TO)
     house.outlet.rows.clear()

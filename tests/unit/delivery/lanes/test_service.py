@@ -1,4 +1,4 @@
-"""What the delivery process does beside its lanes."""
+"""Duties of the delivery process beside its lanes."""
 
 import asyncio
 import threading
@@ -127,13 +127,13 @@ class Fleet:
         self.flow = Flow()
 
     def has(self, *held: bool) -> None:
-        """Who of them holds the destination's slot from now on."""
+        """Say which of them hold the destination's slot from now on."""
         for shown, is_holder in zip(self.shown, held, strict=True):
             slots = {shown.member.slot_of(TO.id)} if is_holder else set()
             shown.member.held = frozenset(slots)
 
     def look(self, store: str = STORE, *, delivered: int = 0, is_removed: bool = False) -> None:
-        """So many requests were made, and all look, each in its time."""
+        """Count this many delivered requests, and let each process look in turn."""
         for _ in range(delivered):
             self.flow = told(self.flow, Response(200))
         record = FlowRecord(Flow(), store=store).with_flow(self.flow, now_ms=NOW_MS)
@@ -141,7 +141,7 @@ class Fleet:
             shown.look({} if is_removed else {TO.id: TO}, {TO.id: record})
 
     def figures(self, metric: str, **labels: str) -> list[float | None]:
-        """Of each process."""
+        """The metric as each process shows it."""
         name, labels = f"hifi_delivery_{metric}", {"destination": TO.id, **labels}
         return [each.metrics.registry.get_sample_value(name, labels) for each in self.shown]
 
@@ -156,7 +156,7 @@ def test_of_several_processes_one_counts_an_attempt_and_its_count_stays() -> Non
     fleet.look()
     fleet.look(delivered=3)
     assert fleet.attempts == [3, None], "who has never had it has not even a line of it"
-    # Nobody has it for a moment: what comes then is nobody's, and never counted twice.
+    # Nobody has it for a moment: attempts of that time are nobody's, and never counted twice.
     fleet.has(False, False)
     fleet.look(delivered=1)
     fleet.has(False, True)

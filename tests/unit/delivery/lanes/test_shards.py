@@ -34,7 +34,7 @@ class Process(House):
         self._told = 0
 
     def goes(self, *, partition_count: int = 2) -> dict[KafkaPartition, int]:
-        """Look, and have all hear what is stored by that; returns where this one is."""
+        """Look, and let all hear what that stores; return the positions of this one."""
         asyncio.run(self.marks.read())
         self.look(SHARDED, partition_count=partition_count)
         for row in self.outlet.rows[self._told :]:
@@ -46,7 +46,7 @@ class Process(House):
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_each_process_begins_with_its_shard_where_the_destination_says(*, is_first: bool) -> None:
-    """Who is sooner with another one than the first does not take it for what has grown since."""
+    """A process that begins with another shard before the first one does not take it for growth."""
     first = Process(TO.id)
     other = Process(f"{TO.id}#1", beside=first)
     if not is_first:

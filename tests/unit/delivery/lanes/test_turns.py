@@ -122,7 +122,7 @@ def test_who_does_not_answer_takes_no_other_tenants_jobs() -> None:
 
 
 def test_those_in_real_time_end_together_and_go_on_together() -> None:
-    """Else each that has once begun by itself would have a process of its own for ever."""
+    """Otherwise each that once began by itself would have a process of its own forever."""
     of = replace(turns(), follow_s=2.0)
     assert [of.follows_s(now_s=now_s) for now_s in (10.0, 10.5, 11.4, 11.6, 11.9)] == (
         pytest.approx([2.0, 1.5, 0.6, 2.4, 2.1])
@@ -241,7 +241,7 @@ def test_with_all_slots_lent_whoever_has_none_goes_on_in_one_of_its_kind() -> No
 
 
 def crowded(of: Turns, stretch: float) -> Turns:
-    """Its workers take so many times as long as they need, for want of a processor."""
+    """Its workers take this many times as long as they need, for want of a processor."""
     had = ProcessorTime(0.1, 0.1 * (stretch - 1))
     of.learn(JobKind.APART, [TaskEnd([], had)], now_s=0.0)
     return of
@@ -253,7 +253,7 @@ def crowded(of: Turns, stretch: float) -> Turns:
 def test_where_processors_are_short_a_job_takes_longer_and_nobody_hangs(
     stretch: float, patience_s: float
 ) -> None:
-    """Else each job would have more beside it, and processors would be shorter still."""
+    """Otherwise each job would have more beside it, and processors would be shorter still."""
     busy = crowded(turns(), stretch)
     turn = started(busy, JobKind.SHARED, "a")
     assert not busy.is_held(turn, now_s=patience_s - 0.01)
@@ -293,7 +293,7 @@ def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
     for _ in range(20):
         busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.1, 0.0))], now_s=0.0)
     assert busy.is_held(turn, now_s=2.5)
-    # Who hangs for half a minute says little of it, as its worker had little to do.
+    # Half a minute of a hanging job says little about it, as its worker had little to do.
     busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.001, 0.01))], now_s=0.0)
     assert busy.is_held(turn, now_s=2.5)
 
@@ -339,7 +339,7 @@ def test_a_third_of_what_takes_two_workers_is_for_one() -> None:
 
 @pytest.mark.parametrize("cores", [0.25, 0.31, 0.59, 0.61, 0.9])
 def test_how_many_share_does_not_swing(cores: float) -> None:
-    """Whoever changes the worker opens its connections anew."""
+    """Each change of the worker opens its connections again."""
     of = Turns(worker_count=4)
     fed(of, cores, from_s=0.0, for_s=60)
     assert len({*fed(of, cores, from_s=60.0, for_s=60)}) == 1
