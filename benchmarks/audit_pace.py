@@ -41,7 +41,7 @@ _EVENTS, _BUSY_EVENTS = 150_000, 1_200_000
 _BEGINNING, _MINUTES = 2, 20
 _HEAP_MB = 512
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
-_AT_ONCE = Rules(settle_ms=0, blind_ms=600_000)
+_AT_ONCE = Rules(check_after_ms=0, overdue_ms=600_000)
 # Long ago enough that all minutes are over.
 _AGE_MS = 3_600_000
 

@@ -59,7 +59,7 @@ _BEGAN_MS = time.time_ns() // 1_000_000
 _STREAM, _STREAM_OFF = "bench", "bench-off"
 _JSON = {"content-type": "application/json"}
 _INTERVAL_S = 20
-_AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": str(_INTERVAL_S), "HIFI_OBSERVE_SETTLE_S": "5"}
+_AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": str(_INTERVAL_S), "HIFI_OBSERVE_CHECK_AFTER_S": "5"}
 
 
 # Modes: neither ledger nor audit; both without the index; all three.

@@ -17,7 +17,7 @@ from delivery.batches import Batch, TriedBatch
 from delivery.courier import Courier, RequestResult
 from delivery.flow_store import LockedFlow, Permits
 from delivery.settling import Block, SettledBatch, Settlement
-from delivery.tracks import OpenTrack, Pending, suspect
+from delivery.tracks import DueBatch, OpenTrack, suspect
 from shared.event.record import RecordOut
 from shared.flow.breaker import Start
 from shared.flow.flow import EndedRequest, FlowState, may_retry_locally, state_of
@@ -26,9 +26,9 @@ from shared.retry.attempt import Failure, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class _PendingRequest:
+class _DueRequest:
     track: OpenTrack
-    pending: Pending
+    due: DueBatch
     is_probe: bool
     # The other part of a refused batch: the result of this part tells something of it.
     rest: Batch | None = None
@@ -36,14 +36,14 @@ class _PendingRequest:
     is_asked: bool = True
 
 
-_Reply: TypeAlias = tuple[_PendingRequest, RequestResult]
+_Reply: TypeAlias = tuple[_DueRequest, RequestResult]
 
 
 @dataclass(slots=True)
 class _SendTurn:
     """The requests to send now, and when to ask again if nothing ends earlier."""
 
-    to_send: list[_PendingRequest] = field(default_factory=list)
+    to_send: list[_DueRequest] = field(default_factory=list)
     is_over: bool = False
     # Without a time, only the end of a request wakes it.
     wake_s: float | None = None
@@ -146,18 +146,18 @@ class Dispatcher:
             request.track.running_count -= 1
             self.permits.tell_later(_ended(request, sent))
             # A delivery is settled the same way whatever the flow says.
-            self._rows += self.settlement.after_attempt(request.pending, sent).rows
+            self._rows += self.settlement.after_attempt(request.due, sent).rows
         waiting = [track for track in tracks if track.waiting]
         return _SendTurn([self._start(track) for track in waiting])
 
     def _settle(
-        self, held: LockedFlow, request: _PendingRequest, sent: RequestResult, budget_s: float
+        self, held: LockedFlow, request: _DueRequest, sent: RequestResult, budget_s: float
     ) -> None:
         """Enter the result of an attempt, in the flow and among the rows."""
         roll = self.dice.random()
         held.enter(_ended(request, sent), roll=roll)
         settled = self.settlement.after_attempt(
-            request.pending,
+            request.due,
             sent,
             may_retry=may_retry_locally(held.flow),
             budget_s=budget_s,
@@ -165,11 +165,11 @@ class Dispatcher:
             roll=roll,
             is_by_size=held.flow.batch_size.is_by_size,
         )
-        if any(pending.failed for pending in settled.go_on):
+        if any(due.failed for due in settled.go_on):
             held.retry_locally(sent.attempt)
         self._keep(held, settled)
         if sent.verdict.outcome is Outcome.OK:
-            self._taken_count += request.pending.batch.event_count
+            self._taken_count += request.due.batch.event_count
         request.track.running_count -= 1
         request.track.put_back([*settled.go_on, *_rest_of(request, sent)])
         if self.block is not None:
@@ -220,7 +220,7 @@ class Dispatcher:
                     self._refuse_all(held, tracks, failure, wait_ms=wait_ms)
             case Start(is_probe=is_probe):
                 request = self._start(ready[0], held, is_probe=is_probe)
-                held.start(event_count=request.pending.batch.event_count)
+                held.start(event_count=request.due.batch.event_count)
                 turn.to_send.append(request)
             case _:
                 assert_never(answer)
@@ -236,32 +236,32 @@ class Dispatcher:
             return False
         keys = self._keys_waiting
         while keys and track.waiting:
-            pending = track.waiting.popleft()
-            tried = pending.batch.tried()
+            due = track.waiting.popleft()
+            tried = due.batch.tried()
             behind = [event for event in tried if event.envelope.key in keys]
             ahead = [event for event in tried if event.envelope.key not in keys]
             if behind:
-                self._refuse(held, replace(pending, batch=TriedBatch(behind)), Failure.KEY_WAITS)
-                pending = replace(pending, batch=TriedBatch(ahead))
+                self._refuse(held, replace(due, batch=TriedBatch(behind)), Failure.KEY_WAITS)
+                due = replace(due, batch=TriedBatch(ahead))
             if ahead:
-                track.waiting.appendleft(pending)
+                track.waiting.appendleft(due)
                 break
         return bool(track.waiting)
 
     def _start(
         self, track: OpenTrack, held: LockedFlow | None = None, *, is_probe: bool = False
-    ) -> _PendingRequest:
+    ) -> _DueRequest:
         """Start the next request; the flow was asked for it if it is `held`."""
         to, is_asked = self.settlement.destination, held is not None
         count_max = to.request_count_max if held is None else held.batch_count_max
         if is_probe:
             # As few events as possible: most probes of a dead destination fail.
             count_max = 1
-        pending, rest = track.take(count_max, to, is_probe=is_probe)
+        due, rest = track.take(count_max, to, is_probe=is_probe)
         track.running_count += 1
         self.has_sent = True
         self.permits.calm.start(is_asked=is_asked)
-        return _PendingRequest(track, pending, is_probe, rest, is_asked)
+        return _DueRequest(track, due, is_probe, rest, is_asked)
 
     def _refuse_all(
         self, held: LockedFlow, tracks: Sequence[OpenTrack], failure: Failure, *, wait_ms: int = 0
@@ -269,10 +269,10 @@ class Dispatcher:
         next_count = self._next_max(held) if failure is Failure.BUDGET_USED_UP else 0
         for track in tracks:
             while track.waiting:
-                pending = track.waiting.popleft()
+                due = track.waiting.popleft()
                 is_next = self._next_count < next_count
-                self._next_count += is_next * pending.batch.event_count
-                self._refuse(held, pending, failure, wait_ms=wait_ms, is_next=is_next)
+                self._next_count += is_next * due.batch.event_count
+                self._refuse(held, due, failure, wait_ms=wait_ms, is_next=is_next)
                 if self.block is not None:
                     track.waiting.clear()
 
@@ -287,7 +287,7 @@ class Dispatcher:
     def _refuse(
         self,
         held: LockedFlow,
-        pending: Pending,
+        due: DueBatch,
         failure: Failure,
         *,
         wait_ms: int = 0,
@@ -295,42 +295,42 @@ class Dispatcher:
     ) -> None:
         is_held = held.flow.is_held
         settled = self.settlement.refuse(
-            pending, failure, wait_ms=wait_ms, is_held=is_held, is_next=is_next
+            due, failure, wait_ms=wait_ms, is_held=is_held, is_next=is_next
         )
         self._keep(held, settled)
 
-    async def _make(self, request: _PendingRequest) -> _Reply:
-        pending = request.pending
-        tries = pending.local_attempt_count
+    async def _make(self, request: _DueRequest) -> _Reply:
+        due = request.due
+        tries = due.local_attempt_count
         destination = self.settlement.destination
         try:
-            sent = await self.courier.attempt(destination, pending.batch, earlier_tries=tries)
+            sent = await self.courier.attempt(destination, due.batch, earlier_tries=tries)
         finally:
             self.permits.calm.end(is_asked=request.is_asked)
         return request, sent
 
 
-def _ended(request: _PendingRequest, sent: RequestResult) -> EndedRequest:
-    pending = request.pending
-    is_one = pending.batch.event_count == 1
+def _ended(request: _DueRequest, sent: RequestResult) -> EndedRequest:
+    due = request.due
+    is_one = due.batch.event_count == 1
     return EndedRequest(
         sent.attempt,
         sent.verdict,
-        pending.batch.event_count,
+        due.batch.event_count,
         sent.latency_ms,
         sent.waited_ms,
         request.is_probe,
-        is_half=pending.is_half,
-        is_last_suspect=pending.is_suspect and is_one,
-        is_redriven=is_one and any(each.redrive_count for each in pending.batch.histories),
+        is_half=due.is_half,
+        is_last_suspect=due.is_suspect and is_one,
+        is_redriven=is_one and any(each.redrive_count for each in due.batch.histories),
     )
 
 
-def _rest_of(request: _PendingRequest, sent: RequestResult) -> list[Pending]:
+def _rest_of(request: _DueRequest, sent: RequestResult) -> list[DueBatch]:
     """Return the rest of a refused batch; it has the refused event if its part was taken."""
     if request.rest is None:
         return []
-    return [suspect(request.rest) if sent.is_all_taken else Pending(request.rest, is_half=True)]
+    return [suspect(request.rest) if sent.is_all_taken else DueBatch(request.rest, is_half=True)]
 
 
 def _waits(tracks: Sequence[OpenTrack]) -> bool:

@@ -84,7 +84,7 @@ class Plan:
     clock: Callable[[], int] = now_ms
     # Whether a destination may be at a private address, as in a test or on somebody's laptop.
     allows_private: bool = False
-    # Whether an unsettled event may keep its place in the stream, and block all behind it.
+    # Whether an event without an outcome may keep its place in the stream, and block all behind it.
     is_in_line: bool = False
     # Destinations that are known to be removed.
     removed: Collection[str] = ()

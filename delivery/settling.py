@@ -14,7 +14,7 @@ from typing import assert_never
 from delivery.batches import Batch, TriedEvent, refused_group
 from delivery.courier import Exchange, RequestResult
 from delivery.outcomes import PARTLY_TAKEN, outcomes_of, receipt_of
-from delivery.tracks import Pending, halves, suspect
+from delivery.tracks import DueBatch, halves, suspect
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, RecordOut
@@ -60,7 +60,7 @@ class SettledBatch:
 
     rows: Sequence[RecordOut] = ()
     # Batches that go on to another attempt, in order.
-    go_on: Sequence[Pending] = ()
+    go_on: Sequence[DueBatch] = ()
     # How many events were parked, by cause.
     parks: Mapping[str, int] = field(default_factory=dict)
     # Keys that have a waiting event now.
@@ -82,7 +82,7 @@ class Settlement:
 
     def after_attempt(
         self,
-        pending: Pending,
+        due: DueBatch,
         sent: RequestResult,
         *,
         may_retry: bool = False,
@@ -95,18 +95,18 @@ class Settlement:
 
         With `is_by_size` the destination refuses batches for their size.
         """
-        batch = pending.batch
+        batch = due.batch
         situation = Situation(
             batch_count=batch.event_count,
             may_retry_locally=may_retry,
-            local_attempt_count=pending.local_attempt_count + 1,
+            local_attempt_count=due.local_attempt_count + 1,
             budget_s=budget_s,
             now_ms=self.clock(),
             roll=roll,
             is_held=is_held,
             is_in_line=self.is_in_line,
         )
-        sent = sent.after(pending.failed)
+        sent = sent.after(due.failed)
         if sent.failed:
             return self._settle_each(batch, sent, situation)
         decided = self._decide(batch, sent, situation)
@@ -120,9 +120,7 @@ class Settlement:
                 ready_at_s = time.monotonic() + delay_s
                 tries = situation.local_attempt_count
                 again = batch.with_histories(kept)
-                return SettledBatch(
-                    go_on=[Pending(again, tries, sent, ready_at_s, pending.is_half)]
-                )
+                return SettledBatch(go_on=[DueBatch(again, tries, sent, ready_at_s, due.is_half)])
             case Split():
                 is_by_size = is_by_size or sent.verdict.is_too_large
                 return SettledBatch(go_on=halves(batch) if is_by_size else [suspect(batch)])
@@ -133,7 +131,7 @@ class Settlement:
 
     def refuse(
         self,
-        pending: Pending,
+        due: DueBatch,
         failure: Failure,
         *,
         wait_ms: int,
@@ -141,14 +139,14 @@ class Settlement:
         is_next: bool = False,
     ) -> SettledBatch:
         """Settle a batch that is not tried (again) for `wait_ms`; `is_next` only for its turn."""
-        batch, at_ms = pending.batch, self.clock()
-        if pending.failed is not None and failure is not Failure.DISABLED:
+        batch, at_ms = due.batch, self.clock()
+        if due.failed is not None and failure is not Failure.DISABLED:
             # It was tried: that attempt counts, although it is not repeated in place.
             situation = Situation(
                 batch.event_count, at_ms, is_held=is_held, is_in_line=self.is_in_line
             )
-            decided = self._decide(batch, pending.failed, situation)
-            return self._finish(batch, decided, pending.failed.exchange)
+            decided = self._decide(batch, due.failed, situation)
+            return self._finish(batch, decided, due.failed.exchange)
         if self.is_in_line and failure in _NO_TROUBLE:
             return SettledBatch(block=Block(batch.facts.covered[0].first, at_ms + wait_ms))
         # The next round goes on where this one ends.

@@ -16,7 +16,7 @@ from shared.config.destination import Destination
 
 
 @dataclass(slots=True)
-class Pending:
+class DueBatch:
     """A batch that waits for its next attempt."""
 
     batch: Batch
@@ -36,58 +36,58 @@ class Pending:
         return self.failed is None and not self.is_suspect
 
 
-def halves(batch: Batch) -> list[Pending]:
-    return [Pending(half, is_half=True) for half in batch.split_at(batch.event_count // 2)]
+def halves(batch: Batch) -> list[DueBatch]:
+    return [DueBatch(half, is_half=True) for half in batch.split_at(batch.event_count // 2)]
 
 
-def suspect(batch: Batch) -> Pending:
+def suspect(batch: Batch) -> DueBatch:
     """Mark a batch as suspect: at least one event of it is refused."""
-    return Pending(replace(batch, is_suspect=True), is_half=True)
+    return DueBatch(replace(batch, is_suspect=True), is_half=True)
 
 
 @dataclass(slots=True, eq=False)
 class OpenTrack:
     """Batches that leave one after the other: a destination's, or those of some of its keys."""
 
-    waiting: deque[Pending]
+    waiting: deque[DueBatch]
     # The next one leaves only after the one before has ended (an order other than "none").
     is_serial: bool
     running_count: int = 0
 
     @classmethod
     def of(cls, batches: Iterable[Batch], *, is_serial: bool) -> "OpenTrack":
-        waiting = deque(Pending(batch, is_half=batch.is_suspect) for batch in batches)
+        waiting = deque(DueBatch(batch, is_half=batch.is_suspect) for batch in batches)
         return cls(waiting, is_serial)
 
     def take(
         self, count_max: int, destination: Destination, *, is_probe: bool = False
-    ) -> tuple[Pending, Batch | None]:
+    ) -> tuple[DueBatch, Batch | None]:
         """Return the next request, of at most `count_max` events, and the rest it tells about."""
-        pending = self.waiting.popleft()
-        count = pending.batch.event_count
+        due = self.waiting.popleft()
+        count = due.batch.event_count
         # One refused event among many is to be expected, and says nothing of the others.
-        if pending.is_suspect and 1 < count <= 2 * count_max:
-            first, rest = pending.batch.split_at(min(count_max, count // 2))
-            return Pending(first, is_half=True), rest
+        if due.is_suspect and 1 < count <= 2 * count_max:
+            first, rest = due.batch.split_at(min(count_max, count // 2))
+            return DueBatch(first, is_half=True), rest
         if count > count_max:
-            first, others = pending.batch.split_at(count_max)
-            is_half = pending.is_half or not is_probe
-            self.waiting.appendleft(replace(pending, batch=others, is_half=is_half))
-            return replace(pending, batch=first, is_half=is_half), None
-        if count_max < destination.request_count_max and pending.may_join():
-            pending = self._joined(pending, count_max, destination)
-        return pending, None
+            first, others = due.batch.split_at(count_max)
+            is_half = due.is_half or not is_probe
+            self.waiting.appendleft(replace(due, batch=others, is_half=is_half))
+            return replace(due, batch=first, is_half=is_half), None
+        if count_max < destination.request_count_max and due.may_join():
+            due = self._joined(due, count_max, destination)
+        return due, None
 
-    def put_back(self, pending: Sequence[Pending]) -> None:
+    def put_back(self, due: Sequence[DueBatch]) -> None:
         """Put batches that go on after an attempt first, in order; waiting ones go last."""
-        if self.is_serial or not any(each.failed for each in pending):
-            self.waiting.extendleft(reversed(pending))
+        if self.is_serial or not any(each.failed for each in due):
+            self.waiting.extendleft(reversed(due))
         else:
-            self.waiting.extend(pending)
+            self.waiting.extend(due)
 
-    def _joined(self, pending: Pending, count_max: int, destination: Destination) -> Pending:
+    def _joined(self, due: DueBatch, count_max: int, destination: Destination) -> DueBatch:
         """Join a batch with those after it, until it has as many events as go together."""
-        while (room := count_max - pending.batch.event_count) and self.waiting:
+        while (room := count_max - due.batch.event_count) and self.waiting:
             more = self.waiting[0]
             if not more.may_join():
                 break
@@ -95,11 +95,11 @@ class OpenTrack:
             others: Batch | None = None
             if some.event_count > room:
                 some, others = some.split_at(room)
-            both = TriedBatch([*pending.batch.tried(), *some.tried()])
+            both = TriedBatch([*due.batch.tried(), *some.tried()])
             if not fits(both, destination):
                 break
             self.waiting.popleft()
             if others is not None:
                 self.waiting.appendleft(replace(more, batch=others))
-            pending = Pending(both, is_half=True)
-        return pending
+            due = DueBatch(both, is_half=True)
+        return due

@@ -49,8 +49,8 @@ METRICS = """\
 <!-- Written by docs/generate.py from shared/metric_names.py: change that, then run it. -->
 
 Each process answers `GET /metrics` in the Prometheus text format. Names follow
-`hifi_<node>_<noun>_<unit>`, with `_total` for counters. Every label is a bounded set: a stream, a
-destination, a status, a reason; never an event id, a URL or a key.
+`hifi_<service>_<noun>_<unit>`, with `_total` for counters. Every label is a bounded set: a
+stream, a destination, a status, a reason; never an event id, a URL or a key.
 
 {table}
 """

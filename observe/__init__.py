@@ -1,1 +1,1 @@
-"""Lag and loss at every node: what the log and the receipts prove about each event."""
+"""Lag and loss at every stage: what the log and the receipts prove about each event."""

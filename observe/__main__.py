@@ -178,7 +178,7 @@ def _audit_status(settings: ObserveSettings) -> AuditStatus:
     return AuditStatus(
         started_ms=now_ms(),
         interval_s=settings.audit_interval_s,
-        blind_after_s=settings.blind_after_s,
+        overdue_after_s=settings.overdue_after_s,
         is_on=settings.is_audit_on,
     )
 

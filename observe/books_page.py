@@ -72,10 +72,10 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
 
 
 def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRow:
-    """The books of a stream without a destination: events that none has read are pending."""
+    """The books of a stream without a destination: events that none has read are queued."""
     had = max((gone.balance.acked for gone in removed if gone.stream == stream), default=0)
     rest = max(0, acked - had)
-    return BooksRow(stream, None, Balance(acked=rest, pending=rest))
+    return BooksRow(stream, None, Balance(acked=rest, queued=rest))
 
 
 def pipeline_row(view: PipelineView) -> BooksRow:

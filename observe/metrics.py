@@ -8,9 +8,9 @@ from shared import metric_names as m
 from shared.event.topics import destination_id
 from shared.proof.overview import (
     DestinationView,
-    Node,
     Overview,
     Quantiles,
+    Stage,
 )
 from shared.runtime.metrics import Metrics
 
@@ -18,7 +18,7 @@ from shared.runtime.metrics import Metrics
 Sample: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = tuple[Sample, float]
 
-_CAUSES = ("parked", "throttled", "breaker", "retry")
+CAUSES = ("parked", "rate-limited", "breaker open", "failed attempt")
 
 
 class ObserveMetrics(Metrics):
@@ -73,20 +73,20 @@ def _books(view: DestinationView) -> Iterator[Value]:
     yield (m.OBSERVE_DEAD_EVENTS, name), view.balance.dead
     yield (m.OBSERVE_UNACCOUNTED_EVENTS, name), view.balance.unaccounted
     yield (m.OBSERVE_SILENT_SECONDS, name), view.silent_s
-    for cause in _CAUSES:
+    for cause in CAUSES:
         yield (m.OBSERVE_WAITING_EVENTS, name, cause), view.waiting_by_cause.get(cause, 0)
 
 
 def _lags(view: DestinationView) -> Iterator[Value]:
     name = view.destination_id
     for share, mean_ms in time_shares(view):
-        yield (m.OBSERVE_NODE_SECONDS, name, share), mean_ms / 1000
-    nodes = [(lag.node.value, lag.out_from_event, lag.out_from_accepted) for lag in view.nodes]
+        yield (m.OBSERVE_STAGE_SECONDS, name, share), mean_ms / 1000
+    stages = [(lag.stage.value, lag.out_from_event, lag.out_from_accepted) for lag in view.stages]
     whole = ("end to end", view.end_to_end, view.since_accepted)
-    for node, from_event, from_accepted in (*nodes, whole):
+    for stage, from_event, from_accepted in (*stages, whole):
         for since, lag in (("event", from_event), ("accepted", from_accepted)):
             for quantile, seconds in _quantiles(lag):
-                yield (m.OBSERVE_LAG_SECONDS, name, node, since, quantile), seconds
+                yield (m.OBSERVE_LAG_SECONDS, name, stage, since, quantile), seconds
     for since, lag in (("event", view.end_to_end), ("accepted", view.since_accepted)):
         if lag is not None:
             yield (m.OBSERVE_MEAN_LAG_SECONDS, name, since), lag.mean_ms / 1000
@@ -94,12 +94,12 @@ def _lags(view: DestinationView) -> Iterator[Value]:
 
 def _minutes(view: DestinationView) -> Iterator[Value]:
     name = view.destination_id
-    for node in Node:
-        lost = sum(minute.lost.get(node, 0) for minute in view.minutes)
-        yield (m.OBSERVE_LOST_EVENTS, name, node.value), lost
+    for stage in Stage:
+        lost = sum(minute.lost.get(stage, 0) for minute in view.minutes)
+        yield (m.OBSERVE_LOST_EVENTS, name, stage.value), lost
     worst = max((minute.lost_part for minute in view.minutes), default=0.0)
     yield (m.OBSERVE_LOST_RATIO, name), worst
-    yield (m.OBSERVE_BLIND_MINUTES, name), view.unsettled.minute_count
+    yield (m.OBSERVE_OVERDUE_MINUTES, name), view.overdue.minute_count
 
 
 def _quantiles(lag: Quantiles | None) -> Iterator[tuple[str, float]]:

@@ -80,9 +80,9 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSetting
     index_bytes_max: int = Field(default=1_000_000_000, ge=0)
     # How long after a minute's last event it is judged: the gateway's ledger is written within a
     # second or two, and clocks of machines differ by seconds.
-    settle_s: float = Field(default=120.0, ge=0)
-    # Seconds after that until an unsettled minute raises an alarm: longer than a lane's restart.
-    blind_after_s: float = Field(default=600.0, gt=0)
+    check_after_s: float = Field(default=120.0, ge=0)
+    # Seconds after that until an overdue minute raises an alarm: longer than a lane's restart.
+    overdue_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
     # Seconds of silence after which another observer takes over the audit: half of the minute
     # within which that is promised. Kafka's own minimum is 6 s.

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from pipelines.archive.earlier import NOT_GIVEN, EarlierReads
-from pipelines.jobs.kept_lanes import Kept, KeptLane, KeptLanes, Stored, placed
-from pipelines.jobs.kept_store import KeptLostError, read_kept
+from pipelines.archive.archive_reads import NOT_GIVEN, ArchiveReads
+from pipelines.jobs.lane_states import Kept, LaneState, LaneStates, Stored, placed
 from pipelines.jobs.sink import SinkKind
+from pipelines.jobs.state_store import StateLostError, read_kept
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.gathering import Gathering
 from pipelines.settings import PipelinesSettings
@@ -40,10 +40,10 @@ class Entrance:
     settings: PipelinesSettings
     log: LogClient
     book: PipelineBook
-    keepers: KeptLanes
+    keepers: LaneStates
     writers: SlotWriters
     sinks: Mapping[str, SinkKind]
-    earlier: EarlierReads
+    earlier: ArchiveReads
     # Takes a pipeline's name, the next a lane's: things change while Kafka is asked.
     is_ours: Callable[[str], bool]
     is_running: Callable[[str], bool]
@@ -121,7 +121,7 @@ class Entrance:
                 stand = await read_kept(
                     servers, pipeline, is_new=is_new, before=self.before(pipeline)
                 )
-            except KeptLostError as lost:
+            except StateLostError as lost:
                 self.refuse(pipeline, str(lost))
                 return
             kept = stand.kept if stand else None
@@ -139,7 +139,7 @@ class Entrance:
             self.book.enter(lane_id, pipeline.tenant, found, self._gathering(pipeline), keeps=keeps)
             self.book.lanes[lane_id].earlier.hide(borders)
             if kept is not None:
-                self.keepers.by_lane[lane_id] = KeptLane(pipeline.tenant, kept)
+                self.keepers.by_lane[lane_id] = LaneState(pipeline.tenant, kept)
                 lane = self.book.lanes[lane_id]
                 lane.closes_at_ms = kept.closes_at_ms
                 # Read nothing before it is known how far the replaced pipeline has come.

@@ -14,16 +14,16 @@ from typing import Any
 
 import structlog
 
-from pipelines.archive.earlier import EarlierReads
+from pipelines.archive.archive_reads import ArchiveReads
 from pipelines.beginnings import Entrance
 from pipelines.documents import Documents
 from pipelines.functions.granted import calls_of, granted
 from pipelines.jobs.job import Task
-from pipelines.jobs.kept_lanes import KeptLanes
-from pipelines.jobs.kept_store import ForgottenTopics
+from pipelines.jobs.lane_states import LaneStates
 from pipelines.jobs.losses import Losses
 from pipelines.jobs.runner import JobRunner, short
 from pipelines.jobs.sink import SinkKind
+from pipelines.jobs.state_store import ForgottenTopics
 from pipelines.jobs.succession import Succession
 from pipelines.judging.apart.judge_client import JudgeClient
 from pipelines.lanes.book import PipelineBook
@@ -96,10 +96,10 @@ class PipelineLoop:
         # The granted functions of each tenant that calls any.
         self._granted: dict[str, frozenset[str]] = {}
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
-        self.keepers = KeptLanes()
+        self.keepers = LaneStates()
         self.stalls = Stalls(self.book, self.metrics, settings.stalled_after_s)
         self.losses = Losses(self.log, self.book, self.writers, self.metrics, self._say_lost)
-        self.earlier = EarlierReads(
+        self.earlier = ArchiveReads(
             *(settings, self.log, self.book, lambda: self.config.configuration),
             pass_by=self.losses.pass_over,
             say=self._say,

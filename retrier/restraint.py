@@ -23,7 +23,7 @@ from shared.runtime.kafka.state_topic import StateFeed
 WAITING_MAX = 20_000
 # A destination with more events parked within the first tier's delay gets more than it takes.
 _PARKED_MAX = 500
-_SHUT = (FlowState.OPEN, FlowState.HALF_OPEN, FlowState.HELD, FlowState.THROTTLED)
+_SHUT = (FlowState.OPEN, FlowState.HALF_OPEN, FlowState.HELD, FlowState.RATE_LIMITED)
 
 
 def part_of(tenant: str, running: Sequence[str]) -> float:

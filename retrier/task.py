@@ -29,8 +29,8 @@ from shared.runtime.spark.task_tries import is_another_try
 # A record has waited at least the shortest tier's delay since some lane knew its destination; a
 # configuration that is younger than that knows it too. In real time 30 s would be too lax.
 _CONFIG_AGE_S_MAX = 5.0
-# The most that a part holds of unsettled events: 16,000 of 500 bytes. The answer that reaches this
-# limit may have more, up to the size of an unpacked answer.
+# The most that a part holds of events without an outcome: 16,000 of 500 bytes. The answer that
+# reaches this limit may have more, up to the size of an unpacked answer.
 _BYTES_MAX = 8 * 1_048_576
 # Kafka answers a first reading in a tenth of a second; a worker that waits longer fails its task.
 _START_TIMEOUT_S = 30.0

@@ -1,10 +1,6 @@
-"""The words that people meet in the console, the commands and the pages of docs, each explained.
-
-Programs have their own names, which do not change: in the API, in metrics, in topics and in code.
-"""
+"""The words of Hifi, each explained: the same on screens, in the API, in metrics and in code."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
@@ -34,39 +30,8 @@ class Word:
         return _MARKS.sub("", _LINK.sub(r"\1", self.says))
 
 
-# People's words for the counts of a balance; in programs `pending` and the others stay.
-COUNT_WORDS: Mapping[str, str] = {
-    "acked": "acked",
-    "delivered": "delivered",
-    "pending": "queued",
-    "waiting": "waiting",
-    "dead": "dead",
-    "unaccounted": "unaccounted",
-}
-# Where an event can be, by the value of a Node.
-STAGE_WORDS: Mapping[str, str] = {
-    "gateway": "gateway",
-    "kafka": "queue",
-    "delivery": "delivery",
-    "pipeline": "pipeline",
-    "retry tier": "retry queue",
-    "retrier": "retry",
-    "dead letters": "dead letters",
-}
-# Why events wait to be tried again, by the cause that programs read.
-CAUSE_WORDS: Mapping[str, str] = {
-    "parked": "paused",
-    "throttled": "rate-limited (429)",
-    "breaker": "destination down",
-    "retry": "failed attempt",
-}
-# The words for a minute's state, by the value of a MinuteState.
-MINUTE_WORDS: Mapping[str, str] = {
-    "open": "check pending",
-    "complete": "checked",
-    "losing": "loss",
-    "cannot tell": "cannot tell",
-}
+# The counts of a balance, in the order in which people read them.
+COUNTS = ("acked", "delivered", "queued", "waiting", "dead", "unaccounted")
 
 WORDS = (
     Word(
@@ -91,10 +56,15 @@ WORDS = (
         " ([flow](flow.md#breaker))",
     ),
     Word(
+        "breaker open",
+        "why events wait: the destination fails again and again, so it is left alone for a while",
+    ),
+    Word("cannot tell", "something could not be read, or a minute is overdue"),
+    Word(
         "checked",
-        "every event of a minute has an outcome that can be proven; *check pending*: not yet. In"
-        " the API and in metrics such a minute is *complete*, or *settled*; before that *open*",
-        ("check pending",),
+        "every event of a minute has an outcome that can be proven; *unchecked*: not yet;"
+        " *overdue*: not yet, though it should be",
+        ("unchecked", "overdue"),
     ),
     Word(
         "dead letter",
@@ -102,22 +72,13 @@ WORDS = (
         ("dead letters", "dead"),
     ),
     Word("delivered", "the destination has taken it, or its filter has left it out"),
+    Word("delivery", "the service, and the stage, that sends events the first time"),
     Word(
         "delivery due",
         "an event is due once to each destination of its stream: 1 event to 3 destinations is 3",
         ("deliveries due",),
     ),
-    Word(
-        "delivery worker",
-        "reads the stream for one destination, sends, and notes what came of it. In logs, metrics"
-        " and code it is the *lane*",
-    ),
     Word("destination", "an HTTP address that a stream's events go to, and [how](destinations.md)"),
-    Word(
-        "destination down",
-        "why events wait: the destination fails again and again, so it is left alone for a while."
-        " In the API the cause `breaker`",
-    ),
     Word(
         "duplicate",
         "an event that may have arrived before: labelled `hifi-maybe-duplicate`, and known by its"
@@ -127,7 +88,7 @@ WORDS = (
     Word(
         "failed attempt",
         "why events wait: a request was not taken (5xx, time out, no connection), and is made"
-        " again later. In the API the cause `retry`",
+        " again later",
     ),
     Word("gateway", "the service that takes events and settings over HTTP"),
     Word(
@@ -141,7 +102,15 @@ WORDS = (
         " are in one Kafka partition, in order",
     ),
     Word("lag", "from the event's own time, or from its acceptance, to its delivery"),
-    Word("lost", "acknowledged, and proven to be nowhere: with its id, and the stage that lost it"),
+    Word(
+        "lane",
+        "reads a stream for one destination, sends its events, and notes what came of them",
+    ),
+    Word(
+        "lost",
+        "acknowledged, and proven to be nowhere: with its id, and the stage that lost it",
+        ("loss",),
+    ),
     Word("oldest", "how long ago the oldest event that has no outcome yet was accepted"),
     Word("outcome", "how an event ended at a destination: delivered, waiting, or dead"),
     Word(
@@ -149,9 +118,9 @@ WORDS = (
         "of 100 events delivered in the last minutes 95 took no longer, from their acceptance on",
     ),
     Word(
-        "paused",
+        "parked",
         "why events wait: they were not sent, as the destination is paused or held, or had no"
-        " room for them; no attempt is charged. In the API the cause `parked`",
+        " room for them; no attempt is charged",
     ),
     Word(
         "pipeline",
@@ -160,19 +129,17 @@ WORDS = (
     ),
     Word(
         "queue",
-        "the stage between the gateway and delivery: stored in Kafka, waiting for the delivery"
-        " worker's next turn. In the API and in metrics it is the node `kafka`",
+        "the stage between the gateway and delivery: stored in Kafka, until the lane's next turn",
     ),
     Word(
         "queued",
         "in the stream, and without an outcome so far: not tried yet, or its answer is still to"
-        " come. In the API `pending`",
+        " come",
     ),
     Word(
         "rate-limited",
-        "why events wait: the destination asks for less, by 429 or `Retry-After`. In the API the"
-        " cause `throttled`",
-        ("throttled", "rate-limited (429)"),
+        "why events wait: the destination asked for less, by 429 or `Retry-After`, or its limit in"
+        " Hifi is reached",
     ),
     Word(
         "receipt",
@@ -182,15 +149,15 @@ WORDS = (
     Word("redrive", "sends dead letters again"),
     Word("replay", "sends what a stream has to a destination once more"),
     Word("resend", "sends one event again, to where it has arrived or was given up"),
+    Word("retrier", "the service, and the stage, that makes the attempts after the first ones"),
     Word(
-        "retry queue",
-        "where events wait for their next attempt: 30 s, 5 min, 30 min, 2 h or 8 h. In topics and"
-        " code they are *retry tiers*",
+        "retry tier",
+        "where events wait for their next attempt: 30 s, 5 min, 30 min, 2 h or 8 h",
     ),
     Word(
         "stage",
-        "a step that an event passes: gateway, queue, delivery, and for some retry queue and"
-        " retry. In metrics and code it is the *node*",
+        "a step that an event passes: gateway, queue, delivery, and for some a retry tier and the"
+        " retrier",
     ),
     Word("statement", "what Hifi signs about a minute, once it is checked"),
     Word("stream", "a named flow of events"),
@@ -208,6 +175,17 @@ WORDS = (
         ("waiting for a retry",),
     ),
 )
+
+# Words that had this meaning once, each with the one that has it now: no text says them any more.
+RETIRED = {
+    "check pending": "unchecked",
+    "delivery worker": "lane",
+    "destination down": "breaker open",
+    "pending": "queued",
+    "retry queue": "retry tier",
+    "throttled": "rate-limited",
+    "unsettled": "unchecked",
+}
 
 _BY_NAME = {name: word for word in WORDS for name in (word.name, *word.also)}
 

@@ -1,6 +1,6 @@
 """Every metric there is: its name, kind, labels and meaning.
 
-Names follow <hifi>_<node>_<noun>_<unit>[_total]. Labels are bounded sets: a stream, a destination,
+Names follow <hifi>_<stage>_<noun>_<unit>[_total]. Labels are bounded sets: a stream, a destination,
 a status, a reason; never an event id, a URL or a key. docs/metrics.md is generated from here.
 """
 
@@ -117,7 +117,7 @@ DELIVERY_PROGRESS_AGE_SECONDS = _of_destination(
 )
 DELIVERY_FLOW_STATE = Metric(
     "hifi_delivery_flow_state",
-    "1 for the state a destination is in: closed (all is well), throttled, half_open, open, held"
+    "1 for the state a destination is in: closed (all is well), rate-limited, half_open, open, held"
     " or disabled; 0 for the others.",
     labels=("destination", "state"),
 )
@@ -247,15 +247,15 @@ OBSERVE_VERDICT = Metric(
 )
 OBSERVE_LAG_SECONDS = Metric(
     "hifi_observe_lag_seconds",
-    "How late events were in the last 5 minutes, out of a node or end to end, since their own time"
+    "How late events were in the last 5 minutes, out of a stage or end to end, since their own time"
     " (event) or since the gateway had them (accepted).",
-    labels=("destination", "node", "since", "quantile"),
+    labels=("destination", "stage", "since", "quantile"),
 )
-OBSERVE_NODE_SECONDS = Metric(
-    "hifi_observe_node_seconds",
-    "A node's share of the mean time from acceptance to delivery: the nodes of a destination add up"
+OBSERVE_STAGE_SECONDS = Metric(
+    "hifi_observe_stage_seconds",
+    "A stage's share of the mean time from acceptance to delivery: a destination's stages add up"
     " to its hifi_observe_mean_lag_seconds since accepted.",
-    labels=("destination", "node"),
+    labels=("destination", "stage"),
 )
 OBSERVE_MEAN_LAG_SECONDS = Metric(
     "hifi_observe_mean_lag_seconds",
@@ -291,7 +291,7 @@ OBSERVE_OLDEST_AGE_SECONDS = _of_destination(
 )
 OBSERVE_BACKLOG_EVENTS = _of_destination(
     "hifi_observe_backlog_events",
-    "Events on their way or waiting, parked and throttled ones included.",
+    "Events on their way or waiting, parked and rate-limited ones included.",
 )
 OBSERVE_BACKLOG_BYTES = _of_destination(
     "hifi_observe_backlog_bytes",
@@ -299,7 +299,7 @@ OBSERVE_BACKLOG_BYTES = _of_destination(
 )
 OBSERVE_WAITING_EVENTS = Metric(
     "hifi_observe_waiting_events",
-    "Events that wait for a retry, by why: parked, throttled, breaker or retry.",
+    "Events that wait for a retry, by cause: parked, rate-limited, breaker open or failed attempt.",
     labels=("destination", "cause"),
 )
 OBSERVE_UNKNOWN_WAITING_EVENTS = _of_destination(
@@ -322,15 +322,15 @@ OBSERVE_SILENT_SECONDS = _of_destination(
 OBSERVE_LOST_EVENTS = Metric(
     "hifi_observe_lost_events",
     "Events of the last hour's minutes, or found within it, that are lost, by who lost them.",
-    labels=("destination", "node"),
+    labels=("destination", "stage"),
 )
 OBSERVE_LOST_RATIO = _of_destination(
     "hifi_observe_lost_ratio",
     "The worst minute of these: lost events as a part of those acknowledged.",
 )
-OBSERVE_BLIND_MINUTES = _of_destination(
-    "hifi_observe_blind_minutes",
-    "Minutes that are overdue to be settled, however old; time alone settles none.",
+OBSERVE_OVERDUE_MINUTES = _of_destination(
+    "hifi_observe_overdue_minutes",
+    "Minutes that are overdue to be checked, however old; time alone checks none.",
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",

@@ -22,13 +22,13 @@ _WAIT_MS = 500
 # A broker that returns none of the records to read for this long is down.
 _SILENCE_S_MAX = 30.0
 _AGAIN_S = 0.2
-# The most that a task holds of unsettled events: three answers, so that it reads while it sends,
-# and 32 tasks at once fit into the memory of a small machine.
+# The most that a task holds of events without an outcome: three answers, so that it reads while it
+# sends, and 32 tasks at once fit into the memory of a small machine.
 _BYTES_MAX = 24 * 1_048_576
 # An event's overhead besides its bytes: objects for itself, its numbers and its headers.
 _EVENT_BYTES = 700
-# A strand that hangs may fill that, but holds up nobody: a strand with no unsettled events gets one
-# record batch's worth more. A task holds at most 24 MiB, an answer, and this for each strand.
+# A strand that hangs may fill that, but holds up nobody: a strand whose events all have an outcome
+# gets one record batch's worth more. A task holds at most 24 MiB, an answer, and this per strand.
 _LEAST_BYTES = 1_048_576
 # Strands that share a unit with one that hangs wait for it this long, once. Then the unit reads no
 # more for that one, which goes on in another job when it can.

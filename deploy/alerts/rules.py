@@ -39,7 +39,7 @@ _SHARES_MAX, _HOT_EVENTS_PER_S = 2, 100
 # The second of the three warnings in the log: of five days a day and a half are left. From 1 on
 # the destination is disabled, of which HifiDestinationHeld tells.
 _FAILING_MAX, _DISABLED_AT = WARN_AT[1], 1
-_END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted",quantile="0.95"}}'
+_END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{stage="end to end",since="accepted",quantile="0.95"}}'
 
 
 def _are_late() -> str:
@@ -97,17 +97,17 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_UNACCOUNTED_EVENTS.name}) > 0",
         "{{ $value }} events of {{ $labels.destination }} have no outcome",
-        "Their delivery worker has passed them or Kafka has deleted them, and no receipt, retry or"
+        "Their lane has passed them or Kafka has deleted them, and no receipt, retry or"
         " dead letter names them: a loss until explained.",
         for_="2m",
     ),
     Alert(
         "HifiCannotTell",
         "page",
-        f"max by (destination) ({m.OBSERVE_BLIND_MINUTES.name}) > 0",
+        f"max by (destination) ({m.OBSERVE_OVERDUE_MINUTES.name}) > 0",
         "It cannot be told whether {{ $labels.destination }} is complete",
         "{{ $value }} minutes that should be checked by now are not, and time alone checks none:"
-        " their delivery worker comes to their events, or Kafka deletes them, which is a loss.",
+        " their lane comes to their events, or Kafka deletes them, which is a loss.",
         for_="10m",
     ),
     Alert(
@@ -116,7 +116,7 @@ LOSS: tuple[Alert, ...] = (
         f"max({m.OBSERVE_UNREADABLE_RECORDS.name}) > 0",
         "{{ $value }} records prove nothing: the audit could not read them",
         "Rows of the ledger, receipts, waiting records or dead letters of the last day are not what"
-        " Hifi writes. Their events may look lost, or their minutes stay unchecked.",
+        " Hifi writes. Their events may look lost, or their minutes stay overdue.",
     ),
     Alert(
         "HifiAuditBehind",
@@ -146,7 +146,7 @@ FLOW: tuple[Alert, ...] = (
         f"max by (destination) ({m.OBSERVE_SILENT_SECONDS.name}) > 120"
         f" or max by (destination) ({m.DELIVERY_LANE_UP.name}) < 1",
         "{{ $labels.destination }} makes no progress",
-        "There is work and its delivery worker has given no sign for two minutes, or is down.",
+        "There is work and its lane has given no sign for two minutes, or is down.",
         for_="2m",
     ),
     Alert(
@@ -194,9 +194,9 @@ FLOW: tuple[Alert, ...] = (
         whose=DESTINATIONS,
     ),
     judged(
-        "HifiDestinationThrottled",
+        "HifiDestinationRateLimited",
         "ticket",
-        (StreamVerdict.THROTTLED,),
+        (StreamVerdict.RATE_LIMITED,),
         "It asks for less than comes, so that events wait. If that goes on they get older and"
         " older: ask its owner for a higher limit.",
         for_="15m",
@@ -306,7 +306,7 @@ NOTES: tuple[Alert, ...] = (
         "note",
         (
             StreamVerdict.SLOW,
-            StreamVerdict.THROTTLED,
+            StreamVerdict.RATE_LIMITED,
             StreamVerdict.FAILING,
             StreamVerdict.REJECTING,
             StreamVerdict.HELD,

@@ -21,7 +21,7 @@ _VERDICTS = {
     StreamVerdict.OK: "green",
     StreamVerdict.PAUSED: "cyan",
     StreamVerdict.SLOW: "yellow",
-    StreamVerdict.THROTTLED: "yellow",
+    StreamVerdict.RATE_LIMITED: "yellow",
     StreamVerdict.CANNOT_TELL: "bold white on grey35",
     StreamVerdict.HELD: "bold yellow",
     StreamVerdict.FAILING: "bold red",

@@ -20,7 +20,7 @@ from deploy.cli.printing import (
 )
 from deploy.local.stack_settings import StackSettings
 from observe.console.parts import wording
-from shared.glossary import COUNT_WORDS
+from shared.glossary import COUNTS
 from shared.runtime.setup_error import OperatorError
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ def _print(
     if page is None or not page.rows:
         return
     print_table(
-        ("stream", "destination", "verdict", *COUNT_WORDS.values()),
+        ("stream", "destination", "verdict", *COUNTS),
         [_cells(row) for row in page.rows],
-        numbers=len(COUNT_WORDS),
+        numbers=len(COUNTS),
     )
     for row in page.rows:
         if row.reason:
@@ -165,5 +165,5 @@ def _cells(row: "BooksRow") -> list[Cell]:
         harmless(row.stream),
         f"{harmless(row.destination or '-')}{' (removed)' if row.removed_at_ms else ''}",
         verdict_text(row.verdict.value) if row.verdict else "-",
-        *(f"{getattr(row.balance, name):,}" for name in COUNT_WORDS),
+        *(f"{getattr(row.balance, name):,}" for name in COUNTS),
     ]

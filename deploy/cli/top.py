@@ -15,27 +15,27 @@ from deploy.cli.overview import ConsoleClient, verdict_text
 from deploy.cli.printing import Form, harmless, out, print_data
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
-from shared.glossary import COUNT_WORDS, MINUTE_WORDS, STAGE_WORDS
-from shared.proof.overview import MinuteState, Node
+from shared.glossary import COUNTS
+from shared.proof.overview import MinuteState, Stage
 from shared.runtime.setup_error import UsageError
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0
 # Colours of the bar; each stage's letter stands in it, so that no colour is needed to read it.
-_NODES = {
-    Node.GATEWAY.value: ("g", "blue"),
-    Node.KAFKA.value: ("q", "cyan"),
-    Node.DELIVERY.value: ("d", "magenta"),
-    Node.PIPELINE.value: ("p", "green"),
-    Node.RETRY_TIER.value: ("t", "yellow"),
-    Node.RETRIER.value: ("r", "red"),
-    Node.DEAD_LETTERS.value: ("x", "bright_black"),
+_STAGES = {
+    Stage.GATEWAY.value: ("g", "blue"),
+    Stage.QUEUE.value: ("q", "cyan"),
+    Stage.DELIVERY.value: ("d", "magenta"),
+    Stage.PIPELINE.value: ("p", "green"),
+    Stage.RETRY_TIER.value: ("t", "yellow"),
+    Stage.RETRIER.value: ("r", "red"),
+    Stage.DEAD_LETTERS.value: ("x", "bright_black"),
 }
 _MINUTES = {
-    MinuteState.COMPLETE.value: ("■", "green"),
-    MinuteState.OPEN.value: ("·", "bright_black"),
+    MinuteState.CHECKED.value: ("■", "green"),
+    MinuteState.UNCHECKED.value: ("·", "bright_black"),
     MinuteState.CANNOT_TELL.value: ("?", "bold"),
-    MinuteState.LOSING.value: ("✗", "bold red"),
+    MinuteState.LOSS.value: ("✗", "bold red"),
 }
 _GAP = 2
 _BAR_CHARS = 16
@@ -171,7 +171,7 @@ def _cells(row: dict[str, Any], *, longest_ms: float, now_ms: int) -> list[Text]
         _bar(row, longest_ms),
         Text(wording.duration(p95_s)),
         Text(wording.duration(row["oldest_age_s"])),
-        *(counts[name] for name in COUNT_WORDS),
+        *(counts[name] for name in COUNTS),
         _minutes(row, now_ms),
     ]
 
@@ -183,9 +183,9 @@ def _mean_ms(row: dict[str, Any]) -> float:
 def _bar(row: dict[str, Any], longest_ms: float) -> Text:
     """Letters as long as the mean time at each stage, the slowest destination's fill the width."""
     bar = Text()
-    for node, mean_ms in row["time_shares"].items():
+    for stage, mean_ms in row["time_shares"].items():
         if longest_ms > 0:
-            letter, style = _NODES[node]
+            letter, style = _STAGES[stage]
             bar.append(letter * round(_BAR_CHARS * mean_ms / longest_ms), style=style)
     return bar
 
@@ -201,6 +201,6 @@ def _minutes(row: dict[str, Any], now_ms: int) -> Text:
 
 
 def _legend() -> Text:
-    nodes = "  ".join(f"{letter} {STAGE_WORDS[node]}" for node, (letter, _) in _NODES.items())
-    minutes = "  ".join(f"{sign} {MINUTE_WORDS[state]}" for state, (sign, _) in _MINUTES.items())
-    return Text(f"\n  {nodes}\n  {minutes}", style="dim")
+    stages = "  ".join(f"{letter} {stage}" for stage, (letter, _) in _STAGES.items())
+    minutes = "  ".join(f"{sign} {state}" for state, (sign, _) in _MINUTES.items())
+    return Text(f"\n  {stages}\n  {minutes}", style="dim")

@@ -19,7 +19,7 @@ from deploy.cli.printing import out
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
 from deploy.local.stack_settings import StackSettings
-from shared.glossary import COUNT_WORDS
+from shared.glossary import COUNTS
 from shared.proof.balance import Balance
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import JarProgress
@@ -201,8 +201,6 @@ def _demo_line(settings: StackSettings, kafka: str) -> Text:
         if (row.stream, row.destination) == (DEMO_STREAM, DEMO_DESTINATION)
     )
     balance = next(balances, Balance())
-    *counts, unaccounted = (
-        f"  {getattr(balance, name):,} {words}" for name, words in COUNT_WORDS.items()
-    )
+    *counts, unaccounted = (f"  {getattr(balance, name):,} {name}" for name in COUNTS)
     style = "bold red" if balance.unaccounted else "green"
     return Text("".join(counts)).append(unaccounted, style=style)

@@ -29,15 +29,15 @@ def boards() -> Mapping[str, str]:
     return {f"{name}.json": json.dumps(board, indent=1) + "\n" for name, board in drawn.items()}
 
 
-def slowest_by_node(labels: str = "") -> str:
-    """Each node's share of the time of the one destination that takes longest, so they add up."""
-    shares = m.OBSERVE_NODE_SECONDS.name + labels
+def slowest_by_stage(labels: str = "") -> str:
+    """Each stage's share of the time of the one destination that takes longest, so they add up."""
+    shares = m.OBSERVE_STAGE_SECONDS.name + labels
     slowest = f"topk(1, sum by (destination) ({shares}))"
-    return f"sum by (node) ({shares} and on (destination) {slowest})"
+    return f"sum by (stage) ({shares} and on (destination) {slowest})"
 
 
 def _lag(which: str, *, quantile: str) -> str:
-    labels = f'{which}node=~"end to end",since="accepted",quantile="{quantile}"'
+    labels = f'{which}stage=~"end to end",since="accepted",quantile="{quantile}"'
     return f"{m.OBSERVE_LAG_SECONDS.name}{{{labels}}}"
 
 
@@ -66,11 +66,11 @@ def _figure(title: str, query: str, *, width: int = 4, height: int = 4, **looks:
 _OVERVIEW = (
     _figure(
         "Unaccounted", f"sum({m.OBSERVE_UNACCOUNTED_EVENTS.name})", alarms_at=1,
-        says="Passed by a delivery worker, without any outcome.",
+        says="Passed by a lane, without any outcome.",
     ),
     _figure("Lost in the last hour", f"sum({m.OBSERVE_LOST_EVENTS.name})", alarms_at=1),
     _figure(
-        "Cannot tell", f"sum({m.OBSERVE_BLIND_MINUTES.name})", warns_at=1,
+        "Cannot tell", f"sum({m.OBSERVE_OVERDUE_MINUTES.name})", warns_at=1,
         says="Minutes that should be checked and are not.",
     ),
     _figure(
@@ -83,11 +83,12 @@ _OVERVIEW = (
         alarms_at=600,
     ),
     _graph(
-        "Lag, stacked by stage", "{{node}}", slowest_by_node(), unit="s", width=16, is_stacked=True,
+        "Lag, stacked by stage", "{{stage}}", slowest_by_stage(), unit="s", width=16,
+        is_stacked=True,
         says="Mean time from acceptance to delivery, of the slowest destination at each moment.",
     ),
     Panel(
-        "Where time goes", "piechart", (("{{node}}", slowest_by_node()),), unit="s", width=8,
+        "Where time goes", "piechart", (("{{stage}}", slowest_by_stage()),), unit="s", width=8,
         says="The slowest destination now.",
     ),
     _graph(
@@ -95,7 +96,7 @@ _OVERVIEW = (
         warns_at=1e-9, alarms_at=LOST_RATIO_MAX,
     ),
     _graph(
-        "Lost, by stage", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name})",
+        "Lost, by stage", "{{stage}}", f"sum by (stage) ({m.OBSERVE_LOST_EVENTS.name})",
         is_stacked=True,
     ),
     _graph(
@@ -150,7 +151,7 @@ _DESTINATION = (
         unit="s",
     ),
     _graph(
-        "Lag, stacked by stage", "{{node}}", slowest_by_node(_ALL), unit="s", is_stacked=True,
+        "Lag, stacked by stage", "{{stage}}", slowest_by_stage(_ALL), unit="s", is_stacked=True,
         says="The slowest destination at each moment.",
     ),
     _graph(
@@ -166,11 +167,11 @@ _DESTINATION = (
     ),
     _graph("Dead letters", "{{destination}}", m.OBSERVE_DEAD_EVENTS.name + _ALL),
     _graph(
-        "Lost, by stage", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name}{_ALL})",
+        "Lost, by stage", "{{stage}}", f"sum by (stage) ({m.OBSERVE_LOST_EVENTS.name}{_ALL})",
         is_stacked=True,
     ),
     _graph(
-        "No sign of its delivery worker for", "{{destination}}",
+        "No sign of its lane for", "{{destination}}",
         m.OBSERVE_SILENT_SECONDS.name + _ALL, unit="s", warns_at=4, alarms_at=120,
     ),
 )  # fmt: skip

@@ -235,7 +235,7 @@ def in_words(said: Json) -> str:
     for name, line in said["destinations"].items():
         parts = [part for part in ("due", "delivered", "waiting", "dead") if part in line]
         told = [f"{line[part]} {part}" for part in parts]
-        told += [f"{lost} lost at {node}" for node, lost in line["lost"].items()]
+        told += [f"{lost} lost at {stage}" for stage, lost in line["lost"].items()]
         lines.append(f"{name}: {', '.join(told)}")
     return "; ".join(lines)
 

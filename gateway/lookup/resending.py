@@ -70,8 +70,8 @@ class ResendResult(BaseModel):
     )
     id: str
     place: str
-    destinations: dict[str, Literal["queued", "pending", "waiting", "unknown", "dead"]] = Field(
-        description="By name: queued to go again; or where it is instead, and left alone."
+    destinations: dict[str, Literal["resent", "queued", "waiting", "unknown", "dead"]] = Field(
+        description="By name: resent; or where it is instead, and left alone."
     )
 
 
@@ -98,8 +98,8 @@ async def resend_event(
     async with plane.receipts_turns.of(caller.tenant):
         record = await _find(stream, order, plane)
         places = await _places(record, asked, plane)
-        queued = await _send(record, places, resend_id, plane)
-    if order.destination is not None and not queued:
+        resent = await _send(record, places, resend_id, plane)
+    if order.destination is not None and not resent:
         (place,) = places.values()
         raise _left_alone(order.destination, place)
     event_id, lies = _about(record)
@@ -110,7 +110,7 @@ async def resend_event(
         event_id=event_id,
         place=lies,
         resend=resend_id,
-        destinations=queued,
+        destinations=resent,
     )
     names = {stream_and_name(each)[1]: each for each in places}
     return as_json(
@@ -119,7 +119,7 @@ async def resend_event(
             "id": event_id,
             "place": lies,
             "destinations": {
-                name: "queued" if each in queued else places[each].state.value
+                name: "resent" if each in resent else places[each].state.value
                 for name, each in sorted(names.items())
             },
         }

@@ -25,7 +25,7 @@ class At(Enum):
     WAITING = "waiting"
     DEAD = "dead"
     # No receipt names it yet.
-    PENDING = "pending"
+    QUEUED = "queued"
     # Time was too short to read everything, so a receipt may be missing.
     UNKNOWN = "unknown"
 
@@ -39,7 +39,7 @@ class ShownWhereabouts(BaseModel):
     attempts: int = 0
     last_status: int | None = None
     last_detail: str = Field(default="", description="What the destination said to it.")
-    tier: str = Field(default="", description="The retry queue (tier) in which it waits.")
+    tier: str = Field(default="", description="The retry tier in which it waits.")
     due_at_ms: int = Field(default=0, description="Not tried before that.")
     deadline_at_ms: int = Field(default=0, description="Given up after that.")
     place: str = Field(default="", description="Where it lies in dead letters.")
@@ -67,7 +67,7 @@ def whereabouts(
         ReceiptOutcome.DEAD: _newest(trail.dead),
     }
     last = _last_receipts(trail, kept)
-    untold = ShownWhereabouts(state=At.PENDING if trail.is_whole else At.UNKNOWN)
+    untold = ShownWhereabouts(state=At.QUEUED if trail.is_whole else At.UNKNOWN)
 
     def of(destination: str, origin: Origin) -> ShownWhereabouts:
         receipt = last.get((destination, origin))

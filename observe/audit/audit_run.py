@@ -16,7 +16,6 @@ import structlog
 from observe.audit.evidence import Claim, unite
 from observe.audit.findings import AuditFinding, LostSpan, World
 from observe.audit.kafka import AuditKafka
-from observe.audit.kept_books import CLOSED_KEPT_MS
 from observe.audit.ledger import Ledger
 from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD as IN_DEAD
@@ -26,11 +25,12 @@ from observe.audit.spark_job import AuditReads
 from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedRun, MinuteRoots
 from observe.audit.statements import Key, Naming, Publish, Stating
 from observe.audit.status import Minutes, is_news
+from observe.audit.stored_books import CLOSED_KEPT_MS
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import DAY_MS
 from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER, retry_topics
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, Missing, Node
+from shared.proof.overview import MinuteBooks, Missing, Stage
 from shared.retry.schedule import RetrySchedule
 
 log = structlog.get_logger()
@@ -300,11 +300,11 @@ class Audit:
             for loss in self._missing[key]:
                 place = (loss.topic, loss.partition, loss.offset)
                 ids = named.ids.get(place, [])
-                if loss.node not in _PLACES and self._is_from_log(place):
+                if loss.stage not in _PLACES and self._is_from_log(place):
                     # Rows of the ledger, if there are any, are about another event.
                     ids = []
                 # If an offset was given twice, the earlier event is the one that is gone.
-                at = seen[place] if loss.node in _PLACES and len(ids) > 1 else -1
+                at = seen[place] if loss.stage in _PLACES and len(ids) > 1 else -1
                 seen[place] += 1
                 event_id = ids[at] if ids else in_log.get(place, "")
                 listed.append(replace(loss, event_id=event_id))
@@ -332,8 +332,8 @@ class Audit:
 
 
 _NO_LEDGER = Ledger()
-# An event lost at one of these nodes may have had its place given to another.
-_PLACES = frozenset({Node.KAFKA, Node.GATEWAY})
+# An event lost at one of these stages may have had its place given to another.
+_PLACES = frozenset({Stage.QUEUE, Stage.GATEWAY})
 
 
 def _shared_out(

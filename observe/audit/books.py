@@ -1,4 +1,4 @@
-"""Judges the audit's evidence: which minutes are complete, lost, or settled and forgotten.
+"""Judges the audit's evidence: which minutes are complete, lost, or checked and forgotten.
 
 Evidence goes in, findings come out.
 """
@@ -20,7 +20,6 @@ from observe.audit.findings import (
     is_ended,
     with_more,
 )
-from observe.audit.kept_books import CLOSED_KEPT_MS, KeptBooks
 from observe.audit.ledger import Ledger, LedgerMinute, number_of
 from observe.audit.minutes import (
     Account,
@@ -30,15 +29,16 @@ from observe.audit.minutes import (
     confirmed,
     remember_suspects,
 )
+from observe.audit.stored_books import CLOSED_KEPT_MS, StoredBooks
 from shared.event.record import KafkaPartition
 from shared.event.times import HOUR_MS, MINUTE_MS
 from shared.event.topics import pipeline_of
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, MinuteState, Node, UnsettledMinutes
+from shared.proof.overview import MinuteBooks, MinuteState, OverdueMinutes, Stage
 
 
-class AuditBooks(KeptBooks, forbid_unknown_fields=True):
+class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     """The known facts, and the findings that follow from them."""
 
     def to_look_up(self, world: World, rules: Rules) -> dict[KafkaPartition, Offsets]:
@@ -47,8 +47,8 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         for one in self._to_judge(world):
             if not one.is_untouched:
                 for where, _, sure in self._accounts(one, world, rules):
-                    if Node.DELIVERY in sure:
-                        unite(passed, {where: sure[Node.DELIVERY]})
+                    if Stage.DELIVERY in sure:
+                        unite(passed, {where: sure[Stage.DELIVERY]})
         return passed
 
     def judge(
@@ -65,14 +65,14 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         Minutes that no lane has reached, and that were reported for an hour, are only counted.
         """
         findings: list[AuditFinding] = []
-        suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]] = {}
-        unsettled: dict[str, UnsettledMinutes] = {}
-        told_ms = world.now_ms - rules.settle_ms - rules.blind_ms - HOUR_MS
+        suspects: dict[tuple[str, KafkaPartition], dict[Stage, Offsets]] = {}
+        overdue: dict[str, OverdueMinutes] = {}
+        told_ms = world.now_ms - rules.check_after_ms - rules.overdue_ms - HOUR_MS
         for one in self._to_judge(world):
-            known = unsettled.get(one.destination, _ALL_SETTLED)
+            known = overdue.get(one.destination, _NONE_OVERDUE)
             is_old = one.minute_ms >= 0 and one.minute.quiet_since_ms(one.minute_ms) < told_ms
             if is_old and one.is_untouched and known.minute_count:
-                unsettled[one.destination] = with_more(known, one.minute_count)
+                overdue[one.destination] = with_more(known, one.minute_count)
                 continue
             is_asked = (one.topic, one.minute_ms) not in held and world.is_asked(
                 one.topic, one.minute_ms, one.minute, rules
@@ -81,12 +81,12 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
             books = finding.books
             if books.state is MinuteState.CANNOT_TELL:
                 if not known.minute_count:
-                    known = UnsettledMinutes(0, books.minute_ms, books.problem)
-                unsettled[one.destination] = with_more(known, one.minute_count)
+                    known = OverdueMinutes(0, books.minute_ms, books.problem)
+                overdue[one.destination] = with_more(known, one.minute_count)
             findings.append(finding)
         for key, outcomes in self.outcomes.items():
             remember_suspects(outcomes, suspects.get(key, {}), rules, now_ms=world.now_ms)
-        self.unsettled = unsettled
+        self.overdue = overdue
         return findings
 
     def _to_judge(self, world: World) -> Iterator[ToJudge]:
@@ -96,14 +96,14 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
             looked: dict[int, LedgerMinute] = {}
             for destination in world.destinations.get(topic, ()):
                 reached = self._reached(topic, ledger, destination, world)
-                settled = ledger.settled.get(destination, Offsets())
+                checked = ledger.checked.get(destination, Offsets())
                 # While the lane stands still, no packed minute has to be looked at.
                 is_still = all(low >= reached[where] for where, low in ledger.lowest.items())
                 if is_still and ledger.packed:
                     oldest_ms = min(ledger.packed)
                     oldest, count = ledger.look(oldest_ms), len(ledger.packed)
                     yield ToJudge(topic, oldest_ms, oldest, destination, True, count)
-                for low, high in numbers.minus(settled):
+                for low, high in numbers.minus(checked):
                     for number in range(low, high):
                         minute_ms = number * MINUTE_MS if number >= 0 else WILD
                         if is_still and minute_ms in ledger.packed:
@@ -141,7 +141,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         world: World,
         rules: Rules,
         absent: Mapping[KafkaPartition, Offsets],
-        suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]],
+        suspects: dict[tuple[str, KafkaPartition], dict[Stage, Offsets]],
         *,
         is_asked: bool,
     ) -> AuditFinding:
@@ -150,41 +150,43 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
         sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
         if is_untouched:
             sums["acked"] += minute.count
-            sums["pending"] += minute.count
+            sums["queued"] += minute.count
             books = books_of(one, sums, (), rules, world.now_ms, is_asked=is_asked)
             return AuditFinding(self._told_apart(books))
         losses = list(self._gone(one, world))
         sums["acked"] += sum(loss.end - loss.first for loss in losses)
         for where, account, sure in self._accounts(one, world, rules):
-            passer = Node.DELIVERY if pipeline_of(one.destination) is None else Node.PIPELINE
-            gone = sure.get(Node.DELIVERY, Offsets()).both(absent.get(where, Offsets()))
+            passer = Stage.DELIVERY if pipeline_of(one.destination) is None else Stage.PIPELINE
+            gone = sure.get(Stage.DELIVERY, Offsets()).both(absent.get(where, Offsets()))
             if gone:
-                sure[Node.DELIVERY] = sure[Node.DELIVERY].minus(gone)
-                sure[Node.KAFKA] = sure.get(Node.KAFKA, Offsets()).union(gone)
+                sure[Stage.DELIVERY] = sure[Stage.DELIVERY].minus(gone)
+                sure[Stage.QUEUE] = sure.get(Stage.QUEUE, Offsets()).union(gone)
             losses += [
-                LostSpan(passer if node is Node.DELIVERY else node, *where, *span)
-                for node, offsets in sure.items()
+                LostSpan(passer if stage is Stage.DELIVERY else stage, *where, *span)
+                for stage, offsets in sure.items()
                 for span in offsets
             ]
             unite(suspects.setdefault((destination, where), {}), account.suspects)
             sums["acked"] += account.balance.acked
             sums["delivered"] += account.balance.delivered
-            sums["waiting"] += account.balance.waiting - _count(sure, Node.RETRY_TIER, Node.RETRIER)
-            sums["dead"] += account.balance.dead - _count(sure, Node.DEAD_LETTERS)
-            sums["pending"] += account.balance.pending
-            sums["suspected"] += _count(account.suspects, *Node) - _count(sure, *Node)
+            sums["waiting"] += account.balance.waiting - _count(
+                sure, Stage.RETRY_TIER, Stage.RETRIER
+            )
+            sums["dead"] += account.balance.dead - _count(sure, Stage.DEAD_LETTERS)
+            sums["queued"] += account.balance.queued
+            sums["suspected"] += _count(account.suspects, *Stage) - _count(sure, *Stage)
         books = books_of(one, sums, losses, rules, world.now_ms, is_asked=is_asked)
         return AuditFinding(self._told_apart(books), tuple(losses))
 
     def _gone(self, one: ToJudge, world: World) -> Iterator[LostSpan]:
         """The offsets that hold other events than the acknowledged ones."""
         minute = one.minute
-        for node, spans in ((Node.KAFKA, minute.overwritten), (Node.GATEWAY, minute.misplaced)):
+        for stage, spans in ((Stage.QUEUE, minute.overwritten), (Stage.GATEWAY, minute.misplaced)):
             for partition, first, end in spans:
                 where = KafkaPartition(one.topic, partition)
                 low = max(first, self.begin_of(one.destination, where, world))
                 if low < end:
-                    yield LostSpan(node, one.topic, partition, low, end)
+                    yield LostSpan(stage, one.topic, partition, low, end)
 
     def _told_apart(self, books: MinuteBooks) -> MinuteBooks:
         """The books with the counts of events that a pipeline did not pass on."""
@@ -194,7 +196,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
 
     def _accounts(
         self, one: ToJudge, world: World, rules: Rules
-    ) -> Iterator[tuple[KafkaPartition, Account, dict[Node, Offsets]]]:
+    ) -> Iterator[tuple[KafkaPartition, Account, dict[Stage, Offsets]]]:
         """The outcomes of a minute's events by Kafka partition, and the certain losses."""
         for partition, offsets in one.minute.acked.items():
             where = KafkaPartition(one.topic, partition)
@@ -208,20 +210,20 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
             yield where, account, confirmed(known, account.suspects, rules, now_ms=world.now_ms)
 
     def _ended(self, one: ToJudge) -> tuple[int, int]:
-        """The delivered and dead events of a settled minute, or of its part settled earlier."""
+        """The delivered and dead events of a checked minute, or of its part checked earlier."""
         nothing = (0, 0)
-        if number_of(one.minute_ms) in self.ledgers[one.topic].settled.get(one.destination, ()):
+        if number_of(one.minute_ms) in self.ledgers[one.topic].checked.get(one.destination, ()):
             nothing = (one.minute.count, 0)
         return one.minute.ended.get(one.destination, nothing)
 
     def of_minute(
         self, topic: str, minute_ms: int, judged: Iterable[MinuteBooks], destinations: Iterable[str]
     ) -> list[MinuteBooks]:
-        """The books judged now, and those of the destinations that it was settled for."""
+        """The books judged now, and those of the destinations that it was checked for."""
         known = {books.destination_id: books for books in judged}
         ledger = self.ledgers[topic]
         for destination in destinations:
-            if number_of(minute_ms) in ledger.settled.get(destination, ()):
+            if number_of(minute_ms) in ledger.checked.get(destination, ()):
                 one = ToJudge(topic, minute_ms, ledger.look(minute_ms), destination, False)
                 delivered, dead = self._ended(one)
                 sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
@@ -239,7 +241,7 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
     ) -> None:
         """Forget the offsets of minutes with nothing open, and keep their counts.
 
-        If a minute is open for one destination, it is forgotten for those that it is settled for,
+        If a minute is open for one destination, it is forgotten for those that it is checked for,
         but not before it was compared with the log. Minutes that are `held` wait for their
         statement.
         """
@@ -256,16 +258,16 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
             if self.ledgers[topic].only_in_rows(self.ledgers[topic].look(minute_ms)):
                 continue
             for books in ended:
-                if books.state is MinuteState.COMPLETE:
-                    self._settle(topic, minute_ms, books)
+                if books.state is MinuteState.CHECKED:
+                    self._enter_checked(topic, minute_ms, books)
         self._sweep(world, rules, held)
         self.forget_old(world)
 
     def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
-        """Close minutes that are settled for all remaining destinations, and pack old ones."""
-        told_ms = world.now_ms - rules.settle_ms - rules.blind_ms - HOUR_MS
+        """Close minutes that are checked for all remaining destinations, and pack old ones."""
+        told_ms = world.now_ms - rules.check_after_ms - rules.overdue_ms - HOUR_MS
         old_ms = min(told_ms, world.now_ms - CLOSED_KEPT_MS)
-        for topic, minute_ms in list(self.all_settled(world)):
+        for topic, minute_ms in list(self.all_checked(world)):
             minute = self.ledgers[topic].look(minute_ms)
             is_held = (topic, minute_ms) in held
             if not is_held and world.is_over(topic, minute_ms, minute, rules):
@@ -279,8 +281,8 @@ class AuditBooks(KeptBooks, forbid_unknown_fields=True):
                     ledger.pack(minute_ms)
 
 
-_ALL_SETTLED = UnsettledMinutes()
+_NONE_OVERDUE = OverdueMinutes()
 
 
-def _count(sure: Mapping[Node, Offsets], *nodes: Node) -> int:
-    return sum(len(sure.get(node, ())) for node in nodes)
+def _count(sure: Mapping[Stage, Offsets], *stages: Stage) -> int:
+    return sum(len(sure.get(stage, ())) for stage in stages)

@@ -13,7 +13,7 @@ from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.topics import stream_of, stream_topic
 from shared.proof.acked import WILD
 from shared.proof.balance import with_archives
-from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, UnsettledMinutes
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, OverdueMinutes, Stage
 
 NEVER = sys.maxsize
 
@@ -21,7 +21,7 @@ NEVER = sys.maxsize
 class LostSpan(NamedTuple):
     """Lost offsets [first, end) of a Kafka partition: a day of them is as small as one."""
 
-    node: Node
+    stage: Stage
     topic: str
     partition: int
     first: int
@@ -30,7 +30,7 @@ class LostSpan(NamedTuple):
     def events(self) -> Iterator[Missing]:
         """One by one; their ids are not known yet."""
         for offset in range(self.first, self.end):
-            yield Missing("", self.node, self.topic, self.partition, offset)
+            yield Missing("", self.stage, self.topic, self.partition, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class World:
         return with_archives(log, self.positions.get(destination, {}).get(where))
 
     def is_over(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
-        """Whether all events of a minute are known: it has settled, and the log was asked since."""
-        due_ms = minute.quiet_since_ms(minute_ms) + rules.settle_ms
+        """Whether all events of a minute are known: it is over, and the log was asked since."""
+        due_ms = minute.quiet_since_ms(minute_ms) + rules.check_after_ms
         return self.now_ms >= due_ms and self.is_asked(topic, minute_ms, minute, rules)
 
     def is_asked(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
@@ -80,7 +80,7 @@ class AuditFinding:
 
 
 class ToJudge(NamedTuple):
-    """An open minute, and a destination that it is not settled for."""
+    """An open minute, and a destination that it is not checked for."""
 
     topic: str
     minute_ms: int
@@ -92,17 +92,17 @@ class ToJudge(NamedTuple):
     minute_count: int = 1
 
 
-def with_more(known: UnsettledMinutes, count: int) -> UnsettledMinutes:
-    return UnsettledMinutes(known.minute_count + count, known.oldest_ms, known.problem)
+def with_more(known: OverdueMinutes, count: int) -> OverdueMinutes:
+    return OverdueMinutes(known.minute_count + count, known.oldest_ms, known.problem)
 
 
 def is_ended(books: MinuteBooks, old_ms: int) -> bool:
     """Whether the outcomes of a minute's events at a destination are final."""
-    if books.state is MinuteState.COMPLETE:
+    if books.state is MinuteState.CHECKED:
         return not books.waiting
     is_told = books.delivered + books.dead + books.lost_count == books.acked
     is_old = books.minute_ms is not None and max(books.minute_ms, books.told_at_ms) < old_ms
-    return books.state is MinuteState.LOSING and is_told and is_old
+    return books.state is MinuteState.LOSS and is_told and is_old
 
 
 def by_minute(shown: Iterable[MinuteBooks]) -> dict[tuple[str, int], list[MinuteBooks]]:
@@ -125,29 +125,29 @@ def books_of(
 ) -> MinuteBooks:
     """The books of a minute, which is never complete before the log was asked for more."""
     minute = one.minute
-    due_ms = minute.quiet_since_ms(one.minute_ms) + rules.settle_ms
-    unsure = sums["pending"] + sums["suspected"]
+    due_ms = minute.quiet_since_ms(one.minute_ms) + rules.check_after_ms
+    unsure = sums["queued"] + sums["suspected"]
     problem = ""
     if losses:
-        state = MinuteState.LOSING
-    elif now_ms < due_ms or (unsure and now_ms < due_ms + rules.blind_ms):
-        state = MinuteState.OPEN
+        state = MinuteState.LOSS
+    elif now_ms < due_ms or (unsure and now_ms < due_ms + rules.overdue_ms):
+        state = MinuteState.UNCHECKED
     elif unsure:
         state = MinuteState.CANNOT_TELL
         problem = (
-            f"its lane has not come to {sums['pending']:,} of its events"
-            if sums["pending"]
+            f"its lane has not come to {sums['queued']:,} of its events"
+            if sums["queued"]
             else f"there is no certain word yet of {unsure:,} of its events"
         )
     else:
-        state = MinuteState.COMPLETE if is_asked else MinuteState.OPEN
+        state = MinuteState.CHECKED if is_asked else MinuteState.UNCHECKED
     if losses:
         minute.told.setdefault(one.destination, now_ms)
     else:
         minute.told.pop(one.destination, None)
-    lost: Counter[Node] = Counter()
+    lost: Counter[Stage] = Counter()
     for loss in losses:
-        lost[loss.node] += loss.end - loss.first
+        lost[loss.stage] += loss.end - loss.first
     return MinuteBooks(
         stream=stream_of(one.topic),
         destination_id=one.destination,
@@ -157,7 +157,7 @@ def books_of(
         delivered=sums["delivered"],
         waiting=sums["waiting"],
         dead=sums["dead"],
-        pending=sums["pending"],
+        queued=sums["queued"],
         lost=dict(lost),
         problem=problem,
         told_at_ms=minute.told.get(one.destination, 0),

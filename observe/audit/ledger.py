@@ -32,7 +32,7 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ledger: dict[int, Offsets] = {}
     # When a loss was first reported, by destination.
     told: dict[str, int] = {}
-    # By destination for which it, or a part of it, is settled: delivered and dead. No entry means
+    # By destination for which it, or a part of it, is checked: delivered and dead. No entry means
     # that all were delivered.
     ended: dict[str, tuple[int, int]] = {}
     # How many of them pipelines wrote, and no gateway acknowledged.
@@ -87,7 +87,7 @@ class ClosedMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     at_ms: int = 0
     offsets: dict[int, Offsets] = {}
     compared: int = 0
-    # Like `outcomes`, for a part of it: destinations removed before it was settled for them.
+    # Like `outcomes`, for a part of it: destinations removed before it was checked for them.
     parts: dict[str, tuple[int, int]] = {}
     # The same as in the open minute.
     overwritten: list[tuple[int, int, int]] = []
@@ -124,8 +124,8 @@ class Ledger(Struct, forbid_unknown_fields=True):
     claimed: dict[int, Offsets] = {}
     # Offsets claimed by the log itself, as the gateway's ledger did not name them.
     from_log: dict[int, Offsets] = {}
-    # By destination: the numbers of those minutes that are settled for it, and open for another.
-    settled: dict[str, Offsets] = {}
+    # By destination: the numbers of those minutes that are checked for it, and open for another.
+    checked: dict[str, Offsets] = {}
     # Old minutes, packed: they are few, except after an outage, and take a tenth of the room.
     packed: dict[int, bytes] = {}
     # By Kafka partition: no offset of a packed minute is lower.
@@ -236,18 +236,18 @@ class Ledger(Struct, forbid_unknown_fields=True):
         for partition, offsets in self.only_in_rows(minute).items():
             self.uncompared[partition] = self.uncompared[partition].minus(offsets)
 
-    def unsettle(self, destination: str, minute_ms: int) -> None:
+    def uncheck(self, destination: str, minute_ms: int) -> None:
         """Judge a minute again for one destination, and keep the outcomes that it had."""
-        number, settled = number_of(minute_ms), self.settled.get(destination, Offsets())
-        if number in settled:
+        number, checked = number_of(minute_ms), self.checked.get(destination, Offsets())
+        if number in checked:
             minute = self.unpack(minute_ms)
             minute.ended.setdefault(destination, (minute.count, 0))
-            settled.discard(number, number + 1)
+            checked.discard(number, number + 1)
 
     def _reopen(self, minute_ms: int) -> None:
-        """Judge a minute again for those that it was settled for, as it may have more events."""
-        for destination in self.settled:
-            self.unsettle(destination, minute_ms)
+        """Judge a minute again for those that it was checked for, as it may have more events."""
+        for destination in self.checked:
+            self.uncheck(destination, minute_ms)
 
     def _overwrite(self, partition: int, first: int, end: int, *, is_misplaced: bool) -> None:
         """Note the events that had these offsets before, in the minutes they were of."""

@@ -69,8 +69,8 @@ class Auditor:
         with suppress(KafkaUnavailableError):
             async with open_reader(self._settings.bootstrap_servers) as reader:
                 memory = Memory.from_bytes(await saved_memory(reader))
-            # The start is not to blame for minutes that were unsettled before it.
-            self._status.unsettled = memory.books.unsettled
+            # The start is not to blame for minutes that were overdue before it.
+            self._status.overdue = memory.books.overdue
         # The services that carry events start first; an observer that takes over starts at once.
         rest_s = self._settings.audit_interval_s - (now_ms() - self._status.started_ms) / 1000
         await asyncio.sleep(max(0.0, rest_s))
@@ -139,7 +139,8 @@ class Auditor:
         """Run the audit repeatedly until an error, after which all of it is set up again."""
         settings = self._settings
         rules = Rules(
-            settle_ms=round(settings.settle_s * 1000), blind_ms=round(settings.blind_after_s * 1000)
+            check_after_ms=round(settings.check_after_s * 1000),
+            overdue_ms=round(settings.overdue_after_s * 1000),
         )
         async with audit_kafka(settings.bootstrap_servers) as kafka:
             memory = Memory.from_bytes(await kafka.saved_memory())
@@ -198,7 +199,7 @@ class Auditor:
 
     def _tell(self, outcome: AuditOutcome, memory: Memory, began_ms: int) -> None:
         ended_ms = now_ms()
-        self._status.unsettled = memory.books.unsettled
+        self._status.overdue = memory.books.overdue
         self._status.minutes = outcome.minutes
         self._status.health = AuditHealth(
             last_run_ms=ended_ms,

@@ -1,4 +1,4 @@
-"""Finds complete minutes, and the node of each loss: each minute is a set of offsets.
+"""Finds complete minutes, and the stage of each loss: each minute is a set of offsets.
 
 The gateway's ledger says which offsets a minute has; receipts give their outcomes; a lane's
 position separates events it has not reached yet from those it passed and lost; the records of
@@ -17,7 +17,7 @@ from observe.audit.evidence import Evidence, Layers
 from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
-from shared.proof.overview import Node
+from shared.proof.overview import Stage
 
 # Their names in `Evidence.records`.
 WRITTEN, PASSED, DEAD = "written", "passed", "dead"
@@ -30,14 +30,14 @@ class Rules:
     """How patient the audit is."""
 
     # The time from a minute's last event until it is judged, and from a suspicion to a loss.
-    settle_ms: int
-    # The further time after which an unsettled minute cannot be judged.
-    blind_ms: int
+    check_after_ms: int
+    # The further time after which an overdue minute cannot be judged.
+    overdue_ms: int
 
     @property
     def ledger_grace_ms(self) -> int:
         """The time after which the log is asked for a stored event that no ledger names."""
-        return min(_LEDGER_GRACE_MS, self.settle_ms)
+        return min(_LEDGER_GRACE_MS, self.check_after_ms)
 
 
 class Outcomes(Struct, forbid_unknown_fields=True):
@@ -52,9 +52,9 @@ class Outcomes(Struct, forbid_unknown_fields=True):
     in_tier: Layers = field(default_factory=Layers)
     was_in_tier: Offsets = field(default_factory=Offsets)
     in_dead: Offsets = field(default_factory=Offsets)
-    # Suspects and since when: (epoch ms, node, offsets), oldest first.
-    suspects: list[tuple[int, Node, Offsets]] = []
-    # Offsets of minutes that are settled for this destination, and open for another.
+    # Suspects and since when: (epoch ms, stage, offsets), oldest first.
+    suspects: list[tuple[int, Stage, Offsets]] = []
+    # Offsets of minutes that are checked for this destination, and open for another.
     done: Offsets = field(default_factory=Offsets)
 
     def of(self, outcome: str) -> Offsets:
@@ -141,10 +141,10 @@ def _enter_record(known: Outcomes, kind: str, first: int, end: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The outcomes of some offsets at a destination, and the last node of each suspect."""
+    """The outcomes of some offsets at a destination, and the last stage of each suspect."""
 
     balance: Balance
-    suspects: Mapping[Node, Offsets]
+    suspects: Mapping[Stage, Offsets]
 
 
 def account_for(
@@ -178,14 +178,14 @@ def account_for(
     )
     not_in_tier = waiting.minus(in_tier)
     suspects = {
-        Node.KAFKA: books.not_in_log,
-        Node.DELIVERY: books.passed,
-        Node.RETRY_TIER: not_in_tier.minus(known.was_in_tier),
-        Node.RETRIER: not_in_tier.both(known.was_in_tier),
-        Node.DEAD_LETTERS: dead.minus(known.in_dead),
+        Stage.QUEUE: books.not_in_log,
+        Stage.DELIVERY: books.passed,
+        Stage.RETRY_TIER: not_in_tier.minus(known.was_in_tier),
+        Stage.RETRIER: not_in_tier.both(known.was_in_tier),
+        Stage.DEAD_LETTERS: dead.minus(known.in_dead),
     }
     return Account(
-        books.balance, {node: offsets for node, offsets in suspects.items() if len(offsets)}
+        books.balance, {stage: offsets for stage, offsets in suspects.items() if len(offsets)}
     )
 
 
@@ -196,30 +196,30 @@ def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
 
 
 def confirmed(
-    known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
-) -> dict[Node, Offsets]:
-    """The offsets that have been suspects of the same node for the settling time."""
-    if rules.settle_ms == 0:
+    known: Outcomes, suspects: Mapping[Stage, Offsets], rules: Rules, *, now_ms: int
+) -> dict[Stage, Offsets]:
+    """The offsets that have been suspects of the same stage for the checking time."""
+    if rules.check_after_ms == 0:
         return dict(suspects)
-    since_ms = now_ms - rules.settle_ms
-    by_node: dict[Node, Offsets] = {}
-    for node, offsets in suspects.items():
-        old = [o for at, n, o in known.suspects if n is node and at <= since_ms]
-        later = [o for at, n, o in known.suspects if n is node and at > since_ms]
+    since_ms = now_ms - rules.check_after_ms
+    by_stage: dict[Stage, Offsets] = {}
+    for stage, offsets in suspects.items():
+        old = [o for at, n, o in known.suspects if n is stage and at <= since_ms]
+        later = [o for at, n, o in known.suspects if n is stage and at > since_ms]
         if old and (sure := reduce(Offsets.both, [old[-1], *later], offsets)):
-            by_node[node] = sure
-    return by_node
+            by_stage[stage] = sure
+    return by_stage
 
 
 def remember_suspects(
-    known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
+    known: Outcomes, suspects: Mapping[Stage, Offsets], rules: Rules, *, now_ms: int
 ) -> None:
     """Remember since when each offset has been a suspect, as far back as the rules need."""
-    since_ms = now_ms - rules.settle_ms
+    since_ms = now_ms - rules.check_after_ms
     recent = [seen for seen in known.suspects if seen[0] > since_ms]
     newest_old = {seen[1]: seen for seen in known.suspects if seen[0] <= since_ms}
     known.suspects = [
         *newest_old.values(),
         *recent,
-        *((now_ms, node, offsets) for node, offsets in suspects.items()),
+        *((now_ms, stage, offsets) for stage, offsets in suspects.items()),
     ]

@@ -1,6 +1,6 @@
 """Makes a statement about a minute when it is judged, and again when that changes.
 
-A destination with anything uncertain is left out until that is settled, however late that is, as
+A destination with anything uncertain is left out until that is checked, however late that is, as
 every signed fact is certain. Ids are read when the minute is over, while the ledger still has
 them, and compared with those that the log has.
 """
@@ -37,7 +37,7 @@ _LOGGED_MAX = 20
 # Hands out statements; returns once Kafka has them.
 Publish: TypeAlias = Callable[[Sequence[SignedStatement]], Awaitable[None]]
 
-_JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
+_JUDGED = frozenset({MinuteState.CHECKED, MinuteState.LOSS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class Stating:
         """
         known = self._memory.books
         judged_of = by_minute(finding.books for finding in findings)
-        for topic, minute_ms in sorted({*judged_of, *known.all_settled(world)}):
+        for topic, minute_ms in sorted({*judged_of, *known.all_checked(world)}):
             judged = judged_of.get((topic, minute_ms), [])
             wanted = world.destinations.get(topic, ())
             certain = [books for books in judged if books.state in _JUDGED]
@@ -307,7 +307,7 @@ class Stating:
             minute = known.ledgers[topic].look(minute_ms)
             if (
                 (minutes or not wanted)
-                and not any(books.state is MinuteState.OPEN for books in judged)
+                and not any(books.state is MinuteState.UNCHECKED for books in judged)
                 and world.is_over(topic, minute_ms, minute, self._rules)
             ):
                 yield topic, minute_ms, minutes
@@ -318,7 +318,7 @@ def _counts(books: MinuteBooks) -> Counts:
         delivered=books.delivered,
         waiting=books.waiting,
         dead=books.dead,
-        lost={node.value: count for node, count in books.lost.items()},
+        lost={stage.value: count for stage, count in books.lost.items()},
         not_passed=books.not_passed,
         due=books.acked,
     )

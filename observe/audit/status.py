@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from shared.event.times import HOUR_MS
-from shared.proof.overview import AuditHealth, MinuteBooks, UnsettledMinutes
+from shared.proof.overview import AuditHealth, MinuteBooks, OverdueMinutes
 
 _ELSEWHERE = "another observer runs the audit, and has what it found"
 
@@ -19,12 +19,12 @@ class AuditStatus:
 
     started_ms: int
     interval_s: float
-    blind_after_s: float
+    overdue_after_s: float
     is_on: bool = True
     health: AuditHealth = field(default_factory=AuditHealth)
     minutes: Minutes = field(default_factory=dict)
     # By destination; from the last run before a restart, until there is one after it.
-    unsettled: Mapping[str, UnsettledMinutes] = field(default_factory=dict)
+    overdue: Mapping[str, OverdueMinutes] = field(default_factory=dict)
     # Another observer runs the audit; and when it was last seen to be so.
     is_elsewhere: Callable[[], bool] = lambda: False
     elsewhere_ms: int = 0
@@ -48,7 +48,7 @@ class AuditStatus:
         if not self.is_on or self.is_elsewhere():
             return ""
         behind_s = self.health_at(now_ms).behind_s
-        if behind_s < self.blind_after_s:
+        if behind_s < self.overdue_after_s:
             return ""
         return f"the audit is {behind_s:,.0f} s behind: {self.health.problem or 'it hangs'}"
 

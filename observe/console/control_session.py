@@ -22,7 +22,7 @@ _CHANGES_MAX = 100
 NEWEST_MAX = 50
 # The most events to ask the outcome of.
 LOOKED_AT_MAX = 200
-OUTCOMES = ("delivered", "waiting", "dead", "pending")
+OUTCOMES = ("delivered", "waiting", "dead", "queued")
 # Rows of a table on a page; a browser shows the beginning of each.
 _TABLE_ROWS_MAX = 50
 # As long as `hifi pipelines put` waits.

@@ -27,7 +27,7 @@ class Pace:
         while len(samples) > 1 and at_ms - samples[1][0] >= 1000 * PACE_S:
             samples.popleft()
         since_ms, before = samples[0]
-        gone = (balance.acked - balance.pending) - (before.acked - before.pending)
-        if at_ms - since_ms < 1000 * PACE_S or before.pending <= max(0, gone):
+        gone = (balance.acked - balance.queued) - (before.acked - before.queued)
+        if at_ms - since_ms < 1000 * PACE_S or before.queued <= max(0, gone):
             return 0.0
-        return balance.pending * (at_ms - since_ms) / 1000 / gone if gone > 0 else inf
+        return balance.queued * (at_ms - since_ms) / 1000 / gone if gone > 0 else inf

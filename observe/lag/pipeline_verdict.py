@@ -29,8 +29,8 @@ def pipeline_verdict(
     if lost is None and problem:
         return Finding(StreamVerdict.CANNOT_TELL, problem)
     known = lost or _trouble(lane, state, rates)
-    if known is None and (blindness or lane.unsettled.minute_count):
-        return Finding(StreamVerdict.CANNOT_TELL, blindness or in_words(lane.unsettled))
+    if known is None and (blindness or lane.overdue.minute_count):
+        return Finding(StreamVerdict.CANNOT_TELL, blindness or in_words(lane.overdue))
     return known or _pace(lane, slow_after_s)
 
 
@@ -42,7 +42,7 @@ def _trouble(
         where = f" ({state.pointer})" if state.pointer else ""
         return Finding(StreamVerdict.DISABLED, f"it is refused: {state.why}{where}", "refused")
     if lane.silent_s >= STALLED_AFTER_S:
-        reason = f"{counted(lane.balance.pending, 'is', 'are')} there and none has moved"
+        reason = f"{counted(lane.balance.queued, 'is', 'are')} there and none has moved"
         return Finding(StreamVerdict.STALLED, f"{reason} for {lane.silent_s:.0f} s", state.standing)
     dead, total = rates.get(ReceiptOutcome.DEAD.value, 0.0), sum(rates.values())
     if dead and dead >= total / 2:

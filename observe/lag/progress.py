@@ -56,13 +56,13 @@ _PARKED = frozenset(
 
 def cause_of(reason: str) -> str:
     """Why an event waits, as one of four words."""
-    if reason == "status_429" or "thrott" in reason or "rate" in reason:
-        return "throttled"
+    if reason == "status_429" or "rate" in reason:
+        return "rate-limited"
     if "breaker" in reason:
-        return "breaker"
+        return "breaker open"
     if reason in _PARKED:
         return "parked"
-    return "retry"
+    return "failed attempt"
 
 
 @dataclass(slots=True)
@@ -102,8 +102,8 @@ def fate_of(receipt: Receipt) -> str:
             return "failed" if reason in {RETRIES_EXHAUSTED, DEADLINE_PASSED} else ""
         case ReceiptOutcome.WAITING:
             cause = cause_of(reason)
-            if cause == "throttled":
-                return cause
+            if cause == "rate-limited":
+                return "rate_limited"
             return "" if cause == "parked" and reason not in _OWNERS_FAULTS else "failed"
         case _:
             assert_never(receipt.outcome)
@@ -150,7 +150,7 @@ class Recent:
 
 @dataclass(slots=True)
 class Lags:
-    """How late events went through one node, of the last minutes."""
+    """How late events went through one stage, of the last minutes."""
 
     in_from_accepted: Rolling = field(default_factory=Rolling)
     out_from_accepted: Rolling = field(default_factory=Rolling)
@@ -220,7 +220,7 @@ class Progress:
     def ended(self, step: int) -> tuple[DestinationStep, LogBuckets]:
         """The outcomes of events in a step that is over, and how late those delivered were."""
         fates, requests = self.recent.of(step), self.answers.of(step)
-        counts = (fates[name] for name in ("delivered", "refused", "failed", "throttled"))
+        counts = (fates[name] for name in ("delivered", "refused", "failed", "rate_limited"))
         taken = DestinationStep(STEP_MS / 1000, *counts, *statuses(requests))
         return taken, self._lateness.of(step)
 

@@ -11,11 +11,11 @@ import structlog
 
 from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
-from observe.lag.node_lags import node_lags
 from observe.lag.pace import Pace
 from observe.lag.pipeline_states import built_anew
 from observe.lag.pipeline_verdict import pipeline_verdict
 from observe.lag.progress import WINDOW_MS, Rolling
+from observe.lag.stage_lags import stage_lags
 from observe.lag.trouble import LATEST_MS
 from observe.lag.verdict import stream_verdict
 from observe.series.steps import STEP_MS, EndedStep
@@ -32,6 +32,7 @@ from shared.proof.acked import AckedRow
 from shared.proof.overview import (
     AuditHealth,
     DestinationView,
+    OverdueMinutes,
     Overview,
     PipelineView,
     Quantiles,
@@ -39,7 +40,6 @@ from shared.proof.overview import (
     StreamVerdict,
     StreamView,
     UnknownView,
-    UnsettledMinutes,
     worst,
 )
 from shared.proof.restored import RestoredView
@@ -320,7 +320,7 @@ class Sampler:
         stream = self._streams.setdefault(stream_name, _StreamData())
         progress, balance = books.of(destination_id), books.balance(destination_id)
         stored = self._oldest.get(destination_id, {}).values()
-        backlog = balance.pending + balance.waiting
+        backlog = balance.queued + balance.waiting
         oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and backlog else None
         delivered = progress.delivery.out_from_accepted.read(now_ms=at_ms)
         delivered.merge(progress.retrier.out_from_accepted.read(now_ms=at_ms))
@@ -332,7 +332,7 @@ class Sampler:
             if is_news(minute, at_ms)
         )
         # A paused one has no lane that could give a sign.
-        busy = 0 if is_paused else balance.pending
+        busy = 0 if is_paused else balance.queued
         return DestinationView(
             stream=stream_name,
             name=name,
@@ -340,7 +340,7 @@ class Sampler:
             verdict=StreamVerdict.CANNOT_TELL,
             reason="",
             balance=balance,
-            nodes=node_lags(
+            stages=stage_lags(
                 progress, stream.ingest, stream.process, at_ms, is_pipelines=is_pipelines(name)
             ),
             end_to_end=Quantiles.of(whole),
@@ -351,15 +351,15 @@ class Sampler:
             silent_s=self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms),
             waiting_by_cause=progress.waiting_by_cause(),
             minutes=minutes,
-            unsettled=self._audit.unsettled.get(destination_id, UnsettledMinutes()),
+            overdue=self._audit.overdue.get(destination_id, OverdueMinutes()),
             lately=progress.recent.read(now_ms=at_ms),
             delivered_per_s=progress.delivered_per_s(at_ms),
             answers=progress.answers.read(now_ms=at_ms, span_ms=WINDOW_MS),
             dead_groups=progress.dead_groups(),
         )
 
-    def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:
-        if not pending:
+    def _silent_s(self, destination_id: str, queued: int, heard_at_ms: int, at_ms: int) -> float:
+        if not queued:
             self._busy_since_ms.pop(destination_id, None)
             return 0.0
         since_ms = self._busy_since_ms.setdefault(destination_id, at_ms)

@@ -19,8 +19,8 @@ LATEST_MS = 30_000
 # under requests. Local retries are over then, and people hear of it within 15 s.
 _FAILURES_IN_ROW = 10
 HOPELESS_MS = 3_000
-# The share from which it is throttled: nine of ten events that wait at its request are late.
-_THROTTLED_PART_MIN = 0.1
+# The share from which it is rate-limited: nine of ten events that wait at its request are late.
+_LIMITED_PART_MIN = 0.1
 # Characters of an answer in a sentence; the destination's page has the rest.
 _TEXT_CHARS_MAX = 120
 # The event that a destination with an ordered stream waits for.
@@ -120,18 +120,18 @@ def _verdict(
     bad = {
         StreamVerdict.FAILING: counts.failed,
         StreamVerdict.REJECTING: counts.refused,
-        StreamVerdict.THROTTLED: counts.throttled,
+        StreamVerdict.RATE_LIMITED: counts.rate_limited,
     }
     if counts.total and 2 * sum(bad.values()) >= counts.total:
         return max(bad, key=bad.__getitem__)
-    is_throttled = counts.throttled > _THROTTLED_PART_MIN * counts.total
-    return StreamVerdict.THROTTLED if is_throttled else None
+    is_rate_limited = counts.rate_limited > _LIMITED_PART_MIN * counts.total
+    return StreamVerdict.RATE_LIMITED if is_rate_limited else None
 
 
 def _verdict_of(reason: str) -> StreamVerdict | None:
     """The verdict that one answer gives; None if it may be the event's fault."""
     if reason == "status_429":
-        return StreamVerdict.THROTTLED
+        return StreamVerdict.RATE_LIMITED
     if reason in _REJECTIONS:
         return StreamVerdict.REJECTING
     return None if reason.startswith("status_4") else StreamVerdict.FAILING

@@ -8,13 +8,12 @@ from observe.lag.trouble import BLOCKING, counted, heard_of, trouble_of
 from shared.config.destination import Destination
 from shared.flow.flow import SLOW_MS
 from shared.flow.flow_record import FlowRecord
-from shared.glossary import STAGE_WORDS
 from shared.proof.overview import (
     DestinationView,
     Finding,
+    OverdueMinutes,
     RecentOutcomes,
     StreamVerdict,
-    UnsettledMinutes,
 )
 
 # A lane that has work and is silent for this long hangs; a busy one gives several signs a second.
@@ -39,7 +38,7 @@ def stream_verdict(
 
     `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses;
     `drain_s`: how long the backlog will take at the recent pace, if some of it is late already.
-    Known trouble of a destination also explains a silent lane and minutes that are not settled.
+    Known trouble of a destination also explains a silent lane and minutes that are not checked.
     """
     if lost := loss_of(view):
         return lost
@@ -51,12 +50,12 @@ def stream_verdict(
         # Nothing moves until then, as it should be.
         patience_s += max(0.0, record.flow.blocking.until_ms - record.updated_at_ms) / 1000
     if view.silent_s >= STALLED_AFTER_S + patience_s:
-        reason = f"{counted(view.balance.pending, 'is', 'are')} there and none has moved"
+        reason = f"{counted(view.balance.queued, 'is', 'are')} there and none has moved"
         return Finding(StreamVerdict.STALLED, f"{reason} for {view.silent_s:.0f} s")
     if trouble is not None:
         return trouble
-    if blindness or view.unsettled.minute_count:
-        return Finding(StreamVerdict.CANNOT_TELL, blindness or in_words(view.unsettled))
+    if blindness or view.overdue.minute_count:
+        return Finding(StreamVerdict.CANNOT_TELL, blindness or in_words(view.overdue))
     return _pace(view, to, record, drain_s=drain_s, slow_after_s=slow_after_s)
 
 
@@ -65,7 +64,7 @@ def loss_of(view: DestinationView) -> Finding | None:
     lost = sum(minute.lost_count for minute in view.minutes)
     if not lost:
         return None
-    stages = sorted({STAGE_WORDS[node.value] for minute in view.minutes for node in minute.lost})
+    stages = sorted({stage.value for minute in view.minutes for stage in minute.lost})
     where = f"stage{'s' * (len(stages) > 1)} {' and '.join(stages)}"
     reason = f"{counted(lost, 'was', 'were')} lost in the last hour, at the {where}"
     return Finding(StreamVerdict.LOSING, reason)
@@ -91,15 +90,15 @@ def _slowness(record: FlowRecord | None) -> str:
     return f"it takes over {SLOW_MS / 1000:g} s to answer" if is_first else ""
 
 
-def in_words(unsettled: UnsettledMinutes) -> str:
+def in_words(overdue: OverdueMinutes) -> str:
     """The number of minutes that cannot be judged, since when, and why not."""
-    if unsettled.oldest_ms is None:
+    if overdue.oldest_ms is None:
         oldest = "events with a wild time"
     else:
-        oldest = datetime.fromtimestamp(unsettled.oldest_ms / 1000, UTC).strftime("%F %H:%M UTC")
-    count = unsettled.minute_count
+        oldest = datetime.fromtimestamp(overdue.oldest_ms / 1000, UTC).strftime("%F %H:%M UTC")
+    count = overdue.minute_count
     minutes = "1 minute is" if count == 1 else f"{count:,} minutes are"
-    return f"{minutes} not checked; {oldest}: {unsettled.problem}"
+    return f"{minutes} not checked; {oldest}: {overdue.problem}"
 
 
 def _pace(
@@ -125,7 +124,7 @@ def _pace(
     elif p95_s >= slow_after_s:
         reason = f"95 % of events arrive within {p95_s:,.1f} s, not sooner{why}"
     elif drain_s >= slow_after_s:
-        there = counted(view.balance.pending, "is there", "are there")
+        there = counted(view.balance.queued, "is there", "are there")
         none = f"none has moved for {PACE_S} s"
         takes = f"at the pace of the last {PACE_S} s the last one comes in {drain_s:,.0f} s"
         reason = f"{there}, and {none if drain_s == inf else takes}{why}"

@@ -49,7 +49,7 @@ _OF_VERDICTS: Mapping[StreamVerdict, tuple[Concern, str, float]] = {
     StreamVerdict.HELD: (Concern.HELD, "HifiDestinationHeld", 0),
     StreamVerdict.DISABLED: (Concern.HELD, "HifiDestinationHeld", 0),
     StreamVerdict.SLOW: (Concern.LAG, "HifiDestinationSlow", 900),
-    StreamVerdict.THROTTLED: (Concern.LAG, "HifiDestinationThrottled", 900),
+    StreamVerdict.RATE_LIMITED: (Concern.LAG, "HifiDestinationRateLimited", 900),
     StreamVerdict.STALLED: (Concern.LAG, "HifiStreamStopped", 120),
     StreamVerdict.LOSING: (Concern.LOSS, "HifiLoss", 0),
 }

@@ -61,7 +61,7 @@ class DestinationStep(NamedTuple):
     delivered: float = 0.0
     refused: float = 0.0
     failed: float = 0.0
-    throttled: float = 0.0
+    rate_limited: float = 0.0
     # Requests, by their status.
     taken: float = 0.0
     rejected: float = 0.0
@@ -75,7 +75,7 @@ class DestinationStep(NamedTuple):
 
     @property
     def outcomes(self) -> float:
-        return self.delivered + self.refused + self.failed + self.throttled
+        return self.delivered + self.refused + self.failed + self.rate_limited
 
     @property
     def success(self) -> float:

@@ -19,16 +19,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pipelines.functions.reducing import fold_in
 from pipelines.functions.states import Fold, FoldedState, ToFold
 from pipelines.jobs.dead_rows import with_dead_letters
-from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
 from pipelines.jobs.outcomes import Results
+from pipelines.jobs.plan_cache import CachedPlan, PlanCache
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError, read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
 from pipelines.lanes.shares import PipelineShare
+from pipelines.parts.archive_source import ArchiveAwayError, records_in_archives
 from pipelines.parts.blame import check_executor, fault_of_an_event
 from pipelines.parts.bounded import TookTooLongError, bounded
 from pipelines.parts.columns import ours
-from pipelines.parts.kept_records import ArchiveAwayError, records_in_archives
 from pipelines.parts.whole_events import DEAD, LATE, NOT_PASSED
 from pipelines.plan import planned
 from pipelines.settings import PipelinesSettings
@@ -112,7 +112,7 @@ class Task:
 
 
 def run_job(
-    plans: KeptPlans,
+    plans: PlanCache,
     settings: PipelinesSettings,
     tasks: Sequence[Task],
     *,
@@ -162,7 +162,7 @@ def _bounded(
 
 
 def _worked_on(
-    plans: KeptPlans, servers: str, tasks: Sequence[Task], name: str
+    plans: PlanCache, servers: str, tasks: Sequence[Task], name: str
 ) -> dict[Task, Results]:
     is_tee = tasks[0].pipeline.is_tee and not tasks[0].share.earlier
     if (sink := tasks[0].sink) is not None and is_tee:
@@ -180,7 +180,7 @@ def _worked_on(
     return made
 
 
-def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, str]) -> Results:
+def _written(plans: PlanCache, servers: str, task: Task, options: Mapping[str, str]) -> Results:
     """Run a task that needs no state of earlier events."""
     watched = f"made-{task.pipeline.name}"
     if task.sink is not None:
@@ -195,7 +195,7 @@ def _written(plans: KeptPlans, servers: str, task: Task, options: Mapping[str, s
         rows = plan.rows
         plan.read(task.share.ranges)
     (seen,) = write_rows(rows, options, [watched])
-    if is_kept and (plan := plan or KeptPlan.of(rows)):
+    if is_kept and (plan := plan or CachedPlan.of(rows)):
         plans.give_back(task.plan_key, plan)
     return _made(task, seen)
 

@@ -12,8 +12,8 @@ import structlog
 
 from pipelines.jobs.job import Task
 from pipelines.jobs.outcomes import owed_from
+from pipelines.lanes.archived_ranges import ArchivedRanges
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.earlier import EarlierEvents
 from pipelines.metrics import PipelineMetrics
 from pipelines.writer import SlotWriters
 from shared.config.pipeline import Pipeline
@@ -81,7 +81,7 @@ class Losses:
         anew = {it: Reach(at, at) for it, at in starts.items()}
         await self._store(lane_id, pipeline, anew)
         lane.reaches, self._begun_in[lane_id] = anew, now
-        lane.earlier = EarlierEvents()
+        lane.earlier = ArchivedRanges()
 
     async def topic_id(self, task: Task) -> str:
         """Return the id of the task's topic; MadeAnewError if it has been recreated."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from pipelines.parts.kept_records import AWAY, ArchiveAwayError
+from pipelines.parts.archive_source import AWAY, ArchiveAwayError
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _OF_THE_CLIENT = "kafka."

@@ -21,11 +21,11 @@ from pipelines.jobs.job import (
     fold_of,
     run_job,
 )
-from pipelines.jobs.kept_lanes import KeptLanes, Stored, placed, stored_of
-from pipelines.jobs.kept_plans import KeptPlans
+from pipelines.jobs.lane_states import LaneStates, Stored, placed, stored_of
 from pipelines.jobs.letters import letter_of
 from pipelines.jobs.losses import Losses
 from pipelines.jobs.outcomes import Results, receipts
+from pipelines.jobs.plan_cache import PlanCache
 from pipelines.jobs.poison import record_at
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError
 from pipelines.jobs.sink import SinkAwayError, SinkKind
@@ -33,8 +33,8 @@ from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.shares import PipelineShare, PlannedJob
 from pipelines.metrics import PipelineMetrics
 from pipelines.parts.alone import ExecutorTurns
+from pipelines.parts.archive_source import ArchiveAwayError, kept_record
 from pipelines.parts.blame import ExecutorEndedError
-from pipelines.parts.kept_records import ArchiveAwayError, kept_record
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
 from pipelines.windows.change import KeptChange, TooManyChangedError, TooMuchKeptError
@@ -85,13 +85,13 @@ class JobRunner:
     sinks: Mapping[str, SinkKind]
     # Takes the pipeline, and why its sink takes nothing; empty: it does.
     told: Callable[[str, str], None] = lambda _, __: None
-    keepers: KeptLanes = field(default_factory=KeptLanes)
+    keepers: LaneStates = field(default_factory=LaneStates)
     # Takes the pipeline that has ended an executor, and how.
     blame: Callable[[Pipeline, str], None] = lambda _, __: None
     turns: ExecutorTurns = field(default_factory=ExecutorTurns)
 
     def __post_init__(self) -> None:
-        self._plans: KeptPlans | None = None
+        self._plans: PlanCache | None = None
         # When an executor last ended.
         self._ended_s = -inf
         # Two of the threads are for shared jobs.
@@ -117,7 +117,7 @@ class JobRunner:
                 return
             spark = await self.spark.get()
             if self._plans is None or self._plans.spark is not spark:
-                self._plans = KeptPlans(spark)
+                self._plans = PlanCache(spark)
             found = await self._worked_on(job, self._plans, ready)
             made = dict(zip(ready, found, strict=True))
             await self._store_made(job, made, began_s, began_ms)
@@ -125,7 +125,7 @@ class JobRunner:
             await self._went_wrong(job, work, error, began_ms)
 
     async def _worked_on(
-        self, job: PlannedJob, plans: KeptPlans, ready: Sequence[Task]
+        self, job: PlannedJob, plans: PlanCache, ready: Sequence[Task]
     ) -> Sequence[Results]:
         """Run a suspect of ending an executor alone: if one ends again, the suspect is to blame."""
         if not self.book.is_suspect(job):

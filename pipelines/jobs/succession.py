@@ -16,9 +16,9 @@ from typing import Any
 import structlog
 
 from pipelines.documents import Documents
-from pipelines.jobs.kept_lanes import KeptLane
-from pipelines.jobs.kept_store import read_head
+from pipelines.jobs.lane_states import LaneState
 from pipelines.jobs.runner import JobRunner
+from pipelines.jobs.state_store import read_head
 from pipelines.lanes.lane import PipelineLane
 from pipelines.writer import UNWRITTEN
 from shared.config.configuration import Configuration
@@ -106,7 +106,7 @@ class Succession:
             task.cancel()
 
     @property
-    def _keepers(self) -> Mapping[str, KeptLane]:
+    def _keepers(self) -> Mapping[str, LaneState]:
         return self.runner.keepers.by_lane
 
     def _beside(self, pipeline: Pipeline, work: Coroutine[Any, Any, None]) -> None:
@@ -124,7 +124,7 @@ class Succession:
         self._tasks[pipeline.title] = asyncio.create_task(done())
 
     def _come_to(
-        self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool
+        self, pipeline: Pipeline, keeper: LaneState, *, is_final: bool
     ) -> _Predecessor | None:
         """How far the replaced pipeline has come, or had; None as long as that is not known."""
         lane_id = _lane_before(pipeline, keeper)
@@ -140,7 +140,7 @@ class Succession:
             self._beside(pipeline, self._ask(pipeline, keeper, is_final=is_final))
         return None
 
-    async def _ask(self, pipeline: Pipeline, keeper: KeptLane, *, is_final: bool) -> None:
+    async def _ask(self, pipeline: Pipeline, keeper: LaneState, *, is_final: bool) -> None:
         servers = self.runner.settings.bootstrap_servers
         # From here on, the other's last write is stored or never will be.
         await self.runner.writers.of(pipeline.name).begin()
@@ -161,7 +161,7 @@ class Succession:
             behind = _behind(lane)
             self.documents.built(pipeline.title, behind, now_ms=now_ms(), has_caught_up=is_near)
 
-    def _tell_kept(self, pipeline: Pipeline, keeper: KeptLane) -> None:
+    def _tell_kept(self, pipeline: Pipeline, keeper: LaneState) -> None:
         count, size = len(keeper.kept), keeper.kept.size
         self.runner.metrics.keeps(pipeline.name, count, size)
         if (now_s := time.monotonic()) - self._kept_s.get(pipeline.title, -inf) >= _TELL_KEPT_S:
@@ -169,7 +169,7 @@ class Succession:
             self.documents.keeps(pipeline.title, count, size, now_ms=now_ms())
 
     async def _take_its_place(
-        self, pipeline: Pipeline, lane: PipelineLane, keeper: KeptLane, before: _Predecessor
+        self, pipeline: Pipeline, lane: PipelineLane, keeper: LaneState, before: _Predecessor
     ) -> None:
         kept = keeper.kept
         frontier_ms = kept.head.frontier_ms if before.frontier_ms is None else before.frontier_ms
@@ -196,5 +196,5 @@ def _behind(lane: PipelineLane) -> int:
     )
 
 
-def _lane_before(pipeline: Pipeline, keeper: KeptLane) -> str:
+def _lane_before(pipeline: Pipeline, keeper: LaneState) -> str:
     return pipeline_lane(pipeline.source.stream, pipeline.name, keeper.kept.head.before)

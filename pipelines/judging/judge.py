@@ -123,15 +123,15 @@ def typed(
     scope = of_event(rows.schema, members)
     steps, budget = [], PatternBudget()
     for nth, step in enumerate(pipeline.steps):
-        scope = _Stage(session, rows, scope, budget, functions).after(step, nth)
+        scope = _StepScope(session, rows, scope, budget, functions).after(step, nth)
         rows = after(step, rows, look_ups)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         steps.append(TypedStep(step, tuple((name, kinds[name]) for name in columns_of(rows))))
     _check_key(pipeline)
-    stage = _Stage(session, rows, scope, budget)
+    step_scope = _StepScope(session, rows, scope, budget)
     for nth, output in enumerate(pipeline.to):
         if output.when is not None:
-            stage.condition(output.when, "to", nth, "when")
+            step_scope.condition(output.when, "to", nth, "when")
     if pipeline.window is not None:
         kinds = _window_kinds(session, pipeline)
         steps[-1] = TypedStep(pipeline.steps[-1], tuple(kinds.items()))
@@ -226,7 +226,7 @@ def _failed(
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _StepScope:
     """The state of an event between two steps."""
 
     session: SparkSession

@@ -16,7 +16,7 @@ from pipelines.plan import RECORDS, planned
 from pipelines.shards import NO_SHARDS, Partitionings
 from pipelines.tables.look_ups import GivenRows, Tables
 from pipelines.windows.change import Head
-from pipelines.windows.kept import KeptWindows
+from pipelines.windows.open_windows import OpenWindows
 from pipelines.windows.partials import events_of, fates_of, partials_of, parts_of
 from pipelines.windows.seen import KeptKeys, seen_of
 from shared.config.pipeline import Pipeline
@@ -139,7 +139,7 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Pre
     topic = stream_topic(pipeline.source.stream)
     events = events_of(pipeline, records, frontier_ms=0, look_ups=tables.look_ups)
     assert pipeline.window is not None, "it is asked of those alone that count"
-    kept = KeptWindows(pipeline.window, Head(pipeline.kept_shape))
+    kept = OpenWindows(pipeline.window, Head(pipeline.kept_shape))
     found = parts_of(pipeline, events).toArrow().to_pylist()
     fold = fold_in(records.sparkSession.sparkContext, both_ways=True)
     rows = kept.changed_by(partials_of(pipeline, found), _FAR_MS, fold=fold).rows

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from pipelines.lanes.earlier import EarlierEvents
+from pipelines.lanes.archived_ranges import ArchivedRanges
 from pipelines.lanes.gathering import Gathering
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.leases.fenced_positions import Reach
@@ -53,7 +53,7 @@ class PipelineLane:
     # How far it may read: as far as the pipeline that it is to replace.
     limits: Position | None = None
     # The events to read that Kafka no longer has.
-    earlier: EarlierEvents = field(default_factory=EarlierEvents)
+    earlier: ArchivedRanges = field(default_factory=ArchivedRanges)
 
     def suspect(self, now_s: float) -> None:
         """Suspect it of ending an executor while at work: others go on before it does so alone."""

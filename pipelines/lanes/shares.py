@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared.event.record import KafkaPartition, Position, Ranges
-from shared.runtime.archive.kept_log import Piece
+from shared.runtime.archive.archived_log import Piece
 
 
 @dataclass(frozen=True, slots=True)

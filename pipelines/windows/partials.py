@@ -36,7 +36,7 @@ from pipelines.windows.aggregates import (
     packed,
     states_of,
 )
-from pipelines.windows.kept import Partial
+from pipelines.windows.open_windows import Partial
 from shared.config.pipeline import Pipeline, ToDead, ToStream
 from shared.config.steps.computed import LISTING, ComputedColumn, computed
 from shared.config.steps.window import WindowOf

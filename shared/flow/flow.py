@@ -27,7 +27,7 @@ from shared.flow.breaker import (
 )
 from shared.flow.concurrency import Concurrency, Sample, recovered, sampled
 from shared.flow.neighbours import Neighbours
-from shared.flow.rate_gate import RateGate, refused, throttled, took
+from shared.flow.rate_gate import RateGate, rate_limited, refused, took
 from shared.proof.last_answer import LastAnswer, shown_text
 from shared.retry.attempt import (
     TOO_MANY_REQUESTS,
@@ -63,7 +63,7 @@ class FlowState(Enum):
     """The state that people see: the strictest that holds."""
 
     CLOSED = "closed"
-    THROTTLED = "throttled"
+    RATE_LIMITED = "rate-limited"
     HALF_OPEN = "half_open"
     OPEN = "open"
     HELD = "held"
@@ -190,7 +190,9 @@ def state_of(flow: Flow, *, now_ms: int) -> FlowState:
         case BreakerState.HALF_OPEN:
             return FlowState.HALF_OPEN
         case BreakerState.CLOSED:
-            return FlowState.THROTTLED if now_ms < flow.gate.closed_until_ms else FlowState.CLOSED
+            return (
+                FlowState.RATE_LIMITED if now_ms < flow.gate.closed_until_ms else FlowState.CLOSED
+            )
         case _:
             assert_never(flow.breaker.state)
 
@@ -315,7 +317,7 @@ def _gated(
         return replace(flow, gate=refused(flow.gate, now_ms=now_ms))
     if asked_s is None and _status(ended.attempt) != TOO_MANY_REQUESTS:
         return flow
-    return replace(flow, gate=throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll))
+    return replace(flow, gate=rate_limited(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll))
 
 
 def _sized(flow: Flow, limits: SendLimits, ended: EndedRequest) -> Flow:

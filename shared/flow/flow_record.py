@@ -65,7 +65,7 @@ class FlowRecord(Struct, frozen=True):
     def until_ms(self) -> int:
         """When the next request may go, as far as that is known; 0 if it may now."""
         match self.state:
-            case FlowState.THROTTLED:
+            case FlowState.RATE_LIMITED:
                 return self.flow.gate.closed_until_ms
             case FlowState.HELD if self.flow.is_blocked:
                 return self.flow.blocking.until_ms
@@ -85,7 +85,7 @@ class FlowRecord(Struct, frozen=True):
         if self.state is FlowState.DISABLED:
             return True
         flow = self.flow
-        is_shut = flow.breaker.state is not BreakerState.CLOSED or flow.gate.throttles_in_row > 0
+        is_shut = flow.breaker.state is not BreakerState.CLOSED or flow.gate.limits_in_row > 0
         failing_since_ms = flow.failing_since_ms or now_ms
         return is_shut and now_ms - failing_since_ms > 1000 * after_s
 

@@ -27,7 +27,7 @@ REFUSED_S_MAX = 0.4
 
 class RateGate(Struct, frozen=True):
     closed_until_ms: int = 0
-    throttles_in_row: int = 0
+    limits_in_row: int = 0
     # Closed so briefly that nobody need hear of it.
     refused_until_ms: int = 0
     refusals_in_row: int = 0
@@ -59,21 +59,21 @@ def spent(gate: RateGate, rate: float | None, *, event_count: int, now_ms: int) 
 
 def took(gate: RateGate) -> RateGate:
     """The gate after the destination has taken a request."""
-    if not gate.throttles_in_row and not gate.refusals_in_row:
+    if not gate.limits_in_row and not gate.refusals_in_row:
         return gate
-    return replace(gate, throttles_in_row=0, refusals_in_row=0)
+    return replace(gate, limits_in_row=0, refusals_in_row=0)
 
 
-def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float) -> RateGate:
+def rate_limited(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float) -> RateGate:
     """The gate after the destination has asked for less; `roll` is in [0, 1)."""
-    backoff_s = min(CLOSED_S_MIN * 2.0 ** min(gate.throttles_in_row, 6), CLOSED_S_MAX)
+    backoff_s = min(CLOSED_S_MIN * 2.0 ** min(gate.limits_in_row, 6), CLOSED_S_MAX)
     wait_s = backoff_s if asked_s is None else asked_s
     jitter_s = min(JITTER_FRACTION * wait_s, JITTER_S_MAX) * roll
     until_ms = max(gate.closed_until_ms, now_ms + round((wait_s + jitter_s) * 1000))
     if now_ms < gate.closed_until_ms:
         # Others that were under way hear the same; once is enough to slow down for.
         return replace(gate, closed_until_ms=until_ms)
-    return replace(gate, closed_until_ms=until_ms, throttles_in_row=gate.throttles_in_row + 1)
+    return replace(gate, closed_until_ms=until_ms, limits_in_row=gate.limits_in_row + 1)
 
 
 def reopened(gate: RateGate) -> RateGate:

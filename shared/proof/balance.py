@@ -1,6 +1,6 @@
-"""Balances the books: acked = delivered + waiting + dead + pending + unaccounted.
+"""Balances the books: acked = delivered + waiting + dead + queued + unaccounted.
 
-Nothing else decides which events are pending and which are unaccounted, for all pages and judges.
+Nothing else decides which events are queued and which are unaccounted, for all pages and judges.
 It is set arithmetic over offsets, so a duplicate can never hide a loss.
 """
 
@@ -20,13 +20,13 @@ class Balance:
     dead: int = 0
     # The lane has not come to them yet. Or it has, and nobody knows that their outcomes are
     # stored.
-    pending: int = 0
+    queued: int = 0
     unaccounted: int = 0
 
     @property
     def come_to(self) -> "Balance":
-        """Without pending events: nothing is on its way to a destination that was removed."""
-        return replace(self, acked=self.acked - self.pending, pending=0)
+        """Without queued events: nothing is on its way to a destination that was removed."""
+        return replace(self, acked=self.acked - self.queued, queued=0)
 
     def __add__(self, other: "Balance") -> "Balance":
         return Balance(*map(add, astuple(self), astuple(other)))
@@ -39,7 +39,7 @@ class PartitionBooks:
     acked_count: int
     waiting: Offsets
     dead: Offsets
-    pending: Offsets
+    queued: Offsets
     # Unaccounted for: the lane has passed them, or the log does not hold them (any more).
     passed: Offsets
     not_in_log: Offsets
@@ -47,10 +47,10 @@ class PartitionBooks:
     @property
     def balance(self) -> Balance:
         """The counts. Events in none of the sets are delivered."""
-        waiting, dead, pending = len(self.waiting), len(self.dead), len(self.pending)
+        waiting, dead, queued = len(self.waiting), len(self.dead), len(self.queued)
         unaccounted = len(self.passed) + len(self.not_in_log)
-        delivered = self.acked_count - waiting - dead - pending - unaccounted
-        return Balance(self.acked_count, delivered, waiting, dead, pending, unaccounted)
+        delivered = self.acked_count - waiting - dead - queued - unaccounted
+        return Balance(self.acked_count, delivered, waiting, dead, queued, unaccounted)
 
 
 def with_archives(log: tuple[int, int], position: int | None) -> tuple[int, int]:
@@ -74,16 +74,16 @@ def balanced(
 ) -> PartitionBooks:
     """Tell events that are still to come from lost ones, among those that have no outcome.
 
-    Events past the lane's position are pending, and those before it are unaccounted, unless an
+    Events past the lane's position are queued, and those before it are unaccounted, unless an
     outcome is `unconfirmed`. Nobody can come to events that the log, [first, end), does not hold.
     """
     in_log = Offsets.of(no_outcome.within(*log))
-    pending = in_log.from_offset(position).union(no_outcome.both(unconfirmed))
+    queued = in_log.from_offset(position).union(no_outcome.both(unconfirmed))
     return PartitionBooks(
         acked_count,
         waiting=waiting,
         dead=dead,
-        pending=pending,
-        passed=in_log.minus(pending),
-        not_in_log=no_outcome.minus(in_log).minus(pending),
+        queued=queued,
+        passed=in_log.minus(queued),
+        not_in_log=no_outcome.minus(in_log).minus(queued),
     )

@@ -28,7 +28,7 @@ class StreamVerdict(Enum):
     # It takes events, later than it should.
     SLOW = "SLOW"
     # It asks for less, or its owner does: events wait.
-    THROTTLED = "THROTTLED"
+    RATE_LIMITED = "RATE-LIMITED"
     CANNOT_TELL = "CANNOT TELL"
     # It rejected everything, so its events wait until it is well or a person resumes it.
     HELD = "HELD"
@@ -41,11 +41,12 @@ class StreamVerdict(Enum):
     LOSING = "LOSING"
 
 
-class Node(Enum):
+class Stage(Enum):
     """Where an event can be, in the order of its way, and so who can lose it."""
 
     GATEWAY = "gateway"
-    KAFKA = "kafka"
+    # Stored in Kafka, until delivery reads it.
+    QUEUE = "queue"
     DELIVERY = "delivery"
     # In the place of delivery, where it is a pipeline that takes the event.
     PIPELINE = "pipeline"
@@ -56,10 +57,10 @@ class Node(Enum):
 
 
 class MinuteState(Enum):
-    OPEN = "open"
-    COMPLETE = "complete"
-    LOSING = "losing"
-    # It should be settled already and is not: something waits, or could not be read.
+    UNCHECKED = "unchecked"
+    CHECKED = "checked"
+    LOSS = "loss"
+    # It should be checked already and is not: something waits, or could not be read.
     CANNOT_TELL = "cannot tell"
 
 
@@ -81,10 +82,10 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLag:
-    """How late events come into a node and out of it, and how long the node takes itself."""
+class StageLag:
+    """How late events come into a stage and out of it, and how long the stage takes itself."""
 
-    node: Node
+    stage: Stage
     # Since the time the event says, and since the gateway had the request.
     in_from_event: Quantiles | None = None
     in_from_accepted: Quantiles | None = None
@@ -98,7 +99,7 @@ class Missing:
     """One event that somebody lost; the id is empty until it is known, and if nothing names it."""
 
     event_id: str
-    node: Node
+    stage: Stage
     topic: str
     partition: int
     offset: int
@@ -118,8 +119,8 @@ class MinuteBooks:
     waiting: int
     dead: int
     # Its lane has not come to them yet.
-    pending: int
-    lost: Mapping[Node, int] = field(default_factory=dict)
+    queued: int
+    lost: Mapping[Stage, int] = field(default_factory=dict)
     # At most as many as are worth listing; `lost` has the full count.
     missing: tuple[Missing, ...] = ()
     # Why it cannot be told, for people; empty otherwise.
@@ -150,8 +151,8 @@ class MinuteBooks:
 
 
 @dataclass(frozen=True, slots=True)
-class UnsettledMinutes:
-    """Minutes of a destination that should be settled and are not; time alone settles none."""
+class OverdueMinutes:
+    """Minutes of a destination that should be checked and are not; time alone checks none."""
 
     minute_count: int = 0
     # The oldest of them, and why it cannot be told; None for wild times.
@@ -168,11 +169,11 @@ class RecentOutcomes:
     refused: int = 0
     # Without an answer, or with one that promises better.
     failed: int = 0
-    throttled: int = 0
+    rate_limited: int = 0
 
     @property
     def total(self) -> int:
-        return self.delivered + self.refused + self.failed + self.throttled
+        return self.delivered + self.refused + self.failed + self.rate_limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class DestinationView:
     reason: str
     balance: Balance
     # In the order of the way; the means of their `process` add up to the end-to-end mean.
-    nodes: tuple[NodeLag, ...]
+    stages: tuple[StageLag, ...]
     # For events delivered in the last minutes: since their own time, since the gateway had them.
     end_to_end: Quantiles | None
     since_accepted: Quantiles | None
@@ -226,13 +227,13 @@ class DestinationView:
     oldest_age_s: float | None
     # How long the lane has given no sign although there is work; 0 when there is none.
     silent_s: float
-    # Events that wait for a retry, by cause: parked, throttled, breaker, retry.
+    # Events that wait for a retry, by cause: parked, rate-limited, breaker open, failed attempt.
     waiting_by_cause: Mapping[str, int]
     # The minutes of the last hour, and those whose loss was found in it; newest first, `None`
     # minutes (wild event times) last.
     minutes: tuple[MinuteBooks, ...] = ()
     # However old.
-    unsettled: UnsettledMinutes = UnsettledMinutes()
+    overdue: OverdueMinutes = OverdueMinutes()
     cause: str = ""
     lately: RecentOutcomes = RecentOutcomes()
     last_refusal: LastAnswer | None = None
@@ -337,7 +338,7 @@ class AuditHealth:
     # None while it has never finished a run.
     last_run_ms: int | None = None
     last_run_took_s: float = 0.0
-    # How far the newest settled minute lies behind the newest one that should be settled.
+    # How far the newest checked minute lies behind the newest one that should be checked.
     behind_s: float = 0.0
     problem: str = "the audit has not finished its first run"
     # Records of the last day that it could not read, which prove nothing of any event.

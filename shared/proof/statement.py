@@ -23,7 +23,7 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     delivered: int
     waiting: int
     dead: int
-    # The lost events, by the node that lost them.
+    # The lost events, by the stage that lost them.
     lost: Mapping[str, int]
     # For a pipeline: delivered events that it did not pass on, by outcome (filtered, and so on).
     not_passed: Mapping[str, int] = {}

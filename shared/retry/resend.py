@@ -14,7 +14,7 @@ from shared.retry.schedule import RetrySchedule
 RESENT_REASON = "resent"
 # Why nothing is sent again to a destination, by where the event is for it instead.
 LEFT_ALONE: Mapping[str, str] = {
-    "pending": "it has not been tried there yet",
+    "queued": "it has not been tried there yet",
     "waiting": "it waits there for its next attempt anyway",
     "unknown": "where it is could not be read in time",
     "dead": "it was sent again meanwhile, or its dead letter is gone",

@@ -12,7 +12,7 @@ from shared.runtime.control_client import RefusedError
 from tests.chaos.actions import LASTING, ROUND_S, Action, ChaosPlan
 from tests.chaos.customers import Customers, GivenUpError
 from tests.chaos.destinations import Destinations, open_destinations
-from tests.chaos.evidence import read_evidence, unsettled, wrong_books, wrong_statements
+from tests.chaos.evidence import owing, read_evidence, wrong_books, wrong_statements
 from tests.chaos.faults import Faults
 from tests.chaos.put_in import PutIn, put_in
 from tests.chaos.recount import EventId, Finding, OwedDestination, WorldRecord, findings
@@ -150,7 +150,7 @@ class Campaign:
 
     def _rest(self, patience_s: float) -> None:
         until_s = time.monotonic() + patience_s
-        while behind := unsettled(self.world.kafka, self.customers.owed()):
+        while behind := owing(self.world.kafka, self.customers.owed()):
             if time.monotonic() > until_s:
                 self.log.say(f"still under way: {', '.join(behind)}")
                 return
@@ -183,7 +183,7 @@ class Campaign:
         statements: list[str] = []
         sent = {one for sender in senders.values() for one in sender.sent}
         if is_last:
-            books = [f"not at rest: {one}" for one in unsettled(self.world.kafka, owed)]
+            books = [f"not at rest: {one}" for one in owing(self.world.kafka, owed)]
             books = books or wrong_books(self.world.kafka, owed)
             # Acknowledged events of removed streams are stated as well.
             least: Counter[str] = Counter()
@@ -199,7 +199,7 @@ class Campaign:
             log=evidence.log,
             waiting=evidence.waiting,
             dead=evidence.dead,
-            pending=evidence.pending,
+            queued=evidence.queued,
             claims=evidence.claims,
             maybe_stored={
                 one: count

@@ -58,7 +58,7 @@ class Evidence:
     log: Mapping[str, Mapping[tuple[int, int], str]]
     waiting: _Ids
     dead: _Ids
-    pending: _Ids
+    queued: _Ids
     claims: Sequence[Claim]
 
 
@@ -90,13 +90,13 @@ async def _read(kafka: str, streams: Sequence[str], destination_ids: Sequence[st
         }
         for stream in streams
     }
-    pending: _Ids = defaultdict(set)
+    queued: _Ids = defaultdict(set)
     for destination_id, position in lanes.items():
         stream = destination_id.partition("/")[0]
         reached = {partition: offset for (_, partition), offset in position.items()}
         for (partition, offset), event_id in logs.get(stream, {}).items():
             if offset >= reached.get(partition, 0):
-                pending[destination_id].add(event_id)
+                queued[destination_id].add(event_id)
     claims = [
         _claim(receipt)
         for record in await read_all(kafka, RECEIPTS)
@@ -106,7 +106,7 @@ async def _read(kafka: str, streams: Sequence[str], destination_ids: Sequence[st
         and receipt.outcome is ReceiptOutcome.DELIVERED
         and receipt.reason != FILTERED
     ]
-    return Evidence(logs, waiting, dead, pending, claims)
+    return Evidence(logs, waiting, dead, queued, claims)
 
 
 def _is_of_worst(name: str) -> bool:
@@ -128,12 +128,12 @@ def _header(record: ConsumerRecord, name: str) -> str:
     return text
 
 
-def unsettled(kafka: str, owed: Iterable[OwedDestination]) -> list[str]:
+def owing(kafka: str, owed: Iterable[OwedDestination]) -> list[str]:
     """The lanes that have not come to the end of what they read, the retrier among them."""
-    return asyncio.run(_unsettled(kafka, list(owed)))
+    return asyncio.run(_owing(kafka, list(owed)))
 
 
-async def _unsettled(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
+async def _owing(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
     behind = []
     async with LaneGroups(kafka) as groups, open_reader(kafka) as reader:
         for lane, topics in [
@@ -160,7 +160,7 @@ def wrong_books(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
             await books.refresh(sorted({one.stream for one in owed}), [one.id for one in owed])
             for one in owed:
                 balance = books.balance(one.id)
-                if balance.unaccounted or balance.pending or balance.waiting:
+                if balance.unaccounted or balance.queued or balance.waiting:
                     wrong.append(f"{one.id}: {balance}")
         return wrong
 

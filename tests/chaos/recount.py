@@ -94,7 +94,7 @@ class WorldRecord:
     # Ids by destination: in a retry tier, in dead letters, not come to.
     waiting: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     dead: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
-    pending: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
+    queued: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     # How often each id was sent without the answer that it is not stored.
     maybe_stored: Mapping[str, int] = field(default_factory=dict)
@@ -233,7 +233,7 @@ def _unaccounted(recorded: WorldRecord, taken: Mapping[str, AbstractSet[str]]) -
         # Events that are not even stored are reported already.
         stored = acked & set(recorded.log.get(owed.stream, {}).values())
         wanted = {one for one in stored if owed.wants in {"", EventId.read(one).kind}}
-        for place in (taken, recorded.waiting, recorded.dead, recorded.pending):
+        for place in (taken, recorded.waiting, recorded.dead, recorded.queued):
             wanted -= place.get(owed.id, frozenset())
         if wanted:
             yield Finding("unaccounted", f"{owed.id} neither has nor gets {_some(wanted)}")

@@ -17,7 +17,7 @@ from shared.event.topics import TopicSpec
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka_log import write_rows
-from tests.support.kept_log import KeptLog
+from tests.support.memory_log import MemoryLog
 
 PATIENCE_S = 60.0
 
@@ -60,7 +60,7 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 @asynccontextmanager
 async def fake_ground() -> AsyncIterator[Ground]:
-    log, topic = KeptLog(), "hifi.stream.kept"
+    log, topic = MemoryLog(), "hifi.stream.kept"
     log.make(topic, 2)
     where = KafkaPartition(topic, 0)
 

@@ -14,7 +14,7 @@ from shared.event.record import RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX, TopicSpec
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka_log import read_all
-from tests.support.kept_outlet import KeptOutlet
+from tests.support.memory_outlet import MemoryOutlet
 
 PATIENCE_S = 60.0
 
@@ -44,7 +44,7 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 @asynccontextmanager
 async def fake_ground() -> AsyncIterator[Ground]:
-    outlet = KeptOutlet()
+    outlet = MemoryOutlet()
 
     async def read() -> Sequence[RecordOut]:
         return outlet.rows

@@ -33,8 +33,8 @@ def pipeline_is(word: str, cause: str) -> str:
 
 EXECUTOR_ENDED = 'hifi_pipelines_executor_ended_total{pipeline="sales",tenant="acme"}'
 OLDEST = f"hifi_observe_oldest_age_seconds{{{BILLING}}}"
-LAG = f'hifi_observe_lag_seconds{{{BILLING},node="end to end",since="accepted",quantile="0.95"}}'
-LAG_LABELS = {**DESTINATION, "node": "end to end", "since": "accepted", "quantile": "0.95"}
+LAG = f'hifi_observe_lag_seconds{{{BILLING},stage="end to end",since="accepted",quantile="0.95"}}'
+LAG_LABELS = {**DESTINATION, "stage": "end to end", "since": "accepted", "quantile": "0.95"}
 CASES = [
     Case(
         "HifiLossOverOnePercent",
@@ -47,10 +47,10 @@ CASES = [
     Case(
         "HifiLoss",
         {
-            f'hifi_observe_lost_events{{{BILLING},node="kafka"}}': "0 2x10",
-            f'hifi_observe_lost_events{{{BILLING},node="delivery"}}': "0 1x10",
+            f'hifi_observe_lost_events{{{BILLING},stage="queue"}}': "0 2x10",
+            f'hifi_observe_lost_events{{{BILLING},stage="delivery"}}': "0 1x10",
         },
-        {f'hifi_observe_lost_events{{{BILLING},node="kafka"}}': "0x10"},
+        {f'hifi_observe_lost_events{{{BILLING},stage="queue"}}': "0x10"},
         "1m",
         "orders/billing has lost 3 events",
         DESTINATION,
@@ -65,8 +65,8 @@ CASES = [
     ),
     Case(
         "HifiCannotTell",
-        {f"hifi_observe_blind_minutes{{{BILLING}}}": "1x60"},
-        {f"hifi_observe_blind_minutes{{{BILLING}}}": "1x10 0x60"},
+        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "1x60"},
+        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "1x10 0x60"},
         "12m",
         "It cannot be told whether orders/billing is complete",
         DESTINATION,
@@ -259,7 +259,7 @@ CASES = [
         for alert, word in (
             ("HifiDestinationFailing", "FAILING"),
             ("HifiDestinationRejecting", "REJECTING"),
-            ("HifiDestinationThrottled", "THROTTLED"),
+            ("HifiDestinationRateLimited", "RATE-LIMITED"),
             ("HifiDestinationSlow", "SLOW"),
             ("HifiDestinationHeld", "HELD"),
             ("HifiDestinationHeld", "DISABLED"),
@@ -285,7 +285,7 @@ CASES = [
             f"orders/billing is {word}: status_503",
             {**DESTINATION, "verdict": word},
         )
-        for word in ("SLOW", "THROTTLED", "FAILING", "REJECTING", "HELD", "DISABLED", "STALLED")
+        for word in ("SLOW", "RATE-LIMITED", "FAILING", "REJECTING", "HELD", "DISABLED", "STALLED")
     ),
     Case(
         "HifiInternalFault",

@@ -2,7 +2,7 @@
 
 A history is what gateway, delivery and retrier would have written: the log, the ledger, receipts,
 retry records, dead letters, positions; with duplicates, restarts, retries and late events among
-them. Deleting an event at a node is not writing what that node would have written.
+them. Deleting an event at a stage is not writing what that stage would have written.
 """
 
 import random
@@ -16,7 +16,7 @@ from shared.event.envelope import Envelope, History, event_headers
 from shared.event.record import KafkaPartition, Origin, Position, RecordOut
 from shared.event.topics import ACKED, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice, audited_minute, runs_of
-from shared.proof.overview import Node
+from shared.proof.overview import Stage
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
@@ -25,7 +25,7 @@ from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.lane_positions import LaneGroups
 
 PARTITIONS = 2
-NODES = (Node.KAFKA, Node.DELIVERY, Node.RETRY_TIER, Node.RETRIER, Node.DEAD_LETTERS)
+STAGES = (Stage.QUEUE, Stage.DELIVERY, Stage.RETRY_TIER, Stage.RETRIER, Stage.DEAD_LETTERS)
 _TIERS = {tier.name: tier for tier in RetrySchedule().tiers}
 _NOTE = "status_503"
 # Every third stream had a gateway killed, and lost a sixth of its ledger by it.
@@ -40,7 +40,7 @@ class Seed:
     stream: str
     base_ms: int
     # How many events are deleted, and where; none of a clean one.
-    node: Node | None
+    stage: Stage | None
     events: list[Envelope] = field(default_factory=list)
     victims: set[str] = field(default_factory=set)
     # What to write, besides the log: (topic, key, value, headers).
@@ -66,7 +66,7 @@ def make_seed(number: int, *, base_ms: int, is_clean: bool) -> Seed:
     """A history that the number decides wholly."""
     dice = random.Random(number * 2 + is_clean)
     name = f"{'clean' if is_clean else 'loss'}-{number}-{base_ms}"
-    seed = Seed(number, name, base_ms, None if is_clean else dice.choice(NODES))
+    seed = Seed(number, name, base_ms, None if is_clean else dice.choice(STAGES))
     count = dice.randint(250, 600)
     for at in range(count):
         accepted_at_ms = base_ms + at * dice.choice((0, 40, 90))
@@ -93,7 +93,7 @@ def make_seed(number: int, *, base_ms: int, is_clean: bool) -> Seed:
 
 def _choose_victims(seed: Seed, dice: random.Random) -> None:
     wanted = dice.randint(0, 200)
-    if seed.node is Node.KAFKA:
+    if seed.stage is Stage.QUEUE:
         # Kafka deletes unread events from the beginning of a log.
         for partition in range(PARTITIONS):
             ours = [e for e in seed.events if e.origin.partition == partition]
@@ -107,7 +107,7 @@ def _choose_victims(seed: Seed, dice: random.Random) -> None:
 
 def _write_ledger(seed: Seed, dice: random.Random) -> None:
     """Rows of up to 40 events; of some streams a few are missing: the gateway was killed."""
-    was_killed = seed.node is not Node.KAFKA and dice.random() < _KILLED_PART
+    was_killed = seed.stage is not Stage.QUEUE and dice.random() < _KILLED_PART
     for partition in range(PARTITIONS):
         ours = [e for e in seed.events if e.origin.partition == partition]
         at = 0
@@ -138,10 +138,10 @@ def _write_outcomes(seed: Seed, dice: random.Random) -> None:
             part = ours[at : at + dice.randint(1, 60)]
             at += len(part)
             fate = (
-                {Node.RETRY_TIER: 1, Node.RETRIER: 1, Node.DEAD_LETTERS: 2}.get(
-                    seed.node, dice.randint(0, 2)
+                {Stage.RETRY_TIER: 1, Stage.RETRIER: 1, Stage.DEAD_LETTERS: 2}.get(
+                    seed.stage, dice.randint(0, 2)
                 )
-                if seed.node is not None and any(e.event_id in seed.victims for e in part)
+                if seed.stage is not None and any(e.event_id in seed.victims for e in part)
                 else (dice.randint(0, 2))
             )
             for _ in range(1 + (dice.random() < 0.2)):
@@ -152,13 +152,13 @@ def _write_outcomes(seed: Seed, dice: random.Random) -> None:
 def _write_fate(seed: Seed, part: Sequence[Envelope], fate: int) -> None:
     gone = [event for event in part if event.event_id in seed.victims]
     there = [event for event in part if event.event_id not in seed.victims]
-    at_delivery = there if seed.node in {Node.KAFKA, Node.DELIVERY} else part
+    at_delivery = there if seed.stage in {Stage.QUEUE, Stage.DELIVERY} else part
     match fate:
         case 0:
             _receipt(seed, at_delivery, ReceiptOutcome.DELIVERED)
         case 1:
             _receipt(seed, at_delivery, ReceiptOutcome.WAITING)
-            written = there if seed.node is Node.RETRY_TIER else at_delivery
+            written = there if seed.stage is Stage.RETRY_TIER else at_delivery
             for event in written:
                 decision = RetryLater(_TIERS["30s"], _history())
                 seed.rows.append(route(decision, event, seed.destination, now_ms=seed.base_ms))
@@ -166,7 +166,7 @@ def _write_fate(seed: Seed, part: Sequence[Envelope], fate: int) -> None:
             _receipt(seed, out, ReceiptOutcome.DELIVERED)
         case _:
             _receipt(seed, at_delivery, ReceiptOutcome.DEAD)
-            for event in there if seed.node is Node.DEAD_LETTERS else at_delivery:
+            for event in there if seed.stage is Stage.DEAD_LETTERS else at_delivery:
                 dead = DeadLetter("status_400", _history())
                 seed.rows.append(route(dead, event, seed.destination, now_ms=seed.base_ms))
 

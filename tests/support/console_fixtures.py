@@ -35,11 +35,11 @@ from shared.proof.overview import (
     MinuteBooks,
     MinuteState,
     Missing,
-    Node,
-    NodeLag,
     Overview,
     Quantiles,
     RefusedRequest,
+    Stage,
+    StageLag,
     StreamVerdict,
     StreamView,
 )
@@ -320,8 +320,8 @@ def every_verdict() -> Overview:
 def destination_view(
     stream: str, name: str, *, at_ms: int, slow: float = 1.0, lost: int = 0
 ) -> DestinationView:
-    means = {Node.GATEWAY: 6, Node.KAFKA: 4, Node.DELIVERY: 90 * slow}
-    nodes = tuple(NodeLag(node, process=quantiles(mean)) for node, mean in means.items())
+    means = {Stage.GATEWAY: 6, Stage.QUEUE: 4, Stage.DELIVERY: 90 * slow}
+    stages = tuple(StageLag(stage, process=quantiles(mean)) for stage, mean in means.items())
     whole = quantiles(sum(means.values()))
     identity = f"{stream}/{name}"
     busy = FailedTry(at_ms - 9_000, "status_503", 12, 503, "no healthy upstream")
@@ -333,14 +333,14 @@ def destination_view(
         verdict=StreamVerdict.LOSING if lost else StreamVerdict.OK,
         reason=f"{lost} events are unaccounted for" if lost else "",
         balance=Balance(10_004, 9_900 - lost, 60, 4, 40, lost),
-        nodes=nodes,
+        stages=stages,
         end_to_end=whole,
         since_accepted=whole,
         backlog_events=40,
         backlog_bytes=20_480,
         oldest_age_s=1.4 * slow,
         silent_s=0.0,
-        waiting_by_cause={"retry": 48, "breaker": 12},
+        waiting_by_cause={"failed attempt": 48, "breaker open": 12},
         delivered_per_s=12.5,
         answers=Answers({"status_200": 31, "status_503": 2}, (refused,)),
         minutes=minutes(stream, identity, at_ms=at_ms, lost=lost),
@@ -352,16 +352,16 @@ def minutes(stream: str, identity: str, *, at_ms: int, lost: int = 0) -> tuple[M
     newest_ms = at_ms - at_ms % 60_000
     found = []
     for back in range(50):
-        state = MinuteState.OPEN if back < 2 else MinuteState.COMPLETE
+        state = MinuteState.UNCHECKED if back < 2 else MinuteState.CHECKED
         state = MinuteState.CANNOT_TELL if back == 9 else state
         has_lost = lost and back == 5
         found.append(
             MinuteBooks(
                 stream, identity, newest_ms - back * 60_000,
-                MinuteState.LOSING if has_lost else state,
-                acked=200, delivered=200 - (lost if has_lost else 0), waiting=0, dead=0, pending=0,
-                lost={Node.KAFKA: lost} if has_lost else {},
-                missing=(Missing("e-17", Node.KAFKA, "log", 1, 4711),) if has_lost else (),
+                MinuteState.LOSS if has_lost else state,
+                acked=200, delivered=200 - (lost if has_lost else 0), waiting=0, dead=0, queued=0,
+                lost={Stage.QUEUE: lost} if has_lost else {},
+                missing=(Missing("e-17", Stage.QUEUE, "log", 1, 4711),) if has_lost else (),
                 problem="a receipt could not be read" if back == 9 else "",
             )
         )  # fmt: skip

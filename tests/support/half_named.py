@@ -20,7 +20,7 @@ from shared.proof.merkle import merkle_root
 from shared.proof.statement import SignedStatement, Statement
 
 M0 = 1_699_999_980_000
-RULES = Rules(settle_ms=120_000, blind_ms=600_000)
+RULES = Rules(check_after_ms=120_000, overdue_ms=600_000)
 
 
 class Half:

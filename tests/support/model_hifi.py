@@ -30,7 +30,7 @@ from shared.proof.intervals import Offsets
 from shared.proof.statement import SignedStatement, Statement
 
 PARTITIONS = 2
-RULES = Rules(settle_ms=120_000, blind_ms=600_000)
+RULES = Rules(check_after_ms=120_000, overdue_ms=600_000)
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
 NOW_MS = 1_699_999_980_000
 
@@ -262,7 +262,7 @@ class ModelHifi:
             for offset in range(lane.begins[number], len(log)):
                 one = log[offset]
                 if one.minute == minute and (one.is_named or one.run < self._run):
-                    fates[lane.fates.get((number, offset), "pending")] += 1
+                    fates[lane.fates.get((number, offset), "queued")] += 1
         lost = sum(
             of == minute and offset >= lane.begins[number]
             for (number, offset), (_, of) in self._known_gone().items()

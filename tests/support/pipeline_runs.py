@@ -124,7 +124,7 @@ def wait_until_all_is_done(hifi: RunningHifi, pipeline: Pipeline, count: int) ->
     """Wait until its books balance: all passed, filtered or dead, and nothing on its way."""
     hifi.wait_for_balance(
         pipeline.lane_id,
-        lambda balance: balance.acked == count and not (balance.pending or balance.unaccounted),
+        lambda balance: balance.acked == count and not (balance.queued or balance.unaccounted),
         what=f"{pipeline.name} is done with all {count}",
         timeout_s=START_S,
     )

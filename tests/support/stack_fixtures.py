@@ -41,7 +41,7 @@ from tests.support.trace_collector import TraceCollector, trace_collector
 TIME_SCALE = 0.02
 QUICK_INTERVALS = {
     # A minute is judged soon after its last event.
-    "HIFI_OBSERVE_SETTLE_S": "2",
+    "HIFI_OBSERVE_CHECK_AFTER_S": "2",
     "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",
     # An archive makes its objects of what there is.
     "HIFI_PIPELINES_ARCHIVE_EVERY_S": "1",

@@ -1,5 +1,6 @@
 """Our English is plain: no sentence gets the habits that `accent.py` knows, and old ones go."""
 
+import re
 import subprocess
 import tomllib
 from collections import Counter, defaultdict
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from shared.glossary import RETIRED
 from tests.support.programs import program
 from tests.tidy import sources
 from tests.tidy.accent import HABITS, habits
@@ -18,7 +20,7 @@ EXAMPLES = tomllib.loads((HERE / "accent_examples.toml").read_text())["sentences
 # The number of sentences with a habit that each room still has, by kind. It may only fall.
 ALLOWED = tomllib.loads((HERE / "prose_counts.toml").read_text())
 # These quote sentences that nobody should write.
-QUOTES = ("tests/tidy/accent", "CHANGELOG.md")
+QUOTES = ("tests/tidy/accent", "CHANGELOG.md", "shared/glossary.py")
 SHOWN_MAX = 30
 
 
@@ -31,6 +33,12 @@ class Finding(NamedTuple):
     advice: str
 
 
+def advice_on(text: str) -> list[str]:
+    """The habits in a sentence, and the words that the glossary has retired."""
+    olds = (old for old in RETIRED if re.search(rf"\b{old}s?\b", text, re.IGNORECASE))
+    return [*habits(text), *(f"say {RETIRED[old]!r} for {old!r}" for old in olds)]
+
+
 @cache
 def findings() -> dict[tuple[str, str], list[Finding]]:
     """All of the repository, by room and kind."""
@@ -40,7 +48,7 @@ def findings() -> dict[tuple[str, str], list[Finding]]:
             continue
         room = path.split("/")[0] if "/" in path else "top"
         for sentence in sentences(path, text):
-            if advice := "; ".join(habits(sentence.text)):
+            if advice := "; ".join(advice_on(sentence.text)):
                 found[room, sentence.kind].append(
                     Finding(path, sentence.line, sentence.text, advice)
                 )
@@ -73,6 +81,11 @@ def test_no_room_has_more_sentences_to_mend_than_it_had() -> None:
     ]
     counts = {f"{room} ({kind})": len(found) for (room, kind), found in more.items()}
     assert shown[:SHOWN_MAX] == [], f"more than prose_counts.toml allows: {counts}"
+
+
+@pytest.mark.parametrize("old", RETIRED)
+def test_a_retired_word_is_found(old: str) -> None:
+    assert advice_on(f"Many a {old.capitalize()} is there.") != []
 
 
 def test_the_counts_are_those_of_now() -> None:

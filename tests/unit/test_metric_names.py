@@ -10,7 +10,7 @@ GRAMMAR = re.compile(r"hifi_(gateway|delivery|retrier|pipelines|observe)(_[a-z]+
 # A label takes a handful of values for each stream or destination, never one for each event.
 BOUNDED = {
     *("route", "status", "stream", "result", "destination", "pipeline", "lane", "reason", "tier"),
-    *("verdict", "node", "since", "quantile", "cause", "clock", "state", "outcome", "tenant"),
+    *("verdict", "stage", "since", "quantile", "cause", "clock", "state", "outcome", "tenant"),
 }
 UNITS = (
     *("_seconds", "_bytes", "_up", "_count", "_ratio"),

@@ -3,8 +3,8 @@
 The archive keeps the backlog that is delivered, in a folder.
 """
 
+from benchmarks.archive.archive_store import archive_of, folder_store
 from benchmarks.archive.beside import EVENTS, STREAM, beside_delivery
-from benchmarks.archive.kept import archive_of, folder_store
 from benchmarks.pipelines.bench import Bench
 
 

@@ -6,8 +6,8 @@ written to a stream.
 
 import asyncio
 
+from benchmarks.archive.archive_store import archive_of, folder_store
 from benchmarks.archive.beside import beside_delivery
-from benchmarks.archive.kept import archive_of, folder_store
 from benchmarks.paced import write_all
 from benchmarks.pipelines.bench import Bench, make_streams, put
 from shared.config.pipeline import Pipeline

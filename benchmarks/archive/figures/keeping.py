@@ -7,7 +7,7 @@ it is restored into another stream. Kafka and Spark share the machine.
 import asyncio
 import time
 
-from benchmarks.archive.kept import archive_of, folder_store
+from benchmarks.archive.archive_store import archive_of, folder_store
 from benchmarks.paced import write_all
 from benchmarks.pipelines.bench import Bench, count_of, make_streams
 from deploy.cli.archive.restoring import Restore, Restoring, found

@@ -13,8 +13,8 @@ from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.stack_settings import FOLDERS, STORES
 from shared.config.access import DEFAULT_TENANT
 from shared.proof.archived import ArchiveId
+from shared.runtime.archive.archived_log import DamagedObjectError
 from shared.runtime.archive.files import UnreadableError
-from shared.runtime.archive.kept_log import DamagedObjectError
 from shared.runtime.archive.reading import archives_of, lives_of
 from shared.runtime.archive.stores import (
     FOLDERS_VARIABLE,

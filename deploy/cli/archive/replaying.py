@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 import typer
 
-from deploy.cli.archive.earlier import Earlier, earlier
+from deploy.cli.archive.archived_events import ArchivedEvents, earlier
 from deploy.cli.archive.places import ArchiveChoice
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
@@ -80,7 +80,7 @@ async def _carry_out(wanted: ArchiveReplay, stop: Sequence[int]) -> None:
 
 
 async def _run(
-    replay: Replay, kept: Earlier, feed: ReplayFeed, write: Write, stop: Sequence[int]
+    replay: Replay, kept: ArchivedEvents, feed: ReplayFeed, write: Write, stop: Sequence[int]
 ) -> None:
     order = replay.order
     assert order is not None, "it was begun"
@@ -101,7 +101,7 @@ async def _run(
     talk.print(f"Done: {done.sent:,} are queued, and leave within half a minute.")
 
 
-async def _found(wanted: ArchiveReplay) -> tuple[Earlier, ReplayOrder]:
+async def _found(wanted: ArchiveReplay) -> tuple[ArchivedEvents, ReplayOrder]:
     """Find the events before Kafka's log; UsageError if the archive alone has none of the span."""
     known, topic = await read_config(wanted.kafka), stream_topic(wanted.stream)
     to = known.destinations.get(destination_id(wanted.stream, wanted.destination))
@@ -167,7 +167,9 @@ async def _begun(order: ReplayOrder, known: Replays, write: Write) -> Replay:
     return there
 
 
-async def _slice(kept: Earlier, replay: Replay, span: tuple[int, int, int], write: Write) -> Replay:
+async def _slice(
+    kept: ArchivedEvents, replay: Replay, span: tuple[int, int, int], write: Write
+) -> Replay:
     """Put some events into the first tier, and say so, all or nothing."""
     assert replay.order is not None, "it was begun"
     order, progress, (number, begin, end) = replay.order, replay.progress, span

@@ -19,7 +19,7 @@ from shared.event.topics import RESTORES, restore_group, restore_writer, stream_
 from shared.proof.archived import ArchivedObject, ArchiveId, Laid, by_time, gaps, laid
 from shared.proof.intervals import Offsets
 from shared.proof.restored import RestoredEvents
-from shared.runtime.archive.kept_log import sound_list, sound_rows
+from shared.runtime.archive.archived_log import sound_list, sound_rows
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import AWAY

@@ -135,7 +135,7 @@ def redrive(
     filters: dict[str, str],
     client: ControlClient,
 ) -> None:
-    """Send dead letters again: to the first retry queue, with all attempts before them.
+    """Send dead letters again: to the first retry tier, with all attempts before them.
 
     Each is sent again once, however often this is called; it may be stopped at any moment.
 

@@ -35,7 +35,7 @@ def ask_first(
         )
         balance = sum(ours, Balance())
         talk.print(
-            f"{balance.pending:,} queued events will not be sent. {balance.waiting:,} that wait for"
+            f"{balance.queued:,} queued events will not be sent. {balance.waiting:,} that wait for"
             f" a retry become dead letters. {balance.dead:,} dead letters can be read on."
         )
     what = harmless(stream if destination is None else f"{stream}/{destination}")

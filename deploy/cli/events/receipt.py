@@ -8,7 +8,6 @@ import typer
 from deploy.cli import options
 from deploy.cli.printing import Form, harmless, out, print_one, print_table, talk, when
 from observe.console.parts import wording
-from shared.glossary import COUNT_WORDS
 from shared.runtime.control_client import ControlClient
 
 # A screen of events.
@@ -67,9 +66,7 @@ def print_receipt(answer: Mapping[str, Any]) -> None:
 
 def _counted(counts: Mapping[str, int]) -> str:
     """How many are where, in the words of the books."""
-    return ", ".join(
-        f"{count:,} {COUNT_WORDS.get(state, state)}" for state, count in counts.items() if count
-    )
+    return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
 
 
 def _print_hop(hop: Mapping[str, Any]) -> None:
@@ -129,7 +126,7 @@ def _rows(event: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             harmless(event["id"]),
             place,
             harmless(name),
-            COUNT_WORDS.get(outcome["state"], outcome["state"]),
+            outcome["state"],
             when(outcome["at_ms"]) if "at_ms" in outcome else "-",
             harmless(outcome.get("reason", "-")),
             str(outcome.get("attempts", "-")),

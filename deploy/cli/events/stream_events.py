@@ -22,7 +22,6 @@ from deploy.cli.printing import (
     yaml_text,
 )
 from shared.event.times import rfc3339
-from shared.glossary import COUNT_WORDS
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError
 
@@ -71,7 +70,7 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
         key = () if self.key is None else (f"key={harmless(self.key)}",)
         by = (f"restored by {harmless(self.restored_by)}",) if self.restored_by else ()
         states = {name: at["state"] for name, at in self.destinations.items()}
-        now = [harmless(f"{name}={COUNT_WORDS.get(at, at)}") for name, at in states.items()]
+        now = [harmless(f"{name}={at}") for name, at in states.items()]
         said = (time, self.place, harmless(self.id), *key, *by, *now, value_text(self.value))
         return "  ".join(said)
 
@@ -100,7 +99,7 @@ def list_events(
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(help="Only what is delivered, waiting, dead or pending (queued)."),
+        typer.Option(help="Only what is delivered, waiting, dead or queued."),
     ] = None,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only those stored until then.")
@@ -184,7 +183,7 @@ def resend(
     from shared.retry.resend import LEFT_ALONE  # noqa: PLC0415 - with all that retries are made of
 
     said = {where: f"left alone: {why}" for where, why in LEFT_ALONE.items()}
-    said["queued"] = "queued to go again"
+    said["resent"] = "resent"
     for name, what in done["destinations"].items():
         out.print(f"{harmless(name)}: {said.get(what, what)}")
     if not done["destinations"]:

@@ -14,7 +14,7 @@ from shared.runtime.setup_error import UsageError
 
 # A receipt is there within a second of the answer, or two.
 _LOOK_S = 0.5
-_UNDER_WAY = frozenset({"pending", "unknown"})
+_UNDER_WAY = frozenset({"queued", "unknown"})
 # Looked at, and not as it should be: as other commands say it.
 _NOT_SO = 3
 

@@ -17,7 +17,6 @@ from deploy.cli.printing import harmless, out, talk
 from observe.console.parts import wording
 from shared.event.times import DAY_MS
 from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
-from shared.glossary import STAGE_WORDS
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
@@ -121,9 +120,7 @@ def describe(theirs: MinuteIds) -> None:
         f"{_compared(said)}"
     )
     for line in said.lines:
-        lost = [
-            f"{count:,} lost at {STAGE_WORDS.get(node, node)}" for node, count in line.lost.items()
-        ]
+        lost = [f"{count:,} lost at {stage}" for stage, count in line.lost.items()]
         due = [] if line.due is None else [f"{line.due:,} due"]
         ended = ", ".join([*due, *_ended(line), f"{line.dead:,} dead", *lost])
         talk.print(f"  {line.name}: {ended}")

@@ -40,7 +40,7 @@ _PATHS = {
     "acked": "/streams",
     "due": "/destinations",
     "delivered": "/destinations",
-    "pending": "/destinations",
+    "queued": "/destinations",
     "waiting": "/destinations",
     "dead": dead_path(),
     "unaccounted": "#loss",
@@ -105,7 +105,7 @@ _SAYS = {
     StreamVerdict.HELD: ("is held", "are held"),
     StreamVerdict.CANNOT_TELL: ("cannot be judged now", "cannot be judged now"),
     StreamVerdict.STALLED: ("stands still", "stand still"),
-    StreamVerdict.THROTTLED: ("is rate-limited", "are rate-limited"),
+    StreamVerdict.RATE_LIMITED: ("is rate-limited", "are rate-limited"),
     StreamVerdict.SLOW: ("is slow", "are slow"),
     StreamVerdict.PAUSED: ("is paused", "are paused"),
 }
@@ -126,7 +126,7 @@ def destinations_table(
             tag("span", view.reason, class_="why") if view.reason else "",
             p95(view.since_accepted),
             wording.duration(view.oldest_age_s),
-            wording.count(view.balance.pending),
+            wording.count(view.balance.queued),
             wording.count(view.balance.waiting),
             figure(
                 wording.count(view.balance.dead),

@@ -73,7 +73,7 @@ def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, capt
                 f"{view.stream} → {_written(context.configuration.pipelines.get(view.name))}",
                 f"{view.events_per_s:,.1f}",
                 p95(lane.since_accepted if lane else None),
-                wording.count(view.balance.pending),
+                wording.count(view.balance.queued),
                 wording.count(view.balance.dead),
                 wording.count(view.balance.unaccounted),
             ]
@@ -116,7 +116,7 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
     figures = (
         ("events to take", balance.acked, newest, "whole"),
         ("passed, or left out as they should be", balance.delivered, "#minutes", ""),
-        ("queued", balance.pending, "#now", ""),
+        ("queued", balance.queued, "#now", ""),
         ("dead letters", balance.dead, dead, "warn" if balance.dead else ""),
         ("unaccounted", balance.unaccounted, "#loss", "bad" if balance.unaccounted else "good"),
     )

@@ -107,7 +107,7 @@ def _row(
         figure(wording.count(stream.acked), newest if stream.acked else ""),
         _counted(len(stream.destinations), f"{here}#destinations"),
         _counted(pipelines, f"{here}#pipelines"),
-        _counted(sum(view.balance.pending for view in takers), f"{here}#destinations"),
+        _counted(sum(view.balance.queued for view in takers), f"{here}#destinations"),
         _counted(sum(view.balance.dead for view in takers), dead_path(stream=stream.name)),
         _counted(
             sum(view.balance.unaccounted for view in takers), f"{here}#loss", kind="bad"
@@ -142,7 +142,7 @@ def stream_page(
     crumbs = fragment(tag("a", "Streams", href=PATH), " / stream")
     paths = {
         "acked": newest,
-        **dict.fromkeys(("due", "delivered", "pending", "waiting"), "#destinations"),
+        **dict.fromkeys(("due", "delivered", "queued", "waiting"), "#destinations"),
         "dead": dead_path(stream=name),
         "unaccounted": "#loss",
     }

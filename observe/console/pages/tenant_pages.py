@@ -185,7 +185,7 @@ def _facts(held: _Holding) -> list[tuple[str, Child]]:
     facts: list[tuple[str, Child]] = [
         ("Events/s", f"{held.events_per_s:,.1f}"),
         ("Dead", wording.count(held.dead)),
-        ("Queued", wording.count(sum(view.balance.pending for view in held.takers))),
+        ("Queued", wording.count(sum(view.balance.queued for view in held.takers))),
         ("Quota", held.quota),
     ]
     for name in _BOUNDS:
@@ -225,7 +225,7 @@ def _takers(held: _Holding, asked: PageRequest) -> Safe:
             _link(_name_of(view), path_of(view), is_seen=view.stream in ours),
             badge(view.verdict),
             tag("span", view.reason, class_="why") if view.reason else "",
-            wording.count(view.balance.pending),
+            wording.count(view.balance.queued),
             wording.count(view.balance.waiting),
             figure(
                 wording.count(view.balance.dead),

@@ -20,7 +20,7 @@ _SPARK_STEP, _SPARK_HEIGHT = 6, 40
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One node's share. `series` chooses the colour, the same on every page."""
+    """One stage's share. `series` chooses the colour, the same on every page."""
 
     name: str
     value: float

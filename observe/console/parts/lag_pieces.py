@@ -8,12 +8,11 @@ from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pictures import swatch
 from observe.console.parts.pieces import section, table, term
 from observe.lag.time_shares import time_shares
-from shared.glossary import STAGE_WORDS
-from shared.proof.overview import DestinationView, Node, Quantiles
+from shared.proof.overview import DestinationView, Quantiles, Stage
 
 # In the order of an event's way; and in that of their colours, where pipelines were added last.
-_NODES = tuple(node.value for node in Node)
-_COLOURS = (*(node for node in _NODES if node != Node.PIPELINE.value), Node.PIPELINE.value)
+_STAGES = tuple(stage.value for stage in Stage)
+_COLOURS = (*(stage for stage in _STAGES if stage != Stage.PIPELINE.value), Stage.PIPELINE.value)
 
 
 def lag_section(destinations: Sequence[DestinationView]) -> Safe:
@@ -24,10 +23,8 @@ def lag_section(destinations: Sequence[DestinationView]) -> Safe:
         return NOTHING
     total_ms = sum(mean_ms for _, mean_ms in shares)
     parts = [
-        charts.Part(
-            f"{STAGE_WORDS[node]} {_percent(mean_ms, total_ms)}", mean_ms, _COLOURS.index(node)
-        )
-        for node, mean_ms in shares
+        charts.Part(f"{stage} {_percent(mean_ms, total_ms)}", mean_ms, _COLOURS.index(stage))
+        for stage, mean_ms in shares
     ]
     says = ", ".join(part.name for part in parts)
     drawn = charts.bar(parts, title="Where an event's time goes", says=says)
@@ -40,11 +37,11 @@ def lag_section(destinations: Sequence[DestinationView]) -> Safe:
 def _times(shown: DestinationView) -> Safe:
     """The bar's figures, as numbers."""
     shares = time_shares(shown)
-    process = {lag.node.value: lag.process for lag in shown.nodes}
+    process = {lag.stage.value: lag.process for lag in shown.stages}
     total_ms = sum(mean_ms for _, mean_ms in shares)
     rows: list[list[Child]] = [
         [
-            fragment(swatch(_COLOURS.index(name)), term(STAGE_WORDS[name])),
+            fragment(swatch(_COLOURS.index(name)), term(name)),
             _percent(mean_ms, total_ms),
             *_quantiles(process.get(name)),
         ]

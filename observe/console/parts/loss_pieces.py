@@ -9,7 +9,6 @@ from observe.console.parts import charts, wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, event_path, path_of, section, table
 from shared.event.times import MINUTE_MS, minute_of
-from shared.glossary import MINUTE_WORDS, STAGE_WORDS
 from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 
 # An hour, as people look back.
@@ -22,18 +21,18 @@ _ROWS_MAX = 50
 _MUCH = 0.01
 _LEVELS = (
     ("empty", "no events"),
-    ("complete", "nothing lost"),
+    ("checked", "nothing lost"),
     ("waiting", "nothing lost; some wait or are dead"),
-    ("open", "check pending"),
+    ("unchecked", "not checked yet"),
     ("blind", "cannot tell"),
     ("some", "loss"),
     ("much", "loss over 1 %"),
 )
 _LEVEL_OF = {
-    MinuteState.COMPLETE: "complete",
-    MinuteState.OPEN: "open",
+    MinuteState.CHECKED: "checked",
+    MinuteState.UNCHECKED: "unchecked",
     MinuteState.CANNOT_TELL: "blind",
-    MinuteState.LOSING: "some",
+    MinuteState.LOSS: "some",
 }
 
 # How bad, in words, and for how many minutes.
@@ -112,7 +111,7 @@ def minutes_table(view: DestinationView) -> Safe:
         [
             "wild event times" if books.minute_ms is None
             else wording.moment(books.minute_ms)[:16],
-            MINUTE_WORDS[books.state.value],
+            books.state.value,
             _where_lost(books) or books.problem or "",
             *map(wording.count, (books.acked, books.delivered, books.waiting, books.dead)),
             wording.count(books.lost_count),
@@ -124,7 +123,7 @@ def minutes_table(view: DestinationView) -> Safe:
     listed = [
         [
             _event_link(view.stream, event.event_id),
-            STAGE_WORDS[event.node.value],
+            event.stage.value,
             tag("code", f"{event.topic}, partition {event.partition}, offset {event.offset}"),
         ]
         for event in missing[:100]
@@ -157,7 +156,7 @@ def heat_level(books: MinuteBooks | None) -> str:
         return "empty"
     if books.lost_count:
         return "much" if books.lost_part > _MUCH else "some"
-    if books.state is MinuteState.COMPLETE and books.waiting + books.dead:
+    if books.state is MinuteState.CHECKED and books.waiting + books.dead:
         # Nothing is lost, and not all has arrived.
         return "waiting"
     return _LEVEL_OF[books.state]
@@ -174,7 +173,7 @@ def _heat_cell(books: MinuteBooks | None, at_ms: int) -> _Cell:
 
 def _where_lost(books: MinuteBooks) -> str:
     return ", ".join(
-        f"{wording.count(number)} lost at {STAGE_WORDS[node.value]}"
-        for node, number in books.lost.items()
+        f"{wording.count(number)} lost at {stage.value}"
+        for stage, number in books.lost.items()
         if number
     )

@@ -117,7 +117,7 @@ def books(
     figures = (
         *whole,
         ("delivered", "delivered", total.delivered, ""),
-        ("pending", "queued", total.pending, ""),
+        ("queued", "queued", total.queued, ""),
         ("waiting", "waiting for a retry", total.waiting, ""),
         ("dead", "dead letters", total.dead, "warn" if total.dead else ""),
         ("unaccounted", "unaccounted", total.unaccounted, "bad" if total.unaccounted else "good"),

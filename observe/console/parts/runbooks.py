@@ -21,7 +21,7 @@ OF_VERDICT: Mapping[StreamVerdict, str] = {
     StreamVerdict.FAILING: "HifiDestinationFailing",
     StreamVerdict.HELD: "HifiDestinationHeld",
     StreamVerdict.CANNOT_TELL: "HifiCannotTell",
-    StreamVerdict.THROTTLED: "HifiDestinationThrottled",
+    StreamVerdict.RATE_LIMITED: "HifiDestinationRateLimited",
     StreamVerdict.SLOW: "HifiDestinationSlow",
 }
 # Where a pipeline's differs.

@@ -95,9 +95,8 @@ def last_answers(view: "DestinationView") -> list[tuple[str, str]]:
 
     facts = []
     if view.lately.total:
-        counts = {"delivered": "delivered", "refused": "refused", "failed": "failed"}
-        counts["throttled"] = "rate-limited"
-        said = [f"{getattr(view.lately, name):,} {what}" for name, what in counts.items()]
+        outcomes = ("delivered", "refused", "failed", "rate_limited")
+        said = [f"{getattr(view.lately, name):,} {name.replace('_', '-')}" for name in outcomes]
         facts.append(("Outcomes of the last 5 min", ", ".join(said)))
     if view.last_ok_at_ms:
         facts.append(("Last taken at", moment(view.last_ok_at_ms)))

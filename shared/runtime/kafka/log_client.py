@@ -267,7 +267,7 @@ class OffsetAnswer(NamedTuple):
 
     @classmethod
     def decode(cls, answer: BytesIO) -> "OffsetAnswer":
-        # The time for which the broker has throttled us comes before the topics.
+        # The time for which the broker has slowed us down comes before the topics.
         return _opened_answer(answer.read()[_COUNT.size :])
 
 

@@ -135,7 +135,7 @@ def test_a_429_closes_the_gate_for_all_that_follows(tmp_path: Path) -> None:
     assert len(parked) == 10
     assert all(opened(one).not_before_ms > 590_000 for one in parked)
     assert settled(outcomes) == 500
-    assert state(outcomes).state.value == "throttled"
+    assert state(outcomes).state.value == "rate-limited"
 
 
 def test_the_owners_rate_is_kept(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from tests.support.deliver_runs import QUICK, TOPIC, events, new_folder
-from tests.support.kept_log import NODE, KeptLog
-from tests.support.kept_outlet import KeptOutlet
+from tests.support.memory_log import NODE, MemoryLog
+from tests.support.memory_outlet import MemoryOutlet
 from tests.support.scripted_destination import (
     Reply,
     Script,
@@ -48,8 +48,8 @@ class Ground:
 
     monkeypatch: pytest.MonkeyPatch
     held: ExitStack
-    kafka: KeptLog = field(default_factory=KeptLog)
-    outlet: KeptOutlet = field(default_factory=KeptOutlet)
+    kafka: MemoryLog = field(default_factory=MemoryLog)
+    outlet: MemoryOutlet = field(default_factory=MemoryOutlet)
     to: dict[str, ScriptedDestination] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     tenants: dict[str, str] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
         yield Ground(monkeypatch, held)
 
 
-class DrippingLog(KeptLog):
+class DrippingLog(MemoryLog):
     """Gives two events in each answer."""
 
     def _answer(self, where: KafkaPartition, at: int) -> FetchAnswer:

@@ -6,11 +6,11 @@ import urllib.parse
 from pathlib import Path
 
 from deploy.alerts.rules import ALERTS
-from deploy.dashboards.boards import slowest_by_node
+from deploy.dashboards.boards import slowest_by_stage
 from deploy.local.ports import pick_free
 from observe.metrics import ObserveMetrics
 from shared import metric_names
-from shared.metric_names import OBSERVE_NODE_SECONDS
+from shared.metric_names import OBSERVE_STAGE_SECONDS
 from tests.support.alert_cases import CASES
 from tests.support.console_fixtures import overview
 from tests.support.programs import program
@@ -25,27 +25,27 @@ def test_every_alert_has_a_case() -> None:
 
 
 def test_stacked_lag_is_the_mean_of_the_slowest_destination(tmp_path: Path) -> None:
-    name = OBSERVE_NODE_SECONDS.name
+    name = OBSERVE_STAGE_SECONDS.name
     values = {
         ("a/one", "kafka"): "1",
         ("a/one", "delivery"): "5",
-        # The slowest destination does not lead at every node.
+        # The slowest destination does not lead at every stage.
         ("a/two", "kafka"): "8",
         ("a/two", "delivery"): "2",
     }
     case = {
         "interval": "30s",
         "input_series": [
-            {"series": f'{name}{{destination="{who}",node="{node}"}}', "values": value}
-            for (who, node), value in values.items()
+            {"series": f'{name}{{destination="{who}",stage="{stage}"}}', "values": value}
+            for (who, stage), value in values.items()
         ],
         "promql_expr_test": [
             {
-                "expr": slowest_by_node(),
+                "expr": slowest_by_stage(),
                 "eval_time": "0s",
                 "exp_samples": [
-                    {"labels": '{node="delivery"}', "value": 2},
-                    {"labels": '{node="kafka"}', "value": 8},
+                    {"labels": '{stage="delivery"}', "value": 2},
+                    {"labels": '{stage="queue"}', "value": 8},
                 ],
             }
         ],
@@ -111,7 +111,7 @@ def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) 
         query = urllib.parse.quote(f"{metric_names.OBSERVE_LOST_EVENTS.name} > 0")
         found = ask(url, f"query?query={query}")["result"]
         assert [one["value"][1] for one in found] == ["3"]
-        shares = f"sum by (destination) ({OBSERVE_NODE_SECONDS.name})"
+        shares = f"sum by (destination) ({OBSERVE_STAGE_SECONDS.name})"
         whole = f'{metric_names.OBSERVE_MEAN_LAG_SECONDS.name}{{since="accepted"}}'
         query = urllib.parse.quote(f"abs({shares} - on (destination) {whole}) < 0.000001")
         found = ask(url, f"query?query={query}")["result"]

@@ -147,8 +147,8 @@ def test_nothing_is_removed_before_somebody_has_seen_what_waits_and_said_yes(
     assert code == 1
     assert "cannot be counted: observe does not answer" in said
     rows = [
-        BooksRow("orders", "shop", Balance(acked=2_007, pending=2_000, waiting=3, dead=4)),
-        BooksRow("orders", "crm", Balance(acked=99, pending=99)),
+        BooksRow("orders", "shop", Balance(acked=2_007, queued=2_000, waiting=3, dead=4)),
+        BooksRow("orders", "crm", Balance(acked=99, queued=99)),
     ]
     page = BooksPage("k:1", now_ms() + 3_600_000, "", rows)
     Metrics().serve(host="127.0.0.1", port=port, pages={BOOKS_PATH: page.to_json})

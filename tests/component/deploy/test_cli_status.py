@@ -32,10 +32,10 @@ status_app.command()(status)
 
 
 def balance(
-    *, acked: int = 9, waiting: int = 0, dead: int = 0, pending: int = 0, unaccounted: int = 0
+    *, acked: int = 9, waiting: int = 0, dead: int = 0, queued: int = 0, unaccounted: int = 0
 ) -> Balance:
-    delivered = acked - waiting - dead - pending - unaccounted
-    return Balance(acked, delivered, waiting, dead, pending, unaccounted)
+    delivered = acked - waiting - dead - queued - unaccounted
+    return Balance(acked, delivered, waiting, dead, queued, unaccounted)
 
 
 def test_status_has_the_words_of_the_console_and_why(
@@ -45,7 +45,7 @@ def test_status_has_the_words_of_the_console_and_why(
     rows = [
         BooksRow("orders", "crm", balance(waiting=9), StreamVerdict.FAILING, reason),
         BooksRow("orders", "shop", balance(), StreamVerdict.OK),
-        BooksRow("spare", None, balance(pending=9)),
+        BooksRow("spare", None, balance(queued=9)),
         BooksRow(
             "orders", "pipeline:visits", balance(), StreamVerdict.OK, kept=12, kept_bytes=4_096
         ),

@@ -86,7 +86,7 @@ def test_events_are_followed_through_pipelines_to_the_destinations_beyond() -> N
             ("d-2", "2:10"),
         ]
         assert first["destinations"]["pipeline:two"]["delivered"] == 1
-        assert first["destinations"]["pipeline:two"]["pending"] == 1
+        assert first["destinations"]["pipeline:two"]["queued"] == 1
         assert (second["pipeline"], second["stream"], second["count"]) == ("two", "eu-sums", 1)
         assert second["events"][0]["destinations"]["shop"]["state"] == "delivered"
         assert said["is_complete"] is True

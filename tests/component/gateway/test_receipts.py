@@ -127,7 +127,7 @@ def test_each_event_is_told_with_its_place_and_what_became_of_it(
         "count": 3,
         "is_complete": True,
         "destinations": {
-            "crm": {"delivered": 1, "waiting": 0, "dead": 1, "pending": 1, "unknown": 0}
+            "crm": {"delivered": 1, "waiting": 0, "dead": 1, "queued": 1, "unknown": 0}
         },
         "failed_tries": [],
         "failed_try_count": 0,
@@ -145,7 +145,7 @@ def test_each_event_is_told_with_its_place_and_what_became_of_it(
     assert [one["destinations"]["crm"] for one in events] == [
         {**told, "state": "delivered", "reason": "status_200"},
         {**told, **letter, "state": "dead", "reason": "status_400"},
-        {"state": "pending"},
+        {"state": "queued"},
     ]
 
 
@@ -205,7 +205,7 @@ def test_one_event_or_some_of_many_are_shown_and_all_are_counted(
     kept.ledger = [a_ledger_row(request_id, *(f"e-{n}" for n in range(25)))]
     one = get(gateway, request_id, event="e-7").json()
     assert [(event["id"], event["offset"]) for event in one["events"]] == [("e-7", 17)]
-    assert one["destinations"]["crm"]["pending"] == 25
+    assert one["destinations"]["crm"]["queued"] == 25
     assert get(gateway, request_id, event="nobody").json()["events"] == []
     ids: list[str] = []
     after: str | None = "0:0"

@@ -15,7 +15,7 @@ from shared.proof.acked import WILD, audited_minute
 from tests.support.audit_seeds import PARTITIONS, Seed, make_seed
 
 BASE_MS = 1_700_000_000_000
-AT_ONCE = Rules(settle_ms=0, blind_ms=600_000)
+AT_ONCE = Rules(check_after_ms=0, overdue_ms=600_000)
 
 
 def evidence_of(seed: Seed) -> Evidence:
@@ -70,12 +70,12 @@ def test_every_deleted_event_is_found_in_its_minute_and_at_its_node(
     names = {(e.origin.partition, e.origin.offset): e.event_id for e in seed.events}
     findings = judged(seed)
     found: dict[int, set[str]] = {}
-    nodes = set()
+    stages = set()
     for finding in findings:
         minute = WILD if finding.books.minute_ms is None else finding.books.minute_ms
         for loss in (loss for span in finding.losses for loss in span.events()):
             found.setdefault(minute, set()).add(names[loss.partition, loss.offset])
-            nodes.add(loss.node)
+            stages.add(loss.stage)
     assert found == seed.missing_by_minute()
-    assert nodes == ({seed.node} if seed.victims else set())
+    assert stages == ({seed.stage} if seed.victims else set())
     assert sum(finding.books.acked for finding in findings) == len(seed.events)

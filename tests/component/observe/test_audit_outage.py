@@ -17,7 +17,7 @@ from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS, HOUR_MS
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteState, Node
+from shared.proof.overview import MinuteState, Stage
 from shared.proof.statement import SignedStatement
 from tests.support import memory_files
 from tests.support.published import proofs_of
@@ -25,7 +25,7 @@ from tests.support.published import proofs_of
 TOPIC, STILL, WELL = "hifi.stream.orders", "orders/still", "orders/well"
 WHERE = KafkaPartition(TOPIC, 0)
 M0 = 1_699_999_980_000
-RULES = Rules(settle_ms=120_000, blind_ms=600_000)
+RULES = Rules(check_after_ms=120_000, overdue_ms=600_000)
 EACH = 100
 IDS = {f"e{n}" for n in range(EACH)}
 
@@ -67,14 +67,14 @@ class Outage:
         for offset in range(memory.statements_read, len(self.statements)):
             memory.read_statement(self.statements[offset], offset)
         asyncio.run(audit.run({TOPIC: self.destinations}))
-        self.now_ms += RULES.settle_ms
+        self.now_ms += RULES.check_after_ms
         outcome = asyncio.run(audit.run({TOPIC: self.destinations}))
         if is_saved:
             memory_files.save(memory, self.folder)
         return outcome
 
-    def unsettled(self, destination: str) -> int:
-        found = memory_files.load(self.folder).books.unsettled.get(destination)
+    def overdue(self, destination: str) -> int:
+        found = memory_files.load(self.folder).books.overdue.get(destination)
         return found.minute_count if found else 0
 
     def _audit(self, memory: Memory) -> Audit:
@@ -116,11 +116,11 @@ class Outage:
         return {}
 
 
-def lost(outcome: AuditOutcome, destination: str) -> dict[Node, int]:
-    found: dict[Node, int] = {}
+def lost(outcome: AuditOutcome, destination: str) -> dict[Stage, int]:
+    found: dict[Stage, int] = {}
     for books in outcome.minutes.get(destination, ()):
-        for node, count in books.lost.items():
-            found[node] = found.get(node, 0) + count
+        for stage, count in books.lost.items():
+            found[stage] = found.get(stage, 0) + count
     return found
 
 
@@ -131,16 +131,16 @@ def test_what_a_lane_never_came_to_is_told_as_lost_however_late(tmp_path: Path) 
     # For more than a weekend nobody can tell, and time alone settles nothing.
     for later_ms in (HOUR_MS, 26 * HOUR_MS, 27 * HOUR_MS, 6 * DAY_MS):
         hifi.at(M0 + later_ms)
-        assert hifi.unsettled(STILL) == 1, later_ms
+        assert hifi.overdue(STILL) == 1, later_ms
     # Kafka deletes all of it unread.
     hifi.log_start = EACH
     outcome = hifi.at(M0 + 8 * DAY_MS)
-    assert lost(outcome, STILL) == {Node.KAFKA: EACH}
+    assert lost(outcome, STILL) == {Stage.QUEUE: EACH}
     assert [books.lost_count for books in outcome.changed] == [EACH]
-    assert hifi.unsettled(STILL) == 0
+    assert hifi.overdue(STILL) == 0
     # The same holds once the lane has moved past.
     hifi.positions[STILL] = EACH
-    assert lost(hifi.at(M0 + 8 * DAY_MS + HOUR_MS // 2), STILL) == {Node.KAFKA: EACH}
+    assert lost(hifi.at(M0 + 8 * DAY_MS + HOUR_MS // 2), STILL) == {Stage.QUEUE: EACH}
     (stated,) = [signed.statement for signed in hifi.statements]
     assert stated.destinations["still"].lost == {"kafka": EACH}
     assert stated.root == merkle_root(IDS).hex()
@@ -164,7 +164,7 @@ def test_a_minute_that_settles_a_week_later_is_stated_then_and_the_chain_holds(
     assert hifi.statements == []
     hifi.deliver(STILL, 0, EACH)
     outcome = hifi.at(M0 + 7 * DAY_MS)
-    assert [books.state for books in outcome.changed] == [MinuteState.COMPLETE]
+    assert [books.state for books in outcome.changed] == [MinuteState.CHECKED]
     hifi.accept(M0 + 7 * DAY_MS)
     hifi.deliver(STILL, EACH, 2 * EACH)
     hifi.at(M0 + 7 * DAY_MS + HOUR_MS)
@@ -175,7 +175,7 @@ def test_a_minute_that_settles_a_week_later_is_stated_then_and_the_chain_holds(
     ]
     assert made[0].destinations["still"].delivered == EACH
     assert broken_link(proofs_of(hifi.statements)) is None
-    assert hifi.unsettled(STILL) == 0
+    assert hifi.overdue(STILL) == 0
 
 
 def test_one_destination_that_stands_still_holds_up_nobody_elses_statement(tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ def test_one_destination_that_stands_still_holds_up_nobody_elses_statement(tmp_p
     hifi.at(M0 + HOUR_MS)
     assert [set(one.statement.destinations) for one in hifi.statements] == [{"well"}]
     books = memory_files.load(tmp_path).books
-    # For a settled destination, the memory keeps only that it is settled.
+    # For a checked destination, the memory keeps only that it is checked.
     known = books.outcomes[WELL, WHERE]
     assert (list(known.delivered), list(known.done)) == ([], [(0, EACH)])
-    assert (hifi.unsettled(STILL), hifi.unsettled(WELL)) == (1, 0)
+    assert (hifi.overdue(STILL), hifi.overdue(WELL)) == (1, 0)
     hifi.deliver(STILL, 0, EACH)
     hifi.at(M0 + 3 * DAY_MS)
     first, second = (signed.statement for signed in hifi.statements)
@@ -271,7 +271,7 @@ def test_late_events_open_what_was_settled_for_one(tmp_path: Path) -> None:
     hifi.positions[WELL] = 3 * EACH
     outcome = hifi.at(M0 + 2 * HOUR_MS)
     (well,) = [books for books in outcome.minutes[WELL] if books.destination_id == WELL]
-    assert (well.state, well.acked, well.delivered) == (MinuteState.LOSING, 3 * EACH, 2 * EACH)
+    assert (well.state, well.acked, well.delivered) == (MinuteState.LOSS, 3 * EACH, 2 * EACH)
     stated = hifi.statements[-1].statement
     assert (stated.acked, stated.revision) == (3 * EACH, 2)
     assert sum(stated.destinations["well"].lost.values()) == EACH
@@ -284,5 +284,5 @@ def test_records_that_could_not_be_read_are_told_for_a_day(tmp_path: Path) -> No
         hifi.at(M0)
     told = "records of the last day could not be read, and prove nothing: 1 dead, 2,001 receipt"
     assert memory_files.load(tmp_path).unreadable_in_words() == told
-    hifi.at(M0 + DAY_MS + RULES.settle_ms)
+    hifi.at(M0 + DAY_MS + RULES.check_after_ms)
     assert memory_files.load(tmp_path).unreadable_in_words() == ""

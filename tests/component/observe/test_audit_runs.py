@@ -20,7 +20,7 @@ from shared.proof.statement import SignedStatement
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 M0, MINUTE_MS = 1_699_999_980_000, 60_000
 NOW_MS = M0 + 60 * MINUTE_MS
-RULES = Rules(settle_ms=0, blind_ms=60_000)
+RULES = Rules(check_after_ms=0, overdue_ms=60_000)
 EACH = 10
 
 

@@ -16,7 +16,7 @@ from shared.event.times import DAY_MS, HOUR_MS
 from shared.event.topics import stream_topic
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteState, Node
+from shared.proof.overview import MinuteState, Stage
 from tests.support.half_named import M0, Half, all_of, said
 
 
@@ -68,7 +68,7 @@ def test_no_minute_is_complete_before_the_log_was_asked_for_what_no_ledger_names
         [books.state for books in hifi.at(M0 + later_ms + wait_ms, wanted).changed]
         for wait_ms in (0, 60_000, 120_000)
     ]
-    assert states == [[MinuteState.OPEN], [MinuteState.COMPLETE], []]
+    assert states == [[MinuteState.UNCHECKED], [MinuteState.CHECKED], []]
     assert [said(one) for one in hifi.stated("orders")] == [all_of("a", "b", "c")]
     assert hifi.stated("orders")[0].destinations["shop"].delivered == 3
     assert hifi.memory.books.ledgers[stream_topic("orders")].times_ms() == []
@@ -161,7 +161,7 @@ def test_a_pipeline_that_has_left_something_out_loses_it_and_that_is_signed(tmp_
     hifi.pipe(lane, Offsets.of([(0, 1), (2, 4)]), end=4, filtered=2)
     outcomes = [hifi.at(M0 + minutes * 60_000) for minutes in (3, 4, 5)]
     books = outcomes[-1].minutes[lane][0]
-    assert (books.state, books.lost) == (MinuteState.LOSING, {Node.PIPELINE: 1})
+    assert (books.state, books.lost) == (MinuteState.LOSS, {Stage.PIPELINE: 1})
     assert [missing.offset for missing in books.missing] == [1]
     assert (books.delivered, books.passed, books.not_passed) == (3, 1, {"filtered": 2})
     (only,) = hifi.stated("orders")

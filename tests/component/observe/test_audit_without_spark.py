@@ -36,7 +36,7 @@ def auditor(master: str, folder: Path) -> tuple[Auditor, AuditStatus]:
     settings = ObserveSettings(  # type: ignore[call-arg]
         HIFI_SPARK_MASTER=master, folder=folder, audit_interval_s=0.01
     )
-    status = AuditStatus(started_ms=now_ms(), interval_s=0.01, blind_after_s=600.0, is_on=True)
+    status = AuditStatus(started_ms=now_ms(), interval_s=0.01, overdue_after_s=600.0, is_on=True)
     return Auditor(settings, status, Configuration, Health()), status
 
 

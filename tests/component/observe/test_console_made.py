@@ -143,7 +143,7 @@ def test_a_stream_is_removed_once_a_person_has_seen_what_would_be_lost(
     assert client.post("/streams:remove", data=fields).status_code == 409
     for each in list(known(console).destinations_of("orders")):
         console.config.configuration = known(console).apply(each.config_key, None)
-    gone = RemovedView("orders", "billing", 1, Balance(acked=19, pending=2, waiting=3, dead=1_400))
+    gone = RemovedView("orders", "billing", 1, Balance(acked=19, queued=2, waiting=3, dead=1_400))
     console.show(replace(overview(), removed=(gone, replace(gone, stream="players"))))
     asked = client.get("/streams:remove?stream=orders").text
     assert "2 queued events will not be sent, 3 that wait for a retry become" in asked

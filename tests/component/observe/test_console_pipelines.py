@@ -56,7 +56,7 @@ BROKEN = a_pipeline("broken", schema="n BIGINT", steps=[{"where": "no_such_colum
 def a_view(pipeline: Pipeline, **fields: Any) -> PipelineView:
     lane_name = pipeline.lane_id.split("/")[1]
     lane = destination_view("orders", lane_name, at_ms=overview().at_ms)
-    balance = Balance(acked=1_000, delivered=990, dead=7, pending=3)
+    balance = Balance(acked=1_000, delivered=990, dead=7, queued=3)
     lane = replace(lane, balance=balance, verdict=fields.pop("verdict", StreamVerdict.OK))
     return PipelineView("orders", pipeline.name, balance, lane, **{"standing": "running", **fields})
 

@@ -6,7 +6,7 @@ from html import unescape
 import httpx
 import pytest
 
-from shared.glossary import WORDS, hint_of, word_of
+from shared.glossary import RETIRED, WORDS, hint_of, word_of
 from tests.support.browser import Browser
 from tests.support.console_fixtures import RunningConsole, found_event, letter
 
@@ -37,16 +37,11 @@ def test_no_page_says_what_the_words_have_replaced(
     console.dead.letters = [letter("e-1")]
     console.events.found["orders", "e-1"] = found_event("e-1")
     olds = re.compile(
-        r"\b(on the(ir)? way|lane|node|tier|parked|throttled|settled|live texts|retrier)\b",
-        re.IGNORECASE,
+        rf"\b(on the(ir)? way|node|settled|live texts|{'|'.join(RETIRED)})\b", re.IGNORECASE
     )
     more = ("/dead/letters", "/events?stream=orders&id=e-1", "/keys", "/changes", "/words")
     for path in (*PAGES, *more):
         said = re.sub(r"<script.*?</script>|<[^>]+>", " ", client.get(path).text)
-        if path == "/words":
-            # There the names that programs have stand beside them.
-            said = said.replace("lane", "").replace("node", "").replace("tier", "")
-            said = re.sub(r"(settled|retry s|throttled|parked)", "", said)
         assert olds.findall(said) == [], path
 
 

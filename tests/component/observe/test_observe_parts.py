@@ -27,7 +27,7 @@ from shared.event.times import DAY_MS, HOUR_MS
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, UnsettledMinutes
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, OverdueMinutes, Stage
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
 from tests.support import memory_files
@@ -68,7 +68,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
         delivered=Offsets.of([(0, 4)]),
         lives={life("waiting", 1): Offsets.of([(3, 5)])},
         in_tier=layers_of([(4, 6), (5, 6)]),
-        suspects=[(M0, Node.RETRIER, Offsets.of([(4, 5)]))],
+        suspects=[(M0, Stage.RETRIER, Offsets.of([(4, 5)]))],
     )
     memory = Memory(
         books=AuditBooks(
@@ -140,7 +140,7 @@ def test_a_memory_of_before_ids_were_read_again_is_none(tmp_path: Path) -> None:
 
 
 def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:
-    news = AuditStatus(started_ms=0, interval_s=60, blind_after_s=600)
+    news = AuditStatus(started_ms=0, interval_s=60, overdue_after_s=600)
     assert news.blindness(660_000 - 1) == ""
     assert "the audit is 600 s behind" in news.blindness(660_000)
     news.health = replace(news.health, last_run_ms=660_000, problem="")
@@ -148,13 +148,13 @@ def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:
     assert news.health_at(730_000).behind_s == 10
     news.failed("no Kafka")
     assert "no Kafka" in news.blindness(2_000_000)
-    off = AuditStatus(started_ms=0, interval_s=60, blind_after_s=600, is_on=False)
+    off = AuditStatus(started_ms=0, interval_s=60, overdue_after_s=600, is_on=False)
     assert off.blindness(10**12) == ""
     assert "off" in off.health_at(10**12).problem
 
 
 def test_who_takes_the_audit_over_is_not_late_for_what_another_did() -> None:
-    news = AuditStatus(started_ms=0, interval_s=60, blind_after_s=600)
+    news = AuditStatus(started_ms=0, interval_s=60, overdue_after_s=600)
     news.health = replace(news.health, last_run_ms=1_000, problem="")
     news.is_elsewhere = lambda: True
     assert news.blindness(10**12) == ""
@@ -242,34 +242,32 @@ def test_an_events_own_id_is_found(raw: bytes, name: str) -> None:
 
 def test_a_minutes_books_are_plain_json() -> None:
     books = MinuteBooks(
-        "orders", TO, None, MinuteState.LOSING, 2, 1, 0, 0, 0, {Node.KAFKA: 1},
-        (Missing("a", Node.KAFKA, TOPIC, 0, 7),),
+        "orders", TO, None, MinuteState.LOSS, 2, 1, 0, 0, 0, {Stage.QUEUE: 1},
+        (Missing("a", Stage.QUEUE, TOPIC, 0, 7),),
     )  # fmt: skip
     found = json.loads(msgspec.json.encode(books))
     assert (found["state"], found["minute_ms"], found["lost"]) == ("losing", None, {"kafka": 1})
     assert found["missing"][0] == {
-        "event_id": "a", "node": "kafka", "topic": TOPIC, "partition": 0, "offset": 7,
+        "event_id": "a", "stage": "queue", "topic": TOPIC, "partition": 0, "offset": 7,
     }  # fmt: skip
 
 
 def test_what_is_not_settled_and_what_cannot_be_read_have_figures() -> None:
     shown = overview()
     view = shown.streams[0].destinations[0]
-    blind = replace(
-        view, minutes=(), unsettled=UnsettledMinutes(10_068, M0, "its lane stands still")
-    )
+    blind = replace(view, minutes=(), overdue=OverdueMinutes(10_068, M0, "its lane stands still"))
     stream = replace(shown.streams[0], destinations=(blind,))
     audit = replace(shown.audit, unreadable_count=7)
     metrics = ObserveMetrics()
     metrics.show(replace(shown, streams=(stream,), audit=audit))
     value = metrics.registry.get_sample_value
     labels = {"destination": view.destination_id}
-    assert value(names.OBSERVE_BLIND_MINUTES.name, labels) == 10_068
+    assert value(names.OBSERVE_OVERDUE_MINUTES.name, labels) == 10_068
     assert value(names.OBSERVE_UNREADABLE_RECORDS.name) == 7
 
 
 def test_a_loss_is_news_for_an_hour_after_it_was_told_however_old_its_minute_is() -> None:
-    books = MinuteBooks("orders", TO, M0, MinuteState.LOSING, 1, 0, 0, 0, 0, {Node.KAFKA: 1})
+    books = MinuteBooks("orders", TO, M0, MinuteState.LOSS, 1, 0, 0, 0, 0, {Stage.QUEUE: 1})
     told_at_ms = M0 + 8 * DAY_MS
     told = replace(books, told_at_ms=told_at_ms)
     assert [is_news(told, told_at_ms + later) for later in (0, HOUR_MS - 1, HOUR_MS)] == [

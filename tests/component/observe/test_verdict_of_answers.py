@@ -49,7 +49,7 @@ def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:
         (Reply(400, body=b"what?"), "REJECTING", "status_400", "20 of 20 refused in 5 min; 400"),
         (Reply(503, body=b"no upstream"), "FAILING", "status_503", ": no upstream"),
         (Reply(breaks_off=True), "FAILING", "reset_after_sent", "reset after sent"),
-        (Reply(429, {"retry-after": "60"}), "THROTTLED", "status_429", "429"),
+        (Reply(429, {"retry-after": "60"}), "RATE-LIMITED", "status_429", "429"),
         # The first answers suffice, however many events wait.
         (Reply(delay_s=1.1), "SLOW", "slow_answers", "it takes "),
     ],

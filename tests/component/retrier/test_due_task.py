@@ -29,8 +29,8 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import LogClient
 from tests.support.deliver_runs import covered, events_only, new_folder, opened, waiting_record
-from tests.support.kept_log import KeptLog
-from tests.support.kept_outlet import KeptOutlet
+from tests.support.memory_log import MemoryLog
+from tests.support.memory_outlet import MemoryOutlet
 from tests.support.scripted_destination import Reply, Request, Script, scripted_destination
 
 A = KafkaPartition(retry_topic("30s"), 0)
@@ -44,8 +44,8 @@ PATIENCE_S = 30.0
 class Ground:
     """The equipment of a worker: two tiers, and destinations at one address."""
 
-    kafka: KeptLog = field(default_factory=KeptLog)
-    outlet: KeptOutlet = field(default_factory=KeptOutlet)
+    kafka: MemoryLog = field(default_factory=MemoryLog)
+    outlet: MemoryOutlet = field(default_factory=MemoryOutlet)
     destinations: dict[str, Destination] = field(default_factory=dict)
     # The time now, and at each later call.
     clock: Callable[[], int] = now_ms

@@ -27,7 +27,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from tests.component.delivery.test_task import WHERE, Ground
 from tests.support.deliver_runs import events, new_folder, run
-from tests.support.kept_log import KeptLog
+from tests.support.memory_log import MemoryLog
 from tests.support.scripted_destination import always
 
 SETTINGS = RetrierSettings(allow_private=True)
@@ -64,9 +64,9 @@ class Second(Ground):
             return
         assert self.run(a=span)["a"].at == span.end
 
-    def written(self) -> KeptLog:
+    def written(self) -> MemoryLog:
         """The current contents of `hifi.lanes`."""
-        log = KeptLog()
+        log = MemoryLog()
         log.make(LANES, 1)
         rows = [row for row in self.outlet.rows if row.topic == LANES]
         at_ms = now_ms()

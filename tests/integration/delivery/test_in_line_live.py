@@ -73,7 +73,7 @@ class Ground:
             what="all of it is delivered",
             timeout_s=3 * PATIENCE_S,
         )
-        assert (books.unaccounted, books.dead, books.waiting, books.pending) == (0, 0, 0, 0)
+        assert (books.unaccounted, books.dead, books.waiting, books.queued) == (0, 0, 0, 0)
         came = [event["id"] for request in self.in_line.accepted for event in request.events]
         assert list(dict.fromkeys(came)) == [f"n{n}" for n in range(self.posted)]
         unlabelled = Counter(
@@ -106,7 +106,7 @@ def test_one_event_holds_up_all_behind_it_and_no_other_destination(ground: Groun
         lambda: len(ground.beside.accepted_ids) == 20, timeout_s=PATIENCE_S
     )
     books = ground.hifi.balance(ground.to.id)
-    assert (books.acked, books.pending, books.waiting) == (20, 20, 0)
+    assert (books.acked, books.queued, books.waiting) == (20, 20, 0)
     ground.mood.is_down = False
     # It need not wait for its turn once a person wants it so.
     ground.hifi.change(replace(ground.to, resumed_at_ms=now_ms()))

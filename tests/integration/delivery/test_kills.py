@@ -71,7 +71,7 @@ class Campaign:
         """Every event has its outcome; repeats were in flight, and each is labelled."""
         books = self.hifi.wait_for_balance(
             self.to.id,
-            lambda b: b.acked == _ROUND * self.kills and b.pending == b.waiting == 0,
+            lambda b: b.acked == _ROUND * self.kills and b.queued == b.waiting == 0,
             what="all of it settles",
             # Parked events wait for a tier, and once more if the destination fails them again.
             timeout_s=3 * PATIENCE_S,

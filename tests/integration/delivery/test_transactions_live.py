@@ -30,7 +30,7 @@ def test_marks_of_transactions_and_what_they_took_back_are_not_unaccounted(
             what="all that stands there is delivered, or was no event",
         )
         came = [event["id"] for request in destination.accepted for event in request.events]
-    assert (books.pending, books.unaccounted) == (0, 0)
+    assert (books.queued, books.unaccounted) == (0, 0)
     assert came == [f"e{n}" for n in range(6)]
 
 

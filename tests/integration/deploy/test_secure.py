@@ -155,7 +155,7 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
         books = locked.wait_for_balance("way/never", lambda b: b.dead == 5, what="5 dead")
         assert books.unaccounted == 0
         books = locked.wait_for_balance("way/later", lambda b: b.delivered == 5, what="all there")
-        assert books.waiting == books.dead == books.pending == books.unaccounted == 0
+        assert books.waiting == books.dead == books.queued == books.unaccounted == 0
         assert len(later.accepted_ids) == 5
         # So are events that the gateway sends again, in a transaction.
         never.script = always(200)

@@ -42,7 +42,7 @@ def test_10_000_events_arrive_each_once(hifi: RunningHifi) -> None:
     # On cold cores a micro-batch's time box may end first; later events then wait for a tier.
     balance = hifi.wait_for_balance(
         "many/to",
-        lambda books: books.pending == books.waiting == 0,
+        lambda books: books.queued == books.waiting == 0,
         what="every event has its last outcome",
     )
     assert (balance.acked, balance.delivered) == (10_000, 10_000)
@@ -185,7 +185,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
         assert destination.wait_for(
             lambda: len(destination.accepted_ids) == 1_000, timeout_s=PATIENCE_S
         )
-        hifi.wait_for_balance("killed/to", lambda b: b.pending == 0, what="the first 1,000 settle")
+        hifi.wait_for_balance("killed/to", lambda b: b.queued == 0, what="the first 1,000 settle")
         # Now each reply takes its time, so that the kill falls between two of them.
         settled = len(destination.requests)
         destination.script = lambda _, __: Reply(delay_s=0.2)
@@ -206,7 +206,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
         assert destination.wait_for(
             lambda: set(destination.accepted_ids) == expected, timeout_s=PATIENCE_S
         )
-        hifi.wait_for_balance("killed/to", lambda b: b.pending == 0, what="all of it settles")
+        hifi.wait_for_balance("killed/to", lambda b: b.queued == 0, what="all of it settles")
         duplicates = {event for event, count in destination.accepted_ids.items() if count > 1}
         accepted = sorted(destination.accepted, key=lambda request: request.received_s)
     assert duplicates

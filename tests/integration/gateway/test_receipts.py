@@ -117,7 +117,7 @@ def test_a_request_is_followed_from_its_answer_on(kafka: Cluster) -> None:
         assert {one["id"]: (one["partition"], one["offset"]) for one in said["events"]} == places
         assert (said["stream"], said["count"], said["is_complete"]) == (to.stream, 2_000, True)
         wait_until(
-            lambda: pending_of(gateway, request_id) == 2_000, what="2,000 pending", timeout_s=30
+            lambda: queued_of(gateway, request_id) == 2_000, what="2,000 queued", timeout_s=30
         )
 
         late, dead, *others = [as_stored(to, one, places[one]) for one in ids]
@@ -132,7 +132,7 @@ def test_a_request_is_followed_from_its_answer_on(kafka: Cluster) -> None:
             ],
         )
         said = follow(gateway.url, request_id).json()
-        counts = {"delivered": 1_998, "waiting": 1, "dead": 1, "pending": 0, "unknown": 0}
+        counts = {"delivered": 1_998, "waiting": 1, "dead": 1, "queued": 0, "unknown": 0}
         assert (said["destinations"], said["is_complete"]) == ({"to": counts}, True)
         (waits,) = follow(gateway.url, request_id, event="e-0").json()["events"]
         told = waits["destinations"]["to"]
@@ -148,7 +148,7 @@ def test_once_all_have_all_nothing_more_is_read(kafka: Cluster) -> None:
     to = a_followed_stream(kafka)
     with running(kafka.bootstrap_servers) as gateway:
         request_id, places = send(gateway, to.stream, ["only"])
-        wait_until(lambda: pending_of(gateway, request_id) == 1, what="one pending", timeout_s=30)
+        wait_until(lambda: queued_of(gateway, request_id) == 1, what="one queued", timeout_s=30)
         only = as_stored(to, "only", places["only"])
         write(kafka, [outcome([only], ReceiptOutcome.DELIVERED, "status_200")])
         said = follow(gateway.url, request_id).json()
@@ -176,11 +176,11 @@ def test_what_nobody_sent_and_what_nobody_can_read_are_told_apart(kafka: Cluster
         )
 
 
-def pending_of(gateway: Gateway, request_id: str) -> int:
-    """How many are pending; the gateway has learnt of the destination by then."""
+def queued_of(gateway: Gateway, request_id: str) -> int:
+    """How many are queued; the gateway has learnt of the destination by then."""
     destinations = follow(gateway.url, request_id).json()["destinations"]
-    pending: int = destinations.get("to", {}).get("pending", 0)
-    return pending
+    queued: int = destinations.get("to", {}).get("queued", 0)
+    return queued
 
 
 def test_a_search_that_time_ends_says_how_far_it_came(

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.integration
 STREAM = "again"
 PATH = f"/v1/streams/{STREAM}/events:resend"
 # The fates of the six at `to`; nothing is known of `quiet`.
-DELIVERED, DEAD, WAITING, PENDING, SECOND_DEAD, THIRD_DEAD = (f"e{n}" for n in range(6))
+DELIVERED, DEAD, WAITING, QUEUED, SECOND_DEAD, THIRD_DEAD = (f"e{n}" for n in range(6))
 
 OWNER, OWNS = a_key("owner", "admin")
 READER, READS = a_key("onlooker", "read")
@@ -115,7 +115,7 @@ def test_what_has_arrived_goes_again_as_often_as_it_is_asked_for(
     assert copy[AMBIGUOUS] == b"1"
     by_place = ask(gateway, place="0:0").json()
     # The other destination has it before it, and gets it anyway.
-    assert by_place["destinations"] == {"quiet": "pending", "to": "queued"}
+    assert by_place["destinations"] == {"quiet": "queued", "to": "resent"}
     assert len(in_tier(kafka, DELIVERED)) == 2
 
 
@@ -125,12 +125,12 @@ def test_what_is_under_way_is_left_alone_and_the_answer_says_why(
     late = ask(gateway, id=WAITING, destination="to")
     assert refused(late) == (409, "not_resent")
     assert "waits there for its next attempt anyway, at 2" in late.json()["detail"]
-    untried = ask(gateway, id=PENDING, destination="to")
+    untried = ask(gateway, id=QUEUED, destination="to")
     assert refused(untried) == (409, "not_resent")
     assert "not been tried" in untried.json()["detail"]
-    every = ask(gateway, id=PENDING).json()["destinations"]
-    assert every == {"quiet": "pending", "to": "pending"}
-    assert in_tier(kafka, WAITING) == in_tier(kafka, PENDING) == []
+    every = ask(gateway, id=QUEUED).json()["destinations"]
+    assert every == {"quiet": "queued", "to": "resent"}
+    assert in_tier(kafka, WAITING) == in_tier(kafka, QUEUED) == []
 
 
 def test_a_dead_letter_goes_once_whether_by_itself_or_with_others(

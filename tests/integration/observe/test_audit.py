@@ -1,4 +1,4 @@
-"""The audit finds every deleted event, by id, minute and node, and no other: real Kafka and Spark.
+"""The audit finds every deleted event, by id, minute and stage, and no other: real Kafka and Spark.
 
 Each seed is a stream of its own; one Spark session audits them all at once.
 """
@@ -38,7 +38,7 @@ from shared.event.topics import (
 from shared.proof.acked import WILD, AckedRow
 from shared.proof.archived import ArchiveId
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteState, Node
+from shared.proof.overview import MinuteState, Stage
 from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.only_writer import only_writer
@@ -49,7 +49,7 @@ from tests.support.audit_seeds import PARTITIONS, Seed, make_seed, tell_position
 from tests.support.published import proof_of
 
 TIERS = [tier.name for tier in RetrySchedule().tiers]
-RULES = Rules(settle_ms=0, blind_ms=600_000)
+RULES = Rules(check_after_ms=0, overdue_ms=600_000)
 # Twenty minutes ago: every minute is over.
 AGE_MS = 20 * 60_000
 # A task waits for most of its time, and no lanes want the cores: there are 80 Kafka partitions.
@@ -119,22 +119,22 @@ async def audited(
 
 
 def check(seed: Seed, outcome: AuditOutcome) -> None:
-    """Reported are exactly the deleted ids, each in its minute and at its node."""
+    """Reported are exactly the deleted ids, each in its minute and at its stage."""
     minutes = outcome.minutes[seed.destination]
     found = {
         (WILD if one.minute_ms is None else one.minute_ms): {m.event_id for m in one.missing}
         for one in minutes
         if one.missing
     }
-    assert found == seed.missing_by_minute(), f"seed {seed.number} at {seed.node}"
+    assert found == seed.missing_by_minute(), f"seed {seed.number} at {seed.stage}"
     assert sum(one.lost_count for one in minutes) == len(seed.victims)
-    nodes = {missing.node for one in minutes for missing in one.missing}
-    assert nodes == ({seed.node} if seed.victims else set()), f"seed {seed.number}"
+    stages = {missing.stage for one in minutes for missing in one.missing}
+    assert stages == ({seed.stage} if seed.victims else set()), f"seed {seed.number}"
     assert sum(one.acked for one in minutes) == len(seed.events)
     for one in minutes:
-        expected = MinuteState.LOSING if one.missing else MinuteState.COMPLETE
+        expected = MinuteState.LOSS if one.missing else MinuteState.CHECKED
         assert one.state is expected, one
-        assert one.acked == one.delivered + one.waiting + one.dead + one.pending + one.lost_count
+        assert one.acked == one.delivered + one.waiting + one.dead + one.queued + one.lost_count
 
 
 def run_seeds(kafka: Cluster, spark: SparkSession, folder: Path, numbers: range) -> None:
@@ -186,7 +186,7 @@ def test_an_event_in_whose_place_the_log_has_another_is_named_and_not_delivered(
     outcome, statements = asyncio.run(scenario())
     missing = [one for books in outcome.minutes[seed.destination] for one in books.missing]
     assert {one.event_id for one in missing} == set(names)
-    assert {one.node for one in missing} == {Node.GATEWAY}
+    assert {one.stage for one in missing} == {Stage.GATEWAY}
     lines = [
         (one.statement, one.statement.destinations["to"])
         for one in statements

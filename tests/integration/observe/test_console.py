@@ -261,7 +261,7 @@ def tells_the_same(console: str) -> None:
         return dict(found)
 
     expected = {
-        "acked": 22, "delivered": 21, "waiting": 1, "dead": 0, "pending": 0, "unaccounted": 0,
+        "acked": 22, "delivered": 21, "waiting": 1, "dead": 0, "queued": 0, "unaccounted": 0,
     }  # fmt: skip
     wait_until(lambda: books() == expected, what=lambda: f"the re-driven one waits: {books()}")
     shown = CliRunner().invoke(app, ["top", "--console", console, "--once"])

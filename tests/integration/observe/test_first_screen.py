@@ -35,7 +35,7 @@ def answering(reply: Reply) -> Script:
 TROUBLES: list[tuple[str, Script, str, str, str]] = [
     ("locked", answering(Reply(401, body=b"who?")), "REJECTING", "status_401", "who?"),
     ("down", answering(Reply(503, body=HOSTILE)), "FAILING", "status_503", "no healthy [2J up"),
-    ("limits", answering(Reply(429, {"retry-after": "60"})), "THROTTLED", "status_429", "429"),
+    ("limits", answering(Reply(429, {"retry-after": "60"})), "RATE-LIMITED", "status_429", "429"),
     # The only one at a time takes 60 times 1.5 s for what came at once: some events are soon old.
     ("slow", answering(Reply(delay_s=1.5)), "SLOW", "slow_answers", "s to answer"),
 ]  # fmt: skip

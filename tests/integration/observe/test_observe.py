@@ -50,7 +50,7 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
     hifi.wait_for_balance("lagging/to", lambda b: b.delivered == 800, what="800 delivered")
 
     def reported_s() -> float:
-        labels = {"destination": "lagging/to", "node": "end to end", "since": "event"}
+        labels = {"destination": "lagging/to", "stage": "end to end", "since": "event"}
         return figure(hifi, "hifi_observe_lag_seconds", quantile="0.95", **labels) or 0.0
 
     # We know when the answer has come, the destination when the request has: cores that are busy

@@ -219,7 +219,7 @@ def _what_is_missing_is_named_and_may_be_given_up(
     hifi.wait_for_balance(
         again.lane_id,
         lambda balance: (
-            (balance.delivered, balance.unaccounted, balance.pending)
+            (balance.delivered, balance.unaccounted, balance.queued)
             == (TOTAL + 1 - gone.count, gone.count, 0)
         ),
         what=f"it is known that {gone.count} are lost",

@@ -116,7 +116,7 @@ def outcome_of(hifi: RunningHifi, hostile: Hostile, round_: int) -> Outcome:
         balances = hifi.wait_for_balance
         balances(
             f"{name}/pipeline:{name}",
-            lambda balance: balance.acked == 1 and not (balance.pending or balance.unaccounted),
+            lambda balance: balance.acked == 1 and not (balance.queued or balance.unaccounted),
             what=f"{name} is done with its event",
             timeout_s=START_S,
         )

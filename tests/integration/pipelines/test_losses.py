@@ -77,7 +77,7 @@ def test_what_was_deleted_before_it_was_read_is_counted_and_passed_by(hifi: Runn
     for each in (kept, passed):
         hifi.wait_for_balance(
             each.lane_id,
-            lambda balance: (balance.delivered, balance.pending) == (401 - lost, 0),
+            lambda balance: (balance.delivered, balance.queued) == (401 - lost, 0),
             what=f"{each.name} goes on",
             timeout_s=START_S,
         )
@@ -86,7 +86,7 @@ def test_what_was_deleted_before_it_was_read_is_counted_and_passed_by(hifi: Runn
 def _wait_for_loss(hifi: RunningHifi, pipeline: Pipeline, lost: int) -> None:
     hifi.wait_for_balance(
         pipeline.lane_id,
-        lambda balance: (balance.unaccounted, balance.pending) == (lost, 0),
+        lambda balance: (balance.unaccounted, balance.queued) == (lost, 0),
         what=f"{lost} are in the books of {pipeline.name} as lost",
         timeout_s=START_S,
     )

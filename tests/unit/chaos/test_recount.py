@@ -28,7 +28,7 @@ def arrived(tenant: str, destination_id: str, *ids: str, label: bool = False) ->
 
 
 def sound() -> WorldRecord:
-    """Delivered, waiting, dead, pending, filtered, resent and labelled: all as it should be."""
+    """Delivered, waiting, dead, queued, filtered, resent and labelled: all as it should be."""
     return WorldRecord(
         acked={("t0", "t0-s1"): set(T0), ("t1", "t1-s2"): set(T1)},
         sent={*T0, *T1},
@@ -51,7 +51,7 @@ def sound() -> WorldRecord:
         },
         waiting={"t0-s1/all": {T0[3]}},
         dead={"t0-s1/all": {T0[4]}},
-        pending={"t0-s1/all": {T0[5]}},
+        queued={"t0-s1/all": {T0[5]}},
         claims=[Claim("t0-s1/all", ((0, 0, 3),)), Claim("t1-s2/to", ((0, 0, 3),))],
         maybe_stored={**dict.fromkeys([*T0, *T1], 1), T0[2]: 2},
         deaths=[Death("delivery", "ended with exit code 1", "no Kafka answers", is_excused=True)],
@@ -147,7 +147,7 @@ def test_what_does_not_add_up_in_a_statement_is_found(
 def test_an_event_that_is_nowhere_is_found() -> None:
     assert words(replace(sound(), waiting={})) == ["unaccounted"]
     assert words(replace(sound(), dead={})) == ["unaccounted"]
-    assert words(replace(sound(), pending={})) == ["unaccounted"]
+    assert words(replace(sound(), queued={})) == ["unaccounted"]
 
 
 def test_what_nobody_has_posted_is_found() -> None:
@@ -185,7 +185,7 @@ def test_what_statements_and_books_say_wrong_is_passed_on() -> None:
 
 
 def test_of_many_ids_some_are_named() -> None:
-    world = replace(sound(), arrivals=[], claims=[], waiting={}, dead={}, pending={})
+    world = replace(sound(), arrivals=[], claims=[], waiting={}, dead={}, queued={})
     says = findings(world)[0].says
     assert "and 1 more" in says
 

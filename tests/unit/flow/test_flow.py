@@ -116,7 +116,7 @@ def test_a_429_closes_the_gate_and_is_no_failure() -> None:
     flow = told(Flow(), OK, Response(429, "30"))
     assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 30_000)
     assert flow.breaker.failures_in_row == 0
-    assert state_of(flow, now_ms=NOW_MS) is FlowState.THROTTLED
+    assert state_of(flow, now_ms=NOW_MS) is FlowState.RATE_LIMITED
     assert state_of(flow, now_ms=NOW_MS + 30_000) is FlowState.CLOSED
 
 

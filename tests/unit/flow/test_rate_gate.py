@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.flow.rate_gate import RateGate, opens_at_ms, spent, throttled, took
+from shared.flow.rate_gate import RateGate, opens_at_ms, rate_limited, spent, took
 from tests.support.samples import NOW_MS
 
 
@@ -38,29 +38,31 @@ def test_without_a_rate_nothing_waits_and_nothing_is_counted() -> None:
 
 
 def test_it_is_closed_until_the_time_that_was_asked_for_and_never_before() -> None:
-    gate = throttled(RateGate(), asked_s=30.0, now_ms=NOW_MS, roll=0.0)
+    gate = rate_limited(RateGate(), asked_s=30.0, now_ms=NOW_MS, roll=0.0)
     assert opens_at_ms(gate, None, now_ms=NOW_MS) == NOW_MS + 30_000
     assert opens_at_ms(gate, None, now_ms=NOW_MS + 30_000) == NOW_MS + 30_000
-    spread = throttled(RateGate(), asked_s=30.0, now_ms=NOW_MS, roll=0.5)
+    spread = rate_limited(RateGate(), asked_s=30.0, now_ms=NOW_MS, roll=0.5)
     assert spread.closed_until_ms == NOW_MS + 32_500
 
 
 def test_those_under_way_hear_the_same_and_it_counts_once() -> None:
-    once = throttled(RateGate(), asked_s=5.0, now_ms=NOW_MS, roll=0.0)
-    twice = throttled(once, asked_s=7.0, now_ms=NOW_MS + 10, roll=0.0)
-    assert twice.throttles_in_row == once.throttles_in_row
+    once = rate_limited(RateGate(), asked_s=5.0, now_ms=NOW_MS, roll=0.0)
+    twice = rate_limited(once, asked_s=7.0, now_ms=NOW_MS + 10, roll=0.0)
+    assert twice.limits_in_row == once.limits_in_row
     assert twice.closed_until_ms == NOW_MS + 7_010
 
 
 def test_without_a_time_it_waits_for_longer_and_longer_until_it_is_taken() -> None:
     gate, now_ms, waits = RateGate(), NOW_MS, []
     for _ in range(8):
-        gate = throttled(gate, asked_s=None, now_ms=now_ms, roll=0.0)
+        gate = rate_limited(gate, asked_s=None, now_ms=now_ms, roll=0.0)
         waits.append((gate.closed_until_ms - now_ms) / 1000)
         now_ms = gate.closed_until_ms
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     gate = took(gate)
-    assert throttled(gate, asked_s=None, now_ms=now_ms, roll=0.0).closed_until_ms == now_ms + 1_000
+    assert (
+        rate_limited(gate, asked_s=None, now_ms=now_ms, roll=0.0).closed_until_ms == now_ms + 1_000
+    )
 
 
 def test_a_clock_that_is_set_back_fills_no_bucket_and_empties_none() -> None:
@@ -78,7 +80,7 @@ def test_it_always_opens_again(lived: list[tuple[str, int]], rate: float | None)
     for what, passed_ms in lived:
         now_ms += passed_ms
         if what == "t":
-            gate = throttled(gate, asked_s=None, now_ms=now_ms, roll=0.9)
+            gate = rate_limited(gate, asked_s=None, now_ms=now_ms, roll=0.9)
         elif what == "o":
             gate = took(gate)
         elif opens_at_ms(gate, rate, now_ms=now_ms) == now_ms:

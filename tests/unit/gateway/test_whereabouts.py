@@ -70,9 +70,9 @@ def test_each_event_is_where_its_last_receipt_says() -> None:
     keep(trail, an_envelope(3), replace(history, last_status=400), at=17)
     told = whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM]
     assert [told[one].state for one in FIVE] == [
-        *(At.DELIVERED, At.WAITING, At.PENDING, At.DEAD, At.PENDING)
+        *(At.DELIVERED, At.WAITING, At.QUEUED, At.DEAD, At.QUEUED)
     ]
-    assert counts_of(told) == {"delivered": 1, "waiting": 1, "dead": 1, "pending": 2, "unknown": 0}
+    assert counts_of(told) == {"delivered": 1, "waiting": 1, "dead": 1, "queued": 2, "unknown": 0}
     said = {"at_ms": NOW_MS, "attempts": 2}
     assert told[FIVE[0]].fields() == {**said, "state": "delivered", "reason": "because_delivered"}
     assert told[FIVE[1]].fields() == {
@@ -86,10 +86,10 @@ def test_each_event_is_where_its_last_receipt_says() -> None:
         "deadline_at_ms": history.deadline_at_ms,
     }
     # A receipt that tells of a record that is not there.
-    assert told[FIVE[2]].fields() == {"state": "pending"}
+    assert told[FIVE[2]].fields() == {"state": "queued"}
     dead = told[FIVE[3]].fields()
     assert (dead["state"], dead["last_status"], dead["place"]) == ("dead", 400, "1:17")
-    assert told[FIVE[4]].fields() == {"state": "pending"}
+    assert told[FIVE[4]].fields() == {"state": "queued"}
 
 
 def test_an_event_is_not_due_before_its_destination_wants_it() -> None:
@@ -194,5 +194,5 @@ def test_an_event_is_where_the_books_count_it(said: list[Receipt]) -> None:
             At.WAITING: origin.offset in books.waiting,
             At.DEAD: origin.offset in books.dead,
         }
-        counted = [at for at, is_there in expected.items() if is_there] or [At.PENDING]
+        counted = [at for at, is_there in expected.items() if is_there] or [At.QUEUED]
         assert [told[origin].state] == counted

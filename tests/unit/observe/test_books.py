@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence, life
 from observe.audit.findings import AuditFinding, World
-from observe.audit.kept_books import CLOSED_KEPT_MS
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Outcomes, Rules
+from observe.audit.stored_books import CLOSED_KEPT_MS
 from shared.event.record import KafkaPartition
 from shared.event.times import HOUR_MS
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteState, Node, UnsettledMinutes
+from shared.proof.overview import MinuteState, OverdueMinutes, Stage
 from tests.support.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 WHERE = KafkaPartition(TOPIC, 0)
 M0, M1 = 1_699_999_980_000, 1_700_000_040_000
 NOW = M1 + 10 * 60_000
-AT_ONCE = Rules(settle_ms=0, blind_ms=60_000)
+AT_ONCE = Rules(check_after_ms=0, overdue_ms=60_000)
 COUNT = 12
 
 
@@ -52,11 +52,11 @@ def evidence(
     return found
 
 
-def lost(findings: Sequence[AuditFinding]) -> dict[Node, set[int]]:
-    found: dict[Node, set[int]] = {}
+def lost(findings: Sequence[AuditFinding]) -> dict[Stage, set[int]]:
+    found: dict[Stage, set[int]] = {}
     for finding in findings:
         for loss in (loss for span in finding.losses for loss in span.events()):
-            found.setdefault(loss.node, set()).add(loss.offset)
+            found.setdefault(loss.stage, set()).add(loss.offset)
     return found
 
 
@@ -85,7 +85,7 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
 ) -> None:
     books = AuditBooks()
     expected: Counter[str] = Counter()
-    blamed: dict[Node, set[int]] = {}
+    blamed: dict[Stage, set[int]] = {}
     absent = Offsets()
     for offset, event in enumerate(drawn):
         one = [(offset, offset + 1)]
@@ -103,7 +103,7 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
         part.records[DEAD, TO, TOPIC, 0] = layers_of(one * bool(event["is_in_dead"]))
         if not event["is_in_log"]:
             absent.add(*one[0])
-        node: Node | None = None
+        stage: Stage | None = None
         is_in_tier = written > passed
         is_left = is_in_tier and (event["life"] or not event["is_in_dead"])
         if fate == "dead" and (is_left or event["life"] == "waiting"):
@@ -115,15 +115,15 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
             # The lane could not write it, and will be back.
             fate = "nothing"
         if fate == "waiting" and not is_in_tier:
-            node = Node.RETRIER if written else Node.RETRY_TIER
+            stage = Stage.RETRIER if written else Stage.RETRY_TIER
         elif fate == "dead" and has_no_record:
-            node = Node.DEAD_LETTERS
+            stage = Stage.DEAD_LETTERS
         elif fate == "nothing" and offset < position:
-            node = Node.DELIVERY if event["is_in_log"] else Node.KAFKA
-        if node is not None:
-            blamed.setdefault(node, set()).add(offset)
+            stage = Stage.DELIVERY if event["is_in_log"] else Stage.QUEUE
+        if stage is not None:
+            blamed.setdefault(stage, set()).add(offset)
         elif fate == "nothing":
-            expected["pending"] += 1
+            expected["queued"] += 1
         else:
             expected[fate] += 1
         books.take(msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=Evidence))
@@ -131,12 +131,12 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
     to_look_up = books.to_look_up(here, AT_ONCE).get(WHERE, Offsets())
     findings = books.judge(here, AT_ONCE, {WHERE: to_look_up.both(absent)})
     assert lost(findings) == blamed
-    for name in ("delivered", "dead", "waiting", "pending"):
+    for name in ("delivered", "dead", "waiting", "queued"):
         assert sum(getattr(f.books, name) for f in findings) == expected[name]
     for finding in findings:
         b = finding.books
-        assert b.acked == b.delivered + b.dead + b.waiting + b.pending + b.lost_count
-        assert (b.state is MinuteState.LOSING) == bool(finding.losses)
+        assert b.acked == b.delivered + b.dead + b.waiting + b.queued + b.lost_count
+        assert (b.state is MinuteState.LOSS) == bool(finding.losses)
     assert {f.books.minute_ms for f in findings} == {
         None if event["minute"] == WILD else event["minute"] for event in drawn
     }
@@ -148,7 +148,7 @@ def test_what_a_lane_has_passed_is_kafkas_loss_if_the_log_has_it_no_more() -> No
     here = world(2, end=3)
     assert books.to_look_up(here, AT_ONCE) == {WHERE: Offsets.of([(0, 2)])}
     findings = books.judge(here, AT_ONCE, {WHERE: Offsets.of([(1, 2)])})
-    assert lost(findings) == {Node.DELIVERY: {0}, Node.KAFKA: {1}}
+    assert lost(findings) == {Stage.DELIVERY: {0}, Stage.QUEUE: {1}}
 
 
 def test_offsets_given_to_two_events_mean_that_the_first_is_gone() -> None:
@@ -162,7 +162,7 @@ def test_offsets_given_to_two_events_mean_that_the_first_is_gone() -> None:
         (M1, 5, 5),
         (M1 + 60_000, 1, 0),
     ]
-    assert lost(findings[:2]) == {Node.KAFKA: {4, 5}}
+    assert lost(findings[:2]) == {Stage.QUEUE: {4, 5}}
 
 
 def test_what_the_log_claimed_first_is_the_same_event_when_its_row_comes() -> None:
@@ -193,35 +193,35 @@ def test_history_from_before_the_ledger_is_left_out_if_it_is_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "node"), [((0, 4), Node.KAFKA), ((4, 8), Node.KAFKA), ((0, 8), None)]
+    ("log", "stage"), [((0, 4), Stage.QUEUE), ((4, 8), Stage.QUEUE), ((0, 8), None)]
 )
-def test_what_the_log_does_not_reach_kafka_lost(log: tuple[int, int], node: Node | None) -> None:
+def test_what_the_log_does_not_reach_kafka_lost(log: tuple[int, int], stage: Stage | None) -> None:
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 8)]))
     here = replace(world(0), log={WHERE: log})
     found = lost(books.judge(here, AT_ONCE, {}))
-    assert set(found) == ({node} if node else set())
-    assert sum(map(len, found.values())) == (4 if node else 0)
+    assert set(found) == ({stage} if stage else set())
+    assert sum(map(len, found.values())) == (4 if stage else 0)
 
 
 def test_a_loss_must_last_before_it_is_one() -> None:
-    rules = Rules(settle_ms=1_000, blind_ms=5_000)
+    rules = Rules(check_after_ms=1_000, overdue_ms=5_000)
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 8)], delivered=[(0, 4)]))
     assert not lost(books.judge(world(8, now=NOW, end=8), rules, {}))
     assert not lost(books.judge(world(8, now=NOW + 500, end=8), rules, {}))
     books.take(evidence(delivered=[(4, 6)]))
     found = books.judge(world(8, now=NOW + 1_000, end=8), rules, {})
-    assert lost(found) == {Node.DELIVERY: {6, 7}}
+    assert lost(found) == {Stage.DELIVERY: {6, 7}}
     # Events that turn up are not lost any more.
     books.take(evidence(delivered=[(6, 8)]))
     found = books.judge(world(8, now=NOW + 2_000, end=8), rules, {})
     assert not lost(found)
-    assert found[0].books.state is MinuteState.COMPLETE
+    assert found[0].books.state is MinuteState.CHECKED
 
 
 def test_a_minute_is_open_until_it_settles_and_blind_when_that_takes_too_long() -> None:
-    rules = Rules(settle_ms=60_000, blind_ms=60_000)
+    rules = Rules(check_after_ms=60_000, overdue_ms=60_000)
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 4, at=M1 + 7_000)]))
     settles = M1 + 7_000 + 60_000
@@ -230,19 +230,21 @@ def test_a_minute_is_open_until_it_settles_and_blind_when_that_takes_too_long() 
         for now in (settles - 1, settles, settles + 59_999, settles + 60_000)
     }
     assert list(states.values()) == [
-        MinuteState.OPEN,
-        MinuteState.OPEN,
-        MinuteState.OPEN,
+        MinuteState.UNCHECKED,
+        MinuteState.UNCHECKED,
+        MinuteState.UNCHECKED,
         MinuteState.CANNOT_TELL,
     ]
     # A suspect that is none yet cannot be told either.
     passed = books.judge(world(4, now=settles + 60_000), rules, {})[0].books
-    assert (passed.state, passed.pending) == (MinuteState.CANNOT_TELL, 0)
+    assert (passed.state, passed.queued) == (MinuteState.CANNOT_TELL, 0)
     assert "no certain word" in passed.problem
     books.take(evidence(delivered=[(0, 4)]))
-    assert books.judge(world(None, now=settles - 1), rules, {})[0].books.state is MinuteState.OPEN
+    assert (
+        books.judge(world(None, now=settles - 1), rules, {})[0].books.state is MinuteState.UNCHECKED
+    )
     done = books.judge(world(None, now=settles), rules, {})[0].books
-    assert (done.state, done.problem) == (MinuteState.COMPLETE, "")
+    assert (done.state, done.problem) == (MinuteState.CHECKED, "")
 
 
 def test_a_closed_minute_is_forgotten_and_a_late_event_finds_its_counts() -> None:
@@ -305,11 +307,11 @@ def test_what_nobody_came_to_is_counted_however_old_and_listed_for_an_hour() -> 
     young = world(0, now=M0 + HOUR_MS - 1, end=6)
     assert len(books.judge(young, AT_ONCE, {})) == 6
     told = "its lane has not come to 1 of its events"
-    assert books.unsettled == {TO: UnsettledMinutes(6, M0, told)}
+    assert books.overdue == {TO: OverdueMinutes(6, M0, told)}
     old = replace(young, now_ms=young.now_ms + 100 * CLOSED_KEPT_MS)
     # The oldest says why; the others said the same when they were young.
     assert [one.books.minute_ms for one in books.judge(old, AT_ONCE, {})] == [M0]
-    assert books.unsettled == {TO: UnsettledMinutes(6, M0, told)}
+    assert books.overdue == {TO: OverdueMinutes(6, M0, told)}
     # Events that the lane comes to are judged again, as are those lost at either end of the log.
     assert len(books.judge(replace(old, positions={TO: {WHERE: 3}}), AT_ONCE, {})) == 4
     assert len(books.judge(replace(old, log={WHERE: (2, 6)}), AT_ONCE, {})) == 3
@@ -324,7 +326,7 @@ def test_a_destination_that_began_late_is_not_owed_what_nobody_came_to() -> None
     books.take(evidence(delivered=[(3, 4)]))
     late = replace(late, positions={TO: {WHERE: 4}})
     assert [one.books.acked for one in books.judge(late, AT_ONCE, {})] == [1, 4]
-    assert books.unsettled[TO].minute_count == 1
+    assert books.overdue[TO].minute_count == 1
 
 
 def test_a_stream_that_nobody_wants_closes_by_itself() -> None:
@@ -344,7 +346,7 @@ def test_a_destination_that_began_late_is_asked_only_from_its_first_outcome_on()
     assert books.judge(late, AT_ONCE, {})[0].books.acked == 0
     books.take(evidence(delivered=[(5, 7)]))
     found = books.judge(late, AT_ONCE, {})
-    assert (found[0].books.acked, lost(found)) == (3, {Node.DELIVERY: {7}})
+    assert (found[0].books.acked, lost(found)) == (3, {Stage.DELIVERY: {7}})
 
 
 def test_what_is_sent_again_out_of_dead_letters_waits_until_it_is_dead_again() -> None:
@@ -376,17 +378,17 @@ def test_what_is_sent_again_and_lost_by_the_retrier_is_not_dead_for_its_old_dead
     again: Any = {"waiting": [(0, 1)], life("waiting", 1): [(0, 1)]}
     books.take(evidence(records={WRITTEN: [(0, 1)], PASSED: [(0, 1)]}, **again))
     found = books.judge(world(1, end=1), AT_ONCE, {})
-    assert (lost(found), found[0].books.dead) == ({Node.RETRIER: {0}}, 0)
+    assert (lost(found), found[0].books.dead) == ({Stage.RETRIER: {0}}, 0)
     # It was given up for the first time only after that; a receipt of the second life ends it.
     books.take(evidence(dead=[(0, 1)]))
-    assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Node.RETRIER: {0}}
+    assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Stage.RETRIER: {0}}
     ended: Any = {life("dead", 1): [(0, 1)]}
     books.take(evidence(**ended))
     assert not lost(books.judge(world(1, end=1), AT_ONCE, {}))
     # And once more.
     again = {life("waiting", 2): [(0, 1)]}
     books.take(evidence(**again))
-    assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Node.RETRIER: {0}}
+    assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Stage.RETRIER: {0}}
 
 
 def test_a_minute_that_waits_for_its_statement_stays_open() -> None:

@@ -20,7 +20,7 @@ from tests.support.samples import a_receipt
 
 TOPIC, TIER, TO = "hifi.stream.orders", "hifi.retry.30s", "orders/shop"
 M0 = 1_699_999_980_000
-AT_ONCE = Rules(settle_ms=0, blind_ms=60_000)
+AT_ONCE = Rules(check_after_ms=0, overdue_ms=60_000)
 PARTITIONS, COUNT = 2, 10
 LOG = {KafkaPartition(TOPIC, number): (0, COUNT) for number in range(PARTITIONS)}
 Event: TypeAlias = tuple[int, int]
@@ -151,7 +151,7 @@ def audited_books(hifi: Hifi) -> Balance:
         minute.delivered,
         minute.waiting,
         minute.dead,
-        minute.pending,
+        minute.queued,
         minute.lost_count,
     )
 
@@ -165,5 +165,5 @@ def test_live_books_are_those_of_the_audit_and_balance(
         hifi.take(kind, partition, fates, ends=ends)
     books = live_books(hifi)
     assert books == audited_books(hifi)
-    parts = books.delivered + books.waiting + books.dead + books.pending + books.unaccounted
+    parts = books.delivered + books.waiting + books.dead + books.queued + books.unaccounted
     assert books.acked == parts == PARTITIONS * COUNT

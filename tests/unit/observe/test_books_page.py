@@ -21,7 +21,7 @@ SPRING = RestoredView(4, "spring", AT_MS)
 
 def test_what_was_removed_keeps_its_books_and_is_on_its_way_no_more() -> None:
     """A destination had come to 7 of 9 events and was removed; two more are nobody's."""
-    had = Balance(acked=9, delivered=5, waiting=1, dead=1, pending=2).come_to
+    had = Balance(acked=9, delivered=5, waiting=1, dead=1, queued=2).come_to
     assert had == Balance(acked=7, delivered=5, waiting=1, dead=1)
     removed = (
         RemovedView("alone", "crm", 17, had),
@@ -32,7 +32,7 @@ def test_what_was_removed_keeps_its_books_and_is_on_its_way_no_more() -> None:
     alone = StreamView("alone", StreamVerdict.OK, "", 0.0, None, (), acked=9)
     overview = Overview(AT_MS, (alone,), AuditHealth(), removed=removed)
     assert books_page(overview, kafka="a:1").rows == [
-        BooksRow("alone", None, Balance(acked=2, pending=2)),
+        BooksRow("alone", None, Balance(acked=2, queued=2)),
         BooksRow("alone", "crm", had, removed_at_ms=17),
         BooksRow("alone", "late", Balance(acked=3, delivered=3), removed_at_ms=18),
         BooksRow("gone", "shop", Balance(acked=4, delivered=4), removed_at_ms=19),
@@ -65,7 +65,7 @@ def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:
         AT_MS,
         "trouble",
         [
-            BooksRow("alone", None, Balance(acked=7, pending=7)),
+            BooksRow("alone", None, Balance(acked=7, queued=7)),
             BooksRow("orders", "shop", view.balance, StreamVerdict.OK, ""),
         ],
         "the audit has not finished its first run",

@@ -22,10 +22,10 @@ from shared.flow.flow_record import FlowRecord
 from shared.proof.balance import Balance
 from shared.proof.overview import (
     MinuteState,
-    Node,
-    NodeLag,
     PipelineView,
     RemovedView,
+    Stage,
+    StageLag,
     StreamVerdict,
     UnknownView,
 )
@@ -190,7 +190,7 @@ def test_shares_of_time_add_up_to_the_mean_of_the_whole() -> None:
     met = replace(quantiles(40), count=50)
     retried = replace(
         one,
-        nodes=(*one.nodes, NodeLag(Node.RETRIER, process=met), NodeLag(Node.DEAD_LETTERS)),
+        stages=(*one.stages, StageLag(Stage.RETRIER, process=met), StageLag(Stage.DEAD_LETTERS)),
         since_accepted=quantiles(400),
     )
     shares = dict(time_shares(retried))
@@ -203,8 +203,8 @@ def test_shares_of_time_add_up_to_the_mean_of_the_whole() -> None:
 @pytest.mark.parametrize("mean_ms", [0, 1, 30, 90, 5_000])
 def test_shares_add_up_also_when_the_nodes_have_looked_at_other_events(mean_ms: float) -> None:
     one = destination_view("orders", "billing", at_ms=AT_MS)
-    for nodes in (one.nodes, (), one.nodes[:1]):
-        shares = dict(time_shares(replace(one, nodes=nodes, since_accepted=quantiles(mean_ms))))
+    for stages in (one.stages, (), one.stages[:1]):
+        shares = dict(time_shares(replace(one, stages=stages, since_accepted=quantiles(mean_ms))))
         assert sum(shares.values()) == pytest.approx(mean_ms)
         assert min(shares.values()) >= 0
 
@@ -214,12 +214,12 @@ def test_what_is_not_known_is_never_green() -> None:
     for books in minutes("orders", "orders/billing", at_ms=AT_MS, lost=3):
         levels[books.state] = heat_level(books)
     assert levels == {
-        MinuteState.OPEN: "open",
-        MinuteState.COMPLETE: "complete",
+        MinuteState.UNCHECKED: "open",
+        MinuteState.CHECKED: "complete",
         MinuteState.CANNOT_TELL: "blind",
-        MinuteState.LOSING: "much",
+        MinuteState.LOSS: "much",
     }
-    few = replace(minutes("o", "o/b", at_ms=AT_MS)[0], acked=1_000, lost={Node.KAFKA: 1})
+    few = replace(minutes("o", "o/b", at_ms=AT_MS)[0], acked=1_000, lost={Stage.QUEUE: 1})
     assert heat_level(few) == "some"
     assert heat_level(None) == "empty"
 

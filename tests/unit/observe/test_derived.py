@@ -65,7 +65,7 @@ def test_what_was_not_passed_on_adds_up_by_lane_minute_and_outcome() -> None:
 
 def test_what_a_pipeline_passed_on_is_the_rest_of_what_it_delivered() -> None:
     counts = {"filtered": 3, "late": 1}
-    books = MinuteBooks("eu", LANE, M0, MinuteState.COMPLETE, 9, 8, 0, 1, 0, not_passed=counts)
+    books = MinuteBooks("eu", LANE, M0, MinuteState.CHECKED, 9, 8, 0, 1, 0, not_passed=counts)
     assert books.passed == 4
     view = PipelineView("eu", "p", Balance(), rates={"passed": 1.5, "dead": 0.5})
     assert view.events_per_s == 2.0

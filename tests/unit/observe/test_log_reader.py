@@ -14,21 +14,21 @@ from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.proof.intervals import Offsets
 from shared.runtime.kafka.log_client import FetchAnswer
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.kept_log import KeptLog
+from tests.support.memory_log import MemoryLog
 
 HERE, THERE = KafkaPartition("hifi.stream.orders", 0), KafkaPartition("hifi.stream.orders", 1)
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> KeptLog:
+def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     monkeypatch.setattr(log_reader, "_AGAIN_S", 0.01)
     monkeypatch.setattr(log_reader, "_WAIT_MS", 10)
-    kept = KeptLog()
+    kept = MemoryLog()
     kept.make(HERE.topic, 2)
     return kept
 
 
-def write(log: KeptLog, where: KafkaPartition, *offsets: int, headers: Headers = ()) -> None:
+def write(log: MemoryLog, where: KafkaPartition, *offsets: int, headers: Headers = ()) -> None:
     for offset in offsets:
         named = event_headers(event_id=f"e{offset}", event_time_ms=1, accepted_at_ms=1)
         log.write([RecordIn(Origin(*where, offset), 1, None, b"", headers or named)])
@@ -42,12 +42,12 @@ def ids_of(found: LogIds, where: KafkaPartition) -> list[bytes]:
     return list(found.of(where, 0, 10**9)[1].to_pylist())
 
 
-def read(log: KeptLog, *wanted: tuple[KafkaPartition, Sequence[tuple[int, int]]]) -> LogIds:
+def read(log: MemoryLog, *wanted: tuple[KafkaPartition, Sequence[tuple[int, int]]]) -> LogIds:
     return asyncio.run(ids_in(log, {where: Offsets.of(spans) for where, spans in wanted}))
 
 
 def test_what_lies_far_apart_is_jumped_to_and_what_is_near_is_read_over(
-    log: KeptLog, monkeypatch: pytest.MonkeyPatch
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(log, HERE, *range(20), *range(9_000, 9_010))
     write(log, THERE, *range(5))
@@ -58,25 +58,25 @@ def test_what_lies_far_apart_is_jumped_to_and_what_is_near_is_read_over(
     assert max(offsets_of(found, HERE)) == 9_002
     assert ids_of(found, THERE) == [b"e0", b"e1", b"e2", b"e3", b"e4"]
     # An answer has ten records.
-    whole = KeptLog._answer
+    whole = MemoryLog._answer
 
-    def some(self: KeptLog, where: KafkaPartition, at: int) -> FetchAnswer:
+    def some(self: MemoryLog, where: KafkaPartition, at: int) -> FetchAnswer:
         records = whole(self, where, at).records[:10]
         return FetchAnswer(records, records[-1].offset + 1)
 
-    monkeypatch.setattr(KeptLog, "_answer", some)
+    monkeypatch.setattr(MemoryLog, "_answer", some)
     log.fetches.clear()
     assert offsets_of(read(log, *wanted), HERE) == [*range(2, 12), 9_001, 9_002]
     assert log.fetches == [{HERE: 2, THERE: 0}, {HERE: 9_001}]
 
 
-def test_an_id_stands_in_any_header_or_is_the_place(log: KeptLog) -> None:
+def test_an_id_stands_in_any_header_or_is_the_place(log: MemoryLog) -> None:
     write(log, HERE, 0, headers=(("via", b"x"), (EVENT_ID, b"mine")))
     write(log, HERE, 1, headers=(("via", b"x"),))
     assert ids_of(read(log, (HERE, [(0, 2)])), HERE) == [b"mine", b"hifi.stream.orders:0:1"]
 
 
-def test_nothing_is_read_where_the_log_was_deleted_or_cut(log: KeptLog) -> None:
+def test_nothing_is_read_where_the_log_was_deleted_or_cut(log: MemoryLog) -> None:
     write(log, HERE, *range(10))
     log.forget(HERE, 4)
     write(log, THERE, *range(3))
@@ -85,7 +85,7 @@ def test_nothing_is_read_where_the_log_was_deleted_or_cut(log: KeptLog) -> None:
     assert offsets_of(found, THERE) == []
 
 
-def test_a_leader_is_waited_for_and_looked_for_again(log: KeptLog) -> None:
+def test_a_leader_is_waited_for_and_looked_for_again(log: MemoryLog) -> None:
     write(log, HERE, *range(3))
     log.leaderless.add(HERE)
     asked = 0
@@ -104,7 +104,7 @@ def test_a_leader_is_waited_for_and_looked_for_again(log: KeptLog) -> None:
 
 
 def test_without_a_leader_it_ends_with_an_error(
-    log: KeptLog, monkeypatch: pytest.MonkeyPatch
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reader, "_SILENCE_S_MAX", 0.05)
     write(log, HERE, 0)
@@ -114,7 +114,7 @@ def test_without_a_leader_it_ends_with_an_error(
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_passed_by_and_others_are_read(
-    log: KeptLog, monkeypatch: pytest.MonkeyPatch
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reader, "_SILENCE_S_MAX", 5.0)
     write(log, HERE, *range(3))
@@ -126,7 +126,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_passed_by_and_others_are_read(
 
 
 def test_a_topic_that_no_broker_has_said_anything_of_is_not_taken_for_deleted(
-    log: KeptLog, monkeypatch: pytest.MonkeyPatch
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reader, "_SILENCE_S_MAX", 0.3)
 

@@ -8,13 +8,11 @@ from shared.proof.balance import Balance
 
 
 def drains(samples: Iterable[tuple[int, int]]) -> list[float]:
-    """The drain times, at one sample a second of acknowledged and pending events."""
+    """The drain times, at one sample a second of acknowledged and queued events."""
     pace = Pace()
     return [
-        pace.drain_s(
-            Balance(acked=acked, delivered=acked - pending, pending=pending), 1000 * second
-        )
-        for second, (acked, pending) in enumerate(samples)
+        pace.drain_s(Balance(acked=acked, delivered=acked - queued, queued=queued), 1000 * second)
+        for second, (acked, queued) in enumerate(samples)
     ]
 
 

@@ -9,7 +9,7 @@ from observe.lag.pipeline_verdict import STALLED_AFTER_S, pipeline_verdict
 from observe.lag.progress import Progress
 from shared.config.pipeline_state import PipelineState
 from shared.proof.balance import Balance
-from shared.proof.overview import MinuteBooks, MinuteState, Node, StreamVerdict, UnsettledMinutes
+from shared.proof.overview import MinuteBooks, MinuteState, OverdueMinutes, Stage, StreamVerdict
 from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 from tests.support.console_fixtures import destination_view, quantiles
 
@@ -18,11 +18,11 @@ LANE = replace(
     minutes=(),
     oldest_age_s=None,
     silent_s=0.0,
-    unsettled=UnsettledMinutes(),
+    overdue=OverdueMinutes(),
 )
 RUNS = PipelineState("f", "running")
 LOST = MinuteBooks(
-    "orders", LANE.destination_id, 0, MinuteState.LOSING, 3, 2, 0, 0, 0, {Node.PIPELINE: 1}
+    "orders", LANE.destination_id, 0, MinuteState.LOSS, 3, 2, 0, 0, 0, {Stage.PIPELINE: 1}
 )
 
 
@@ -39,7 +39,7 @@ LOST = MinuteBooks(
             "it is refused: no such column (/steps/0/where)",
         ),
         (
-            {"silent_s": STALLED_AFTER_S, "balance": Balance(acked=7, pending=7)},
+            {"silent_s": STALLED_AFTER_S, "balance": Balance(acked=7, queued=7)},
             {},
             StreamVerdict.STALLED,
             "7 events are there and none has moved for 90 s",
@@ -48,7 +48,7 @@ LOST = MinuteBooks(
         ({}, {"rates": {"passed": 3.0, "dead": 1.0}}, StreamVerdict.OK, ""),
         ({}, {"blindness": "the audit hangs"}, StreamVerdict.CANNOT_TELL, "the audit hangs"),
         (
-            {"unsettled": UnsettledMinutes(2, 0, "its lane has not come to 2 of its events")},
+            {"overdue": OverdueMinutes(2, 0, "its lane has not come to 2 of its events")},
             {},
             StreamVerdict.CANNOT_TELL,
             "2 minutes are not checked",

@@ -89,7 +89,7 @@ def test_what_has_no_outcome_is_on_its_way_from_the_lanes_position_on(
     progress.reached({WHERE: position})
     balance = progress.balance({WHERE: (0, END)})
     assert balance.unaccounted == sum(o not in known for o in range(position))
-    assert balance.pending == sum(o not in known for o in range(position, END))
+    assert balance.queued == sum(o not in known for o in range(position, END))
 
 
 def test_another_destinations_receipt_is_a_mistake_of_ours() -> None:
@@ -104,7 +104,7 @@ def test_what_a_person_sends_again_waits_again_and_is_not_old() -> None:
     assert progress.balance(log) == Balance(10, 4, 0, 2, 4, 0)
     progress.take(a_receipt(WAITING, 4, 6, "redriven", redrives=1), now_ms=2_000)
     assert progress.balance(log) == Balance(10, 4, 2, 0, 4, 0)
-    assert progress.waiting_by_cause() == {"retry": 2}
+    assert progress.waiting_by_cause() == {"failed attempt": 2}
     assert list(progress.oldest_open(log)) == [(TOPIC, 0, 6)]
     progress.take(a_receipt(DEAD, 4, 5, redrives=1), now_ms=2_000)
     progress.take(a_receipt(DELIVERED, 5, 10, redrives=1), now_ms=2_000)
@@ -113,7 +113,7 @@ def test_what_a_person_sends_again_waits_again_and_is_not_old() -> None:
 
 def test_a_lane_that_never_spoke_is_believed_to_be_at_its_last_outcome() -> None:
     balance = progress_of(a_receipt(DELIVERED, 5, 10)).balance({WHERE: (0, 12)})
-    assert (balance.unaccounted, balance.pending) == (5, 2)
+    assert (balance.unaccounted, balance.queued) == (5, 2)
 
 
 def test_what_is_delivered_is_kept_as_a_count() -> None:
@@ -136,7 +136,7 @@ def test_a_log_that_begins_later_is_counted_from_there() -> None:
     progress.take(a_receipt(DELIVERED, 0, 10), now_ms=14 * DAY_MS)
     progress.take(a_receipt(DELIVERED, 990, 1_010), now_ms=14 * DAY_MS)
     balance = progress.balance({WHERE: (1_000, 1_020)})
-    assert (balance.acked, balance.delivered, balance.pending) == (20, 10, 10)
+    assert (balance.acked, balance.delivered, balance.queued) == (20, 10, 10)
     assert list(progress.oldest_open({WHERE: (1_000, 1_020)})) == [(TOPIC, 0, 1_010)]
     assert list(progress.oldest_open({WHERE: (1_000, 1_010)})) == []
 
@@ -218,13 +218,13 @@ def test_what_an_archive_has_is_pending_from_where_its_reader_is() -> None:
 @pytest.mark.parametrize(
     ("reason", "word"),
     [
-        ("status_429", "throttled"),
-        ("rate_limited", "throttled"),
-        ("breaker_open", "breaker"),
+        ("status_429", "rate-limited"),
+        ("rate_limited", "rate-limited"),
+        ("breaker_open", "breaker open"),
         ("paused", "parked"),
         ("held", "parked"),
-        ("status_503", "retry"),
-        ("timeout", "retry"),
+        ("status_503", "failed attempt"),
+        ("timeout", "failed attempt"),
     ],
 )
 def test_each_reason_is_one_of_four_words(reason: str, word: str) -> None:
@@ -237,9 +237,9 @@ def test_the_newest_reason_for_waiting_counts_and_the_delivered_wait_no_more() -
         a_receipt(WAITING, 5, 12, "status_429"),
         a_receipt(DELIVERED, 2, 4),
     )
-    assert progress.waiting_by_cause() == {"retry": 3, "throttled": 7}
+    assert progress.waiting_by_cause() == {"failed attempt": 3, "rate-limited": 7}
     progress.take(a_receipt(DELIVERED, 5, 12), now_ms=0)
-    assert progress.waiting_by_cause() == {"retry": 3}
+    assert progress.waiting_by_cause() == {"failed attempt": 3}
 
 
 def test_lags_of_delivery_and_retrier_are_kept_apart_and_only_delivered_ones_go_out() -> None:
@@ -277,7 +277,7 @@ def test_a_receipt_of_long_ago_counts_and_tells_nothing_of_the_last_minutes() ->
         (DEAD, "destination_gone", ""),
         (WAITING, "status_503", "failed"),
         (WAITING, "breaker_open", "failed"),
-        (WAITING, "status_429", "throttled"),
+        (WAITING, "status_429", "rate_limited"),
         (WAITING, "token_unavailable", "failed"),
         (WAITING, "budget_used_up", ""),
         (WAITING, "paused", ""),

@@ -98,22 +98,22 @@ TABLE: list[
     # It takes less than comes.
     (
         [MUCH] * 10,
-        RecentOutcomes(throttled=50),
+        RecentOutcomes(rate_limited=50),
         None,
-        V.THROTTLED,
+        V.RATE_LIMITED,
         "status_429",
         "0 of 7 delivered",
     ),
-    ([MUCH], NOTHING, None, V.THROTTLED, "status_429", "429 since 22:13"),
+    ([MUCH], NOTHING, None, V.RATE_LIMITED, "status_429", "429 since 22:13"),
     (
         [MUCH, Response(200)],
-        RecentOutcomes(delivered=80, throttled=20),
+        RecentOutcomes(delivered=80, rate_limited=20),
         None,
-        V.THROTTLED,
+        V.RATE_LIMITED,
         "status_429",
         "80 of 87",
     ),
-    ([MUCH, Response(200)], RecentOutcomes(delivered=95, throttled=5), None, None, "", ""),
+    ([MUCH, Response(200)], RecentOutcomes(delivered=95, rate_limited=5), None, None, "", ""),
     # A fault that its owner has to mend is no failure of the destination, and stops it as well.
     (
         [NoResponse(Failure.TOKEN_UNAVAILABLE, "401 from idp")],

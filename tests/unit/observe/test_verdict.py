@@ -14,11 +14,11 @@ from shared.proof.overview import (
     Finding,
     MinuteBooks,
     MinuteState,
-    Node,
+    OverdueMinutes,
     Quantiles,
     RecentOutcomes,
+    Stage,
     StreamVerdict,
-    UnsettledMinutes,
 )
 from tests.support.console_fixtures import destination_view
 from tests.support.samples import NOW_MS, log_buckets
@@ -30,14 +30,14 @@ BALANCE = Balance(100, 90, 3, 2, 5, 0)
 
 def minute(state: MinuteState, lost: int = 0) -> MinuteBooks:
     return MinuteBooks(
-        "s", "s/d", 0, state, 10, 10 - lost, 0, 0, 0, {Node.KAFKA: lost} if lost else {},
+        "s", "s/d", 0, state, 10, 10 - lost, 0, 0, 0, {Stage.QUEUE: lost} if lost else {},
         problem="the lane has not come to it",
     )  # fmt: skip
 
 
-LOSING = minute(MinuteState.LOSING, 2)
+LOSING = minute(MinuteState.LOSS, 2)
 BLIND = minute(MinuteState.CANNOT_TELL)
-WELL = minute(MinuteState.COMPLETE)
+WELL = minute(MinuteState.CHECKED)
 DOWN = record(told(Flow(), *[AWAY] * 10))
 SLOW = Quantiles.of(log_buckets([60_000]))
 FAST = Quantiles.of(log_buckets([60]))
@@ -63,8 +63,8 @@ def a_view(
         destination_view("s", "d", at_ms=0),
         balance=BALANCE, backlog_events=8, silent_s=silent_s, oldest_age_s=age_s,
         since_accepted=lag, minutes=tuple(minutes),
-        unsettled=(
-            UnsettledMinutes(12, 0, BLIND.problem) if BLIND in minutes else UnsettledMinutes()
+        overdue=(
+            OverdueMinutes(12, 0, BLIND.problem) if BLIND in minutes else OverdueMinutes()
         ),
     )  # fmt: skip
 
@@ -177,19 +177,17 @@ def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unsettled", "words"),
+    ("overdue", "words"),
     [
-        (UnsettledMinutes(1, 0, "why"), "1 minute is not checked; 1970-01-01 00:00 UTC: why"),
+        (OverdueMinutes(1, 0, "why"), "1 minute is not checked; 1970-01-01 00:00 UTC: why"),
         (
-            UnsettledMinutes(2_000, None, "why"),
+            OverdueMinutes(2_000, None, "why"),
             "2,000 minutes are not checked; events with a wild time: why",
         ),
     ],
 )
-def test_what_is_not_settled_is_told_however_old_it_is(
-    unsettled: UnsettledMinutes, words: str
-) -> None:
-    view = replace(a_view(0.0, None, None, []), unsettled=unsettled)
+def test_what_is_not_settled_is_told_however_old_it_is(overdue: OverdueMinutes, words: str) -> None:
+    view = replace(a_view(0.0, None, None, []), overdue=overdue)
     found = stream_verdict(view, TO, slow_after_s=30, now_ms=NOW_MS)
     assert found == Finding(StreamVerdict.CANNOT_TELL, words)
 

@@ -2,23 +2,23 @@
 
 import pytest
 
-from pipelines.jobs import kept_lanes
-from pipelines.jobs.kept_lanes import KeptLane, KeptLanes
+from pipelines.jobs import lane_states
+from pipelines.jobs.lane_states import LaneState, LaneStates
 from pipelines.windows.change import Head
-from pipelines.windows.kept import KeptWindows
+from pipelines.windows.open_windows import OpenWindows
 from shared.config.steps.window import WindowOf
 
 
-def lane(tenant: str, size: int) -> KeptLane:
-    kept = KeptWindows(WindowOf(compute={"n": "count(*)"}, every="1 minute"), Head())
+def lane(tenant: str, size: int) -> LaneState:
+    kept = OpenWindows(WindowOf(compute={"n": "count(*)"}, every="1 minute"), Head())
     kept.size = size
-    return KeptLane(tenant, kept)
+    return LaneState(tenant, kept)
 
 
 def test_each_tenant_has_its_part_and_what_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_lanes, "_TENANT_MAX", 60)
-    monkeypatch.setattr(kept_lanes, "_PROCESS_MAX", 100)
-    lanes = KeptLanes({"a": lane("one", 40), "b": lane("one", 10), "c": lane("two", 10)})
+    monkeypatch.setattr(lane_states, "_TENANT_MAX", 60)
+    monkeypatch.setattr(lane_states, "_PROCESS_MAX", 100)
+    lanes = LaneStates({"a": lane("one", 40), "b": lane("one", 10), "c": lane("two", 10)})
     # As much as a tenant may have at all.
     assert (lanes.room_of("a"), lanes.room_of("b"), lanes.room_of("c")) == (10, 10, 40)
     lanes.by_lane["d"] = lane("three", 45)

@@ -16,7 +16,7 @@ from pipelines.functions.reducing import STATE_BYTES_MAX, begun, folded
 from pipelines.functions.states import FoldedState, ToFold
 from pipelines.windows.aggregates import states_of
 from pipelines.windows.change import Head
-from pipelines.windows.kept import KeptWindows, Partial
+from pipelines.windows.open_windows import OpenWindows, Partial
 from shared.config.steps.window import WindowOf
 
 MINUTE_MS = 60_000
@@ -57,14 +57,14 @@ def states(*numbers: int) -> dict[str, int]:
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=30), min_size=1, max_size=5))
 def test_a_window_has_what_all_its_events_come_to(jobs: list[list[int]]) -> None:
-    kept, said = KeptWindows(BOTH, Head("s")), []
+    kept, said = OpenWindows(BOTH, Head("s")), []
     for numbers in jobs:
         part = [states_of(states(*numbers)), len(numbers)]
         change = kept.changed_by([Partial(0, MINUTE_MS, "{}", 0, 0, part)], 0, fold=fold)
         said += [json.loads(row.value) for row in change.rows]
         kept.apply(change)
         # A reader of the records goes on with it.
-        again = KeptWindows(BOTH, Head("s"))
+        again = OpenWindows(BOTH, Head("s"))
         for key, value in change.records:
             again.read(key, value)
         kept = again
@@ -74,7 +74,7 @@ def test_a_window_has_what_all_its_events_come_to(jobs: list[list[int]]) -> None
 
 
 def test_an_event_that_adds_nothing_is_counted_by_others() -> None:
-    kept = KeptWindows(BOTH, Head("s"))
+    kept = OpenWindows(BOTH, Head("s"))
     nothing = [states_of({}), 2]
     (row,) = kept.changed_by([Partial(0, MINUTE_MS, "{}", 0, 0, nothing)], 0).rows
     assert json.loads(row.value)["sum"] is None

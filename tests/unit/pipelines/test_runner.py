@@ -25,7 +25,7 @@ from shared.event.record import KafkaPartition, Position, RecordOut
 from shared.event.topics import DEAD, RECEIPTS, lane_group
 from shared.proof.archived import Laid
 from shared.proof.receipt import ReceiptOutcome, receipts_of
-from shared.runtime.archive.kept_log import Piece
+from shared.runtime.archive.archived_log import Piece
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import FetchAnswer
 from tests.support.archive_made import kept, row, sink_of

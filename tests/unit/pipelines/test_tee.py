@@ -17,14 +17,14 @@ from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, Ranges, RecordIn, RecordOut
 from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.fetched_rows import decoded
-from tests.support.kept_log import NODE, KeptLog
+from tests.support.memory_log import NODE, MemoryLog
 
 TOPIC = "hifi.stream.orders"
 WHERE, OTHER = KafkaPartition(TOPIC, 0), KafkaPartition(TOPIC, 1)
 AT_MS = 1_767_225_600_000
 
 
-class OneLog(KeptLog):
+class OneLog(MemoryLog):
     """The one log that every caller gets."""
 
     async def __aenter__(self) -> Self:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.jobs.kept_lanes import KeptLane, kept_for
+from pipelines.jobs.lane_states import LaneState, kept_for
 from pipelines.jobs.outcomes import Results
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.shares import PipelineShare, PlannedJob
@@ -85,7 +85,7 @@ class Run:
         assert kept is not None
         for record in self.stored.items():
             kept.read(*record)
-        self.keeper = KeptLane("default", kept)
+        self.keeper = LaneState("default", kept)
         self.book.lanes[LANE].closes_at_ms = kept.closes_at_ms
 
     def post(self, count: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.windows import kept as kept_module
+from pipelines.windows import open_windows
 from pipelines.windows.change import (
     ALL_QUIET_MS,
     HEAD,
@@ -23,7 +23,7 @@ from pipelines.windows.change import (
     position_of,
     position_record,
 )
-from pipelines.windows.kept import KeptWindows, Partial, group_of
+from pipelines.windows.open_windows import OpenWindows, Partial, group_of
 from shared.config.steps.window import WindowOf
 from shared.event.record import KafkaPartition
 
@@ -81,11 +81,11 @@ def single(events: Sequence[Event]) -> list[Partial]:
     ]
 
 
-def stored(kept: KeptWindows, change: KeptChange, log: dict[bytes, bytes | None]) -> KeptWindows:
+def stored(kept: OpenWindows, change: KeptChange, log: dict[bytes, bytes | None]) -> OpenWindows:
     """Store the change, and check that a reader of the records has what their writer has."""
     kept.apply(change)
     log |= dict(change.records)
-    again = KeptWindows(kept.of, Head(kept.head.shape))
+    again = OpenWindows(kept.of, Head(kept.head.shape))
     for key, value in log.items():
         again.read(key, value)
     assert again._windows == kept._windows
@@ -96,7 +96,7 @@ def stored(kept: KeptWindows, change: KeptChange, log: dict[bytes, bytes | None]
 @given(JOBS)
 @settings(max_examples=60, deadline=None)
 def test_rows_grow_to_what_a_recount_has_and_whoever_reads_goes_on(jobs: list[list[Event]]) -> None:
-    kept = KeptWindows(HOURLY, Head("s"))
+    kept = OpenWindows(HOURLY, Head("s"))
     log: dict[bytes, bytes | None] = {}
     rows: dict[tuple[str, int], list[Any]] = defaultdict(list)
     for events in jobs:
@@ -124,7 +124,7 @@ def test_rows_grow_to_what_a_recount_has_and_whoever_reads_goes_on(jobs: list[li
 @given(JOBS)
 @settings(max_examples=60, deadline=None)
 def test_a_final_row_is_written_once_and_has_all(jobs: list[list[Event]]) -> None:
-    kept = KeptWindows(FINAL, Head("s"))
+    kept = OpenWindows(FINAL, Head("s"))
     log: dict[bytes, bytes | None] = {}
     rows: dict[tuple[str, int], int] = {}
     for nth, events in enumerate([*jobs, []]):
@@ -154,7 +154,7 @@ def sessions_of(events: Sequence[Event]) -> list[tuple[str, int, int, int]]:
 @given(JOBS)
 @settings(max_examples=100, deadline=None)
 def test_sessions_become_one_in_whatever_order_their_events_come(jobs: list[list[Event]]) -> None:
-    kept = KeptWindows(SESSIONS, Head("s"))
+    kept = OpenWindows(SESSIONS, Head("s"))
     log: dict[bytes, bytes | None] = {}
     for events in jobs:
         kept = stored(kept, kept.changed_by(single(events), 0), log)
@@ -164,7 +164,7 @@ def test_sessions_become_one_in_whatever_order_their_events_come(jobs: list[list
 
 
 def test_a_window_is_over_once_all_has_been_read_past_its_end_and_its_late_ones() -> None:
-    kept = KeptWindows(HOURLY, Head("s"))
+    kept = OpenWindows(HOURLY, Head("s"))
     kept.apply(kept.changed_by(hourly([(5, "a", 1)]), 0))
     assert kept.closes_at_ms == 3 * MINUTE_MS
     assert not kept.changed_by([], 3 * MINUTE_MS - 1).gone
@@ -175,28 +175,28 @@ def test_a_window_is_over_once_all_has_been_read_past_its_end_and_its_late_ones(
 
 
 def test_time_never_goes_back() -> None:
-    kept = KeptWindows(HOURLY, Head("s"))
+    kept = OpenWindows(HOURLY, Head("s"))
     kept.apply(kept.changed_by([], 900))
     assert kept.changed_by([], 100).frontier_ms == 900
 
 
 def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptWindows(HOURLY, Head("s"))
+    kept = OpenWindows(HOURLY, Head("s"))
     with pytest.raises(TooMuchKeptError, match="no more room"):
         kept.changed_by(hourly([(1, "a", 1)]), 0, room=100)
-    monkeypatch.setattr(kept_module, "WINDOWS_KEPT_MAX", 1)
+    monkeypatch.setattr(open_windows, "WINDOWS_KEPT_MAX", 1)
     kept.apply(kept.changed_by(hourly([(1, "a", 1)]), 0))
     with pytest.raises(TooMuchKeptError, match="1 windows are open"):
         kept.changed_by(hourly([(1, "b", 1)]), 0)
     assert kept.changed_by(hourly([(2, "a", 1)]), 0).opened, "what is open goes on"
-    monkeypatch.setattr(kept_module, "CHANGED_MAX", 1)
+    monkeypatch.setattr(open_windows, "CHANGED_MAX", 1)
     with pytest.raises(TooManyChangedError):
         kept.changed_by(hourly([(1, "a", 1), (1, "b", 1)]), 0)
 
 
 def test_what_is_over_is_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_module, "CLOSED_MAX", 2)
-    kept = KeptWindows(FINAL, Head("s"))
+    monkeypatch.setattr(open_windows, "CLOSED_MAX", 2)
+    kept = OpenWindows(FINAL, Head("s"))
     parts = [Partial(n, n + 1, f'{{"k":"{n}"}}', n, 0, [1]) for n in range(5)]
     kept.apply(kept.changed_by(parts, 0))
     counts = []
@@ -232,7 +232,7 @@ def test_a_row_is_called_by_its_values_and_no_two_are_called_the_same() -> None:
 
 
 def test_the_head_says_of_what_it_is() -> None:
-    kept = KeptWindows(HOURLY, Head("shape"))
+    kept = OpenWindows(HOURLY, Head("shape"))
     (key, value), *_ = kept.changed_by([], 7).records
     assert (key, head_of(value)) == (HEAD, Head("shape", 7))
     assert head_of(None) == Head()
@@ -245,7 +245,7 @@ def test_the_head_says_of_what_it_is() -> None:
 
 
 def test_a_session_that_went_on_is_over_when_it_is_and_not_when_it_would_have_been() -> None:
-    kept = KeptWindows(SESSIONS, Head("s"))
+    kept = OpenWindows(SESSIONS, Head("s"))
     for at in (0, 50_000, 100_000):
         kept.apply(kept.changed_by(single([(at, "b", 1), (0, "a", 1)]), 0))
     rows = kept.changed_by([], FAR_MS).rows
@@ -254,7 +254,7 @@ def test_a_session_that_went_on_is_over_when_it_is_and_not_when_it_would_have_be
 
 def test_what_is_not_there_is_null_and_what_is_not_kept_is_forgotten_in_vain() -> None:
     of = WindowOf(compute={"least": "min(x)", "most": "top(x, 1)"}, every="1 minute")
-    kept = KeptWindows(of, Head("s"))
+    kept = OpenWindows(of, Head("s"))
     parts: list[Any] = [None, {"v": {"7": 2, "8": 1}, "cut": True}]
     (row,) = kept.changed_by([Partial(0, MINUTE_MS, "{}", 0, 0, parts)], 0).rows
     written = json.loads(row.value)
@@ -267,14 +267,14 @@ def test_what_is_not_there_is_null_and_what_is_not_kept_is_forgotten_in_vain() -
 def test_no_window_and_no_change_is_larger_than_can_be_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept = KeptWindows(HOURLY, Head("s"))
+    kept = OpenWindows(HOURLY, Head("s"))
     one, two = hourly([(1, "a", 1)]), hourly([(1, "a", 1), (1, "b", 1)])
     with pytest.raises(TooMuchKeptError, match="a row would have"):
         kept.changed_by(one, 0, row_bytes_max=50)
-    monkeypatch.setattr(kept_module, "CHANGED_BYTES_MAX", 300)
+    monkeypatch.setattr(open_windows, "CHANGED_BYTES_MAX", 300)
     assert kept.changed_by(one, 0).rows
     with pytest.raises(TooManyChangedError, match="too large"):
         kept.changed_by(two, 0)
-    monkeypatch.setattr(kept_module, "WINDOW_BYTES_MAX", 20)
+    monkeypatch.setattr(open_windows, "WINDOW_BYTES_MAX", 20)
     with pytest.raises(TooMuchKeptError, match="of one window"):
         kept.changed_by(one, 0)

@@ -41,7 +41,7 @@ def balance_of(
     return progress.balance({KafkaPartition(TOPIC, 0): (first, end)})
 
 
-# receipts -> acked, delivered, waiting, dead, pending, unaccounted; the log is [0, 10)
+# receipts -> acked, delivered, waiting, dead, queued, unaccounted; the log is [0, 10)
 BOOKS: list[tuple[str, list[Receipt], Balance]] = [
     ("nothing yet", [], Balance(10, 0, 0, 0, 10, 0)),
     ("all delivered", [a_receipt(DELIVERED, (0, 10))], Balance(10, 10, 0, 0, 0, 0)),
@@ -190,7 +190,7 @@ def brute_force(
             if outcome is not None:
                 sums[outcome.value] += 1
             else:
-                sums["pending" if offset >= max(at, first) else "unaccounted"] += 1
+                sums["queued" if offset >= max(at, first) else "unaccounted"] += 1
     return sums
 
 
@@ -224,8 +224,8 @@ def test_the_books_agree_with_counting_every_offset(
         delivered=expected["delivered"],
         waiting=expected["waiting"],
         dead=expected["dead"],
-        pending=expected["pending"],
+        queued=expected["queued"],
         unaccounted=expected["unaccounted"],
     )
-    parts = found.delivered + found.waiting + found.dead + found.pending + found.unaccounted
+    parts = found.delivered + found.waiting + found.dead + found.queued + found.unaccounted
     assert found.acked == parts

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.proof.log_buckets import LogBuckets
-from shared.proof.overview import MinuteBooks, MinuteState, Node, Quantiles, StreamVerdict, worst
+from shared.proof.overview import MinuteBooks, MinuteState, Quantiles, Stage, StreamVerdict, worst
 from tests.support.samples import log_buckets
 
 
@@ -17,12 +17,12 @@ def test_quantiles_of_nothing_are_unknown_and_of_something_are_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("acked", "lost", "part"), [(0, {}, 0.0), (200, {Node.KAFKA: 1, Node.RETRIER: 1}, 0.01)]
+    ("acked", "lost", "part"), [(0, {}, 0.0), (200, {Stage.QUEUE: 1, Stage.RETRIER: 1}, 0.01)]
 )
 def test_the_lost_part_is_of_the_acknowledged_and_the_minute_has_a_key(
-    acked: int, lost: dict[Node, int], part: float
+    acked: int, lost: dict[Stage, int], part: float
 ) -> None:
-    books = MinuteBooks("s", "s/d", 0, MinuteState.LOSING, acked, 0, 0, 0, 0, lost)
+    books = MinuteBooks("s", "s/d", 0, MinuteState.LOSS, acked, 0, 0, 0, 0, lost)
     assert books.lost_part == part
     assert books.key == ("s/d", 0)
 

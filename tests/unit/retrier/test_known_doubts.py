@@ -17,9 +17,9 @@ from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import LANES, RETRIER
 from shared.retry.doubts import Doubts
 from shared.runtime.kafka.leases.fenced_positions import Reach
-from tests.support.kept_log import KeptLog
-from tests.support.kept_outlet import KeptOutlet
-from tests.support.kept_retrier import A, B, kept_retrier
+from tests.support.memory_log import MemoryLog
+from tests.support.memory_outlet import MemoryOutlet
+from tests.support.memory_retrier import A, B, memory_retrier
 from tests.support.samples import NOW_MS, a_history, an_envelope
 
 STREAM = KafkaPartition("hifi.stream.orders", 0)
@@ -31,7 +31,7 @@ class Ground:
     """The records in `hifi.lanes`, and somebody who follows them."""
 
     def __init__(self) -> None:
-        self.log, self.outlet = KeptLog(), KeptOutlet()
+        self.log, self.outlet = MemoryLog(), MemoryOutlet()
         self.log.make(LANES, 1)
         self.doubts = KnownDoubts(self.log, MarksLog(self.log), self.outlet, DEADLINE_S)
 
@@ -143,7 +143,7 @@ def test_who_cannot_tell_labels_all_and_waits_for_nobody(
 
 def test_what_a_dead_job_may_have_sent_is_said_before_it_is_sent_again() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier({A: Reach(2, 5, 77), B: Reach(4, 4, 78)})
+        hifi = memory_retrier({A: Reach(2, 5, 77), B: Reach(4, 4, 78)})
         said: dict[KafkaPartition, bool] = {}
 
         def task(job: DueJob) -> list[RangeEnd]:
@@ -164,7 +164,7 @@ def test_what_a_dead_job_may_have_sent_is_said_before_it_is_sent_again() -> None
 
 def test_a_job_knows_of_what_is_in_doubt_when_it_begins() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier({A: Reach(2, 5, 77)})
+        hifi = memory_retrier({A: Reach(2, 5, 77)})
         hifi.fill(9, A)
         await hifi.begin_with(0)
         await hifi.settle()

@@ -110,7 +110,8 @@ def test_it_waits_while_the_destination_asks_for_it_is_disabled_or_paused() -> N
     held = ReplayGround()
     gate = Flow(gate=RateGate(closed_until_ms=NOW_MS + 1))
     assert (
-        held.why(record(gate, FlowState.THROTTLED)) == "the destination is not sent to: throttled"
+        held.why(record(gate, FlowState.RATE_LIMITED))
+        == "the destination is not sent to: rate-limited"
     )
     assert held.why(record(Flow(), FlowState.DISABLED)) == "the destination is disabled"
     held.know(replace(TO, is_disabled=True))

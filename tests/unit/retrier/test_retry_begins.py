@@ -5,14 +5,14 @@ import asyncio
 from retrier.broker import BrokerTime
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.leases.member import clock_s
-from tests.support.kept_retrier import A, B, kept_retrier
+from tests.support.memory_retrier import A, B, memory_retrier
 
 
 def test_a_kafka_partition_without_a_leader_does_not_keep_the_others_from_being_started() -> None:
     """A process that is not started for five minutes is restarted, with all that it sends."""
 
     async def scenario() -> None:
-        hifi, health, stop = kept_retrier(), Health(), asyncio.Event()
+        hifi, health, stop = memory_retrier(), Health(), asyncio.Event()
         hifi.tiers.leaderless.add(B)
         hifi.member.held, hifi.member.is_told = frozenset({0, 1}), True
         hifi.begin(hifi.member.held)
@@ -29,7 +29,7 @@ def test_a_kafka_partition_without_a_leader_does_not_keep_the_others_from_being_
 
 def test_what_goes_to_another_while_the_time_is_asked_for_is_not_begun_by_a_newer_lease() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier()
+        hifi = memory_retrier()
         await hifi.begin_with(0, 1)
         hifi.fill(4, A)
         await hifi._look()

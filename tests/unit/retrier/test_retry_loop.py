@@ -12,7 +12,7 @@ from retrier.task import DueJob, RangeEnd
 from shared.event.record import KafkaPartition
 from shared.event.topics import RETRIER
 from shared.runtime.kafka.leases.fenced_positions import WHATEVER, Reach
-from tests.support.kept_retrier import (
+from tests.support.memory_retrier import (
     OF_SLOW,
     SETTINGS,
     SLOW,
@@ -20,14 +20,14 @@ from tests.support.kept_retrier import (
     A,
     B,
     answered,
-    kept_retrier,
+    memory_retrier,
     ranges,
 )
 
 
 def test_what_is_due_is_sent_once_and_kafka_knows_it_beforehand() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier()
+        hifi = memory_retrier()
         await hifi.begin_with(0, 1)
         hifi.fill(3, A, B)
         await hifi.settle()
@@ -42,7 +42,7 @@ def test_what_is_due_is_sent_once_and_kafka_knows_it_beforehand() -> None:
 
 def test_it_goes_on_by_marks_and_labels_just_what_was_under_way() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier({A: Reach(2, 5, 77), B: Reach(1, WHATEVER)}, former={A: 0})
+        hifi = memory_retrier({A: Reach(2, 5, 77), B: Reach(1, WHATEVER)}, former={A: 0})
         hifi.fill(9, A, B)
         await hifi.begin_with(0, 1)
         # Its former owner hears that it has lost it.
@@ -56,7 +56,7 @@ def test_it_goes_on_by_marks_and_labels_just_what_was_under_way() -> None:
 
 def test_without_marks_it_goes_on_where_an_older_one_had_told_and_labels_all_there_is() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier(former={A: 4})
+        hifi = memory_retrier(former={A: 4})
         hifi.fill(6, A)
         await hifi.begin_with(0)
         hifi.fill(2, A)
@@ -69,7 +69,7 @@ def test_without_marks_it_goes_on_where_an_older_one_had_told_and_labels_all_the
 
 def test_while_kafka_does_not_say_nothing_begins() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier()
+        hifi = memory_retrier()
         told = hifi.told
         told.former = None
         hifi.fill(6, A)
@@ -87,7 +87,7 @@ def test_while_kafka_does_not_say_nothing_begins() -> None:
 
 def test_a_number_that_hangs_holds_up_neither_the_others_nor_the_other_lane() -> None:
     async def scenario() -> None:
-        hifi, may_end = kept_retrier(), threading.Event()
+        hifi, may_end = memory_retrier(), threading.Event()
 
         def hang(job: DueJob) -> list[RangeEnd]:
             if A in job.ranges:
@@ -112,7 +112,7 @@ def test_a_number_that_hangs_holds_up_neither_the_others_nor_the_other_lane() ->
 
 def test_a_task_without_a_word_is_sent_again_labelled() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier()
+        hifi = memory_retrier()
         await hifi.begin_with(0)
         hifi.fill(4, A)
         hifi.task = lambda _: []
@@ -134,7 +134,7 @@ def test_what_is_begun_in_doubt_is_not_begun() -> None:
     """Kafka has not taken how far it may go."""
 
     async def scenario() -> None:
-        hifi = kept_retrier()
+        hifi = memory_retrier()
         await hifi.begin_with(0)
         hifi.fill(4, A)
         await hifi._look()
@@ -152,7 +152,7 @@ def test_what_is_begun_in_doubt_is_not_begun() -> None:
 
 def test_what_others_have_by_now_is_not_told_of_any_more() -> None:
     async def scenario() -> None:
-        hifi, may_end = kept_retrier(), threading.Event()
+        hifi, may_end = memory_retrier(), threading.Event()
         hifi.task = answered(may_end)
         await hifi.begin_with(0)
         hifi.fill(4, A)
@@ -180,7 +180,7 @@ def test_what_is_lost_while_kafka_is_asked_is_not_entered() -> None:
     """It would go on from where it was then, whenever it comes back."""
 
     async def scenario() -> None:
-        hifi = kept_retrier({A: Reach(2, 2)})
+        hifi = memory_retrier({A: Reach(2, 2)})
         hifi.fill(4, A)
         hifi.member.held = frozenset({0})
         hifi.begin(hifi.member.held)
@@ -205,7 +205,7 @@ def test_what_is_lost_while_kafka_is_asked_is_not_entered() -> None:
 
 def test_what_is_given_up_comes_to_its_end_first() -> None:
     async def scenario() -> None:
-        hifi, may_end = kept_retrier(), threading.Event()
+        hifi, may_end = memory_retrier(), threading.Event()
         hifi.task = answered(may_end)
         await hifi.begin_with(0, 1)
         hifi.fill(4, A)
@@ -229,7 +229,7 @@ def test_what_is_given_up_comes_to_its_end_first() -> None:
 
 def test_what_kafka_deleted_unread_is_said_and_the_rest_goes_on() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier()
+        hifi = memory_retrier()
         await hifi.begin_with(0)
         hifi.fill(6, A)
         hifi.tiers.forget(A, 4)
@@ -250,7 +250,7 @@ def test_what_kafka_deleted_unread_is_said_and_the_rest_goes_on() -> None:
 
 def test_a_kafka_partition_that_is_added_is_read_from_its_beginning() -> None:
     async def scenario() -> None:
-        hifi = kept_retrier()
+        hifi = memory_retrier()
         await hifi.begin_with(0, 1, 2)
         hifi.tiers.make(TIER, 3)
         new = KafkaPartition(TIER, 2)
@@ -265,7 +265,7 @@ def test_a_kafka_partition_that_is_added_is_read_from_its_beginning() -> None:
 @pytest.mark.parametrize("slots", [2, 3, 4])
 def test_those_who_wait_for_the_slow_leave_slots_to_the_others(slots: int) -> None:
     async def scenario() -> None:
-        hifi, may_end = kept_retrier(), threading.Event()
+        hifi, may_end = memory_retrier(), threading.Event()
         hifi.settings = SETTINGS.model_copy(update={"slots": slots})
 
         def hang(job: DueJob) -> list[RangeEnd]:
@@ -289,11 +289,11 @@ def test_those_who_wait_for_the_slow_leave_slots_to_the_others(slots: int) -> No
 
 def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelled() -> None:
     async def scenario() -> None:
-        first, may_end = kept_retrier(), threading.Event()
+        first, may_end = memory_retrier(), threading.Event()
         await first.begin_with(0, 1)
         first.fill(4, A, B)
         await first.settle()
-        second = replace(kept_retrier(), log=first.log, fenced=first.fenced)
+        second = replace(memory_retrier(), log=first.log, fenced=first.fenced)
         # A planned move: one number moves when its running work has ended.
         first.fill(2, A, B)
         await first._look()

@@ -156,7 +156,7 @@ async def give_up(asked: PageRequest) -> Response:
 async def remove_page(asked: PageRequest) -> Page:
     pipeline = asked.pipeline
     views = asked.context.overview.pipelines
-    left = sum(each.balance.pending for each in views if each.name == pipeline.name)
+    left = sum(each.balance.queued for each in views if each.name == pipeline.name)
     kept = " Its state is lost." if pipeline.kept_shape else ""
     return await _ask(
         asked,

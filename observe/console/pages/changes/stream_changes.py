@@ -115,7 +115,7 @@ def _lost(asked: PageRequest, name: str) -> str:
     seen = asked.context.overview.removed
     left = sum((gone.balance for gone in seen if gone.stream == name), Balance())
     return (
-        f"{wording.plural(left.pending, 'queued event')} will not be sent,"
+        f"{wording.plural(left.queued, 'queued event')} will not be sent,"
         f" {wording.count(left.waiting)} that wait for a retry become dead letters, and there"
         f" are {wording.plural(left.dead, 'dead letter')}."
     )

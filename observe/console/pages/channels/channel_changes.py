@@ -29,7 +29,7 @@ _ABOUT = {
     Concern.HELD: "it is held, or disabled by what it answers",
     Concern.SOON_DISABLED: "it will soon be disabled",
     Concern.LOSS: "events are lost, or have no outcome",
-    Concern.LAG: "it is slow or throttled with late events, or stands still",
+    Concern.LAG: "it is slow or rate-limited with late events, or stands still",
     Concern.NO_AUDIT: "nobody checks for losses: for operators",
 }
 

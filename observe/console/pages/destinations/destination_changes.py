@@ -33,7 +33,7 @@ _HALTS = {
     FlowState.DISABLED: "disabled",
     FlowState.OPEN: "failing",
     FlowState.HALF_OPEN: "failing",
-    FlowState.THROTTLED: "rate-limited",
+    FlowState.RATE_LIMITED: "rate-limited",
 }
 # The facts about each halt, and the steps before a try.
 _SAYS = {

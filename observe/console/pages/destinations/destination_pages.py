@@ -37,10 +37,9 @@ from shared.config.destination import Destination
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
-from shared.glossary import CAUSE_WORDS
 from shared.proof.overview import DestinationView
 
-# A busy delivery worker gives several signs a second: less than this is its heartbeat.
+# A busy lane gives several signs a second: less than this is its heartbeat.
 _SILENT_S = 4.0
 PATH = "/destinations"
 # The choices to narrow the list by, and their labels.
@@ -52,7 +51,7 @@ _NAMED_MAX = 5
 # A closed breaker is what electricians call it; to everybody else it says the opposite.
 _STATES = {
     FlowState.CLOSED: "as usual",
-    FlowState.THROTTLED: "asked to wait",
+    FlowState.RATE_LIMITED: "asked to wait",
     FlowState.HALF_OPEN: "being tried",
     FlowState.OPEN: "breaker open",
     FlowState.HELD: "held",
@@ -164,7 +163,7 @@ def _top(view: DestinationView, context: PageContext) -> Safe:
         paths={
             "acked": newest_path(view.stream),
             "delivered": "#minutes",
-            "pending": "#flow",
+            "queued": "#flow",
             "waiting": "#flow",
             "dead": dead_path(stream=view.stream, destination=view.name),
             "unaccounted": "#loss",
@@ -176,8 +175,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
     flow = context.flows.get(view.destination_id)
     configured = context.configured(view.destination_id)
     causes = ", ".join(
-        f"{wording.count(number)} {CAUSE_WORDS.get(cause, cause)}"
-        for cause, number in view.waiting_by_cause.items()
+        f"{wording.count(number)} {cause}" for cause, number in view.waiting_by_cause.items()
     )
     backlog = wording.plural(view.backlog_events, "event")
     facts: list[tuple[str, Child]] = [
@@ -198,7 +196,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
     if failing and is_tried:
         facts.insert(1, ("Nothing but failures", failing))
     if view.silent_s >= _SILENT_S:
-        facts.append(("No sign of its delivery worker for", wording.duration(view.silent_s)))
+        facts.append(("No sign of its lane for", wording.duration(view.silent_s)))
     if view.verdict in OF_VERDICT:
         facts.append(("Next step", runbook_link(OF_VERDICT[view.verdict])))
     if view.balance.dead:

@@ -22,7 +22,6 @@ from observe.console.parts.pieces import (
     event_path,
     facts_list,
 )
-from shared.glossary import STAGE_WORDS
 from shared.proof.outcome_sets import weight
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import KeptRecord
@@ -199,12 +198,11 @@ def batches_of(found: FoundEvent) -> Safe:
 def _step(step: TrailStep, first_ms: int, request: Safe) -> Safe:
     after = wording.duration((step.at_ms - first_ms) / 1000)
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in step.facts]
-    stage = STAGE_WORDS.get(step.node, step.node)
     return tag(
         "li",
         tag("div", tag("span", wording.moment(step.at_ms), class_="at"),
             tag("span", f"+{after}", class_="after"), class_="when"),
-        tag("div", tag("strong", step.what), tag("span", stage, class_="node"),
+        tag("div", tag("strong", step.what), tag("span", step.stage, class_="stage"),
             tag("dl", facts) if facts else NOTHING, request, class_="what"),
         class_=step.kind,
     )  # fmt: skip

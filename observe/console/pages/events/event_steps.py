@@ -23,7 +23,7 @@ class TrailStep:
     """One thing that happened to an event."""
 
     at_ms: int
-    node: str
+    stage: str
     kind: str
     what: str
     facts: tuple[tuple[str, str], ...] = ()
@@ -41,7 +41,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
         TrailStep(envelope.accepted_at_ms, "gateway", "neutral", "POST accepted by the gateway"),
         TrailStep(
             found.stored_at_ms,
-            "kafka",
+            "queue",
             "neutral",
             stored,
             (_place(envelope.origin),),

@@ -19,7 +19,6 @@ from observe.console.parts.pieces import (
     stream_choice,
     table,
 )
-from shared.glossary import COUNT_WORDS
 
 # The fields to pick events by, in the gateway's words.
 _PICKED = ("destination", "outcome", "until", "key", "request", "contains")
@@ -66,7 +65,7 @@ def _choice(asked: PageRequest, stream: str, picked: Mapping[str, str]) -> Safe:
         {},
         stream_choice(asked.streams, stream),
         _select("Destination", "destination", {name: name for name in names}, picked, first="any"),
-        _select("By now", "outcome", {name: COUNT_WORDS[name] for name in OUTCOMES}, picked,
+        _select("By now", "outcome", {name: name for name in OUTCOMES}, picked,
                 first="anything"),
         field("Stored until (UTC)", "until", type="datetime-local"),
         field("Ordering key", "key", size="16"),
@@ -120,8 +119,7 @@ def _rows(stream: str, found: dict[str, Any]) -> Safe:
 
 def _by_now(destinations: Mapping[str, Mapping[str, Any]]) -> str:
     return ", ".join(
-        f"{name}: {COUNT_WORDS.get(at['state'], at['state'])}"
-        + (f" ({at['reason']})" if at.get("reason") else "")
+        f"{name}: {at['state']}" + (f" ({at['reason']})" if at.get("reason") else "")
         for name, at in destinations.items()
     )
 

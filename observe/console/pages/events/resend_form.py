@@ -86,7 +86,7 @@ async def resend(asked: PageRequest) -> Response:
             status=refusal.detail,
         )
         return HTMLResponse(render(page, asked.around), status_code=refusal.status)
-    listed = sorted(told.items(), key=lambda each: each[1] != "queued")[:_TOLD_MAX]
+    listed = sorted(told.items(), key=lambda each: each[1] != "resent")[:_TOLD_MAX]
     sent = urlencode({"sent": ",".join(f"{name}:{what}" for name, what in listed)})
     return RedirectResponse(f"{back}&{sent}", status_code=303)
 
@@ -96,8 +96,8 @@ def sent_note(asked: PageRequest) -> str:
     names = set(_names(asked, asked.field("stream")))
     pairs = (pair.partition(":") for pair in asked.field("sent").split(","))
     told = {name: what for name, _, what in pairs if name in names}
-    queued = [name for name, what in told.items() if what == "queued"]
-    said = [f"It goes again to {' and '.join(queued)}, within half a minute."] if queued else []
+    resent = [name for name, what in told.items() if what == "resent"]
+    said = [f"It goes again to {' and '.join(resent)}, within half a minute."] if resent else []
     said += [
         f"Not to {name}: {LEFT_ALONE[what]}." for name, what in told.items() if what in LEFT_ALONE
     ]

@@ -9,13 +9,13 @@ from shared.proof.receipt import ReceiptOutcome, receipts_of
 from shared.runtime.kafka.log_client import FetchAnswer
 from tests.component.delivery.test_task import Ground, ground
 from tests.support.deliver_runs import TOPIC, events
-from tests.support.kept_log import KeptLog
+from tests.support.memory_log import MemoryLog
 from tests.support.scripted_destination import always
 
 __all__ = ["ground"]
 
 
-class MarkedLog(KeptLog):
+class MarkedLog(MemoryLog):
     """A log whose last entry is the marker of a transaction."""
 
     def _answer(self, where: KafkaPartition, at: int) -> FetchAnswer:

@@ -13,7 +13,7 @@ from shared.event.topics import LANES, RECEIPTS
 from shared.runtime.clock import now_ms
 from tests.component.delivery.test_task import PATIENCE_S, Ground, is_mark, labels, speaks_of
 from tests.support.deliver_runs import events
-from tests.support.kept_log import NODE
+from tests.support.memory_log import NODE
 
 NUMBER = 7
 

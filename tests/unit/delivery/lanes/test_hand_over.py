@@ -11,7 +11,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import LANES
-from tests.support.kept_log import KeptLog
+from tests.support.memory_log import MemoryLog
 from tests.unit.delivery.lanes.test_roster import TO, A, B, House
 
 COMES = Destination("s", "comes", "http://localhost/")
@@ -78,7 +78,7 @@ class HandOver(House):
         return self.book.position(COMES.id, [A]).get(A)
 
 
-class InterruptedKafka(KeptLog):
+class InterruptedKafka(MemoryLog):
     """Something happens while the ends of a stream are asked for."""
 
     meanwhile: Callable[[], None] | None = None

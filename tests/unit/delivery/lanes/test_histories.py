@@ -18,14 +18,14 @@ from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Lane, Span, Strand
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import LANES
-from tests.support.kept_log import KeptLog
-from tests.support.kept_outlet import KeptOutlet
+from tests.support.memory_log import MemoryLog
+from tests.support.memory_outlet import MemoryOutlet
 from tests.unit.delivery.lanes.test_roster import TO, A, B, House
 
 PLACES = (A, B)
 
 
-class LogOfMany(KeptLog):
+class LogOfMany(MemoryLog):
     """A log whose topic may be recreated, as Kafka's metadata says."""
 
     life = 0
@@ -42,7 +42,7 @@ class LaneHistory:
     dice: Random
     house: House = field(init=False)
     log: LogOfMany = field(default_factory=LogOfMany)
-    outlet: KeptOutlet = field(default_factory=KeptOutlet)
+    outlet: MemoryOutlet = field(default_factory=MemoryOutlet)
     now_s: float = 0.0
     written: int = 0
     # Ids in the order in which they came, each with whether it was labelled.
@@ -178,7 +178,7 @@ def test_no_history_passes_an_event_by_or_repeats_one_without_a_word(count: int)
 
 def test_without_the_topics_id_a_history_passes_events_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect put back: no mark says in which topic it is."""
-    monkeypatch.setattr(KeptLog, "ask", _nothing_told)
+    monkeypatch.setattr(MemoryLog, "ask", _nothing_told)
     missed = 0
     for seed in range(100):
         lived = LaneHistory(Random(seed))
@@ -187,5 +187,5 @@ def test_without_the_topics_id_a_history_passes_events_by(monkeypatch: pytest.Mo
     assert missed > 0
 
 
-async def _nothing_told(_: KeptLog, __: object) -> object:
+async def _nothing_told(_: MemoryLog, __: object) -> object:
     return type("Nothing", (), {"ids": {}})

@@ -34,8 +34,8 @@ from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.slots import SLOT_COUNT
-from tests.support.kept_log import KeptLog
-from tests.support.kept_outlet import KeptOutlet
+from tests.support.memory_log import MemoryLog
+from tests.support.memory_outlet import MemoryOutlet
 from tests.support.samples import NOW_MS
 
 A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
@@ -62,7 +62,7 @@ class Driver:
     def __init__(
         self, *, events: int = 9, marks: dict[Strand, Mark] | None = None, **settings: Any
     ) -> None:
-        self.log, self.outlet, self.metrics = KeptLog(), KeptOutlet(), DeliveryMetrics()
+        self.log, self.outlet, self.metrics = MemoryLog(), MemoryOutlet(), DeliveryMetrics()
         self.log.make("hifi.stream.s", 2)
         self.write(events)
         self.loop = LaneLoop(

@@ -12,7 +12,7 @@ from delivery.lanes.units import JobKind
 from shared.event.record import KafkaPartition
 from shared.runtime import health
 from shared.runtime.health import Health, Pulse
-from tests.support.kept_log import KeptLog
+from tests.support.memory_log import MemoryLog
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
 
 
@@ -99,7 +99,7 @@ def test_a_late_mark_is_set_right_with_the_next_look() -> None:
     assert driver.position() == {A: 9, B: 0}
 
 
-class Frozen(KeptLog):
+class Frozen(MemoryLog):
     """A Kafka that takes requests, and answers none until it goes on."""
 
     goes_on: asyncio.Event

@@ -21,12 +21,12 @@ from shared.event.topics import LANES
 from shared.runtime.health import Health
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark import process
-from tests.support.kept_log import KeptLog
+from tests.support.memory_log import MemoryLog
 from tests.unit.delivery.lanes.test_hand_over import HERE, HandOver
 from tests.unit.delivery.lanes.test_roster import TO, A, B
 
 
-def written(log: KeptLog, strand: Strand, mark: Mark) -> None:
+def written(log: MemoryLog, strand: Strand, mark: Mark) -> None:
     row, at = mark_record(strand, mark), len(log.logs[MARKS])
     log.write([RecordIn(Origin(LANES, 0, at), 1, row.key, row.value, ())])
 
@@ -54,7 +54,7 @@ def test_who_writes_after_its_lease_takes_back_nothing_that_others_have_said(
     late: Mark, known: Mark
 ) -> None:
     """The new owner may be killed before it has said again where it is."""
-    log = KeptLog()
+    log = MemoryLog()
     log.make(LANES, 1)
     for mark in (Mark(22, 29), Mark(29, 36), Mark(late.at, late.until, late=True)):
         written(log, HERE, mark)
@@ -67,7 +67,7 @@ def test_who_writes_after_its_lease_takes_back_nothing_that_others_have_said(
 
 
 def test_what_was_sent_again_is_known_until_it_is_taken_away() -> None:
-    log = KeptLog()
+    log = MemoryLog()
     log.make(LANES, 1)
     row = repeats_record(HERE, ((3, 5),))
 
@@ -88,7 +88,7 @@ def test_what_was_sent_again_is_known_until_it_is_taken_away() -> None:
 
 
 def test_a_log_that_was_made_anew_is_followed_from_its_start() -> None:
-    log = KeptLog()
+    log = MemoryLog()
     log.make(LANES, 1)
     for offset in range(5):
         written(log, HERE, Mark(offset, offset))
@@ -103,7 +103,7 @@ def test_a_log_that_was_made_anew_is_followed_from_its_start() -> None:
 
 
 def test_what_was_deleted_from_is_followed_from_what_is_left() -> None:
-    log = KeptLog()
+    log = MemoryLog()
     log.make(LANES, 1)
     for offset in range(5):
         written(log, HERE, Mark(offset, offset))
@@ -117,7 +117,7 @@ def test_a_log_of_marks_that_is_not_there_is_a_sentence(monkeypatch: pytest.Monk
     monkeypatch.setattr(marks_log, "_PATIENCE_S", 0.02)
     monkeypatch.setattr(marks_log, "_AGAIN_S", 0.005)
     with pytest.raises(KafkaUnavailableError, match=r"hifi\.lanes.*`hifi topics` makes it"):
-        asyncio.run(MarksLog(KeptLog()).read())
+        asyncio.run(MarksLog(MemoryLog()).read())
 
 
 def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> None:

@@ -16,7 +16,7 @@ from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.runtime.kafka.log_client import FetchAnswer
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.kept_log import NODE, KeptLog
+from tests.support.memory_log import NODE, MemoryLog
 
 A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
 
@@ -27,13 +27,13 @@ def events(where: KafkaPartition, first: int, end: int, *, size: int = 2) -> Seq
     return [RecordIn(Origin(*where, n), 1, None, value, headers) for n in range(first, end)]
 
 
-def a_log() -> KeptLog:
-    log = KeptLog()
+def a_log() -> MemoryLog:
+    log = MemoryLog()
     log.make("hifi.stream.s", 2)
     return log
 
 
-def reading_of(log: KeptLog, *units: Unit, follow_s: float = 0.0) -> tuple[Reading, Came]:
+def reading_of(log: MemoryLog, *units: Unit, follow_s: float = 0.0) -> tuple[Reading, Came]:
     queues: dict[Strand, Came] = {
         strand: asyncio.Queue() for unit in units for strand in unit.strands
     }
@@ -235,7 +235,7 @@ def test_a_log_that_is_shorter_than_a_position_has_lost_events() -> None:
     asyncio.run(scenario())
 
 
-class FaultyLog(KeptLog):
+class FaultyLog(MemoryLog):
     """Has a Kafka partition that our own code cannot read."""
 
     how = "answer"
@@ -294,7 +294,7 @@ def test_who_looks_for_a_leader_ends_nobody_else(
     monkeypatch.setattr(module, "_AGAIN_S", 0.0)
     monkeypatch.setattr(module, "_SILENCE_S_MAX", 0.1)
 
-    class LostLog(KeptLog):
+    class LostLog(MemoryLog):
         async def ask_leaders(self, topics: Collection[str]) -> bool:
             del topics
             raise error

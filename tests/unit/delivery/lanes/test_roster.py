@@ -21,8 +21,8 @@ from shared.config.configuration import Configuration, RemovedDestination, Strea
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.event.topics import LANES, RETRIER
-from tests.support.kept_log import KeptLog
-from tests.support.kept_outlet import KeptOutlet
+from tests.support.memory_log import MemoryLog
+from tests.support.memory_outlet import MemoryOutlet
 
 A, B, C = (KafkaPartition("hifi.stream.s", number) for number in range(3))
 TO = Destination("s", "d", "http://localhost/")
@@ -32,13 +32,13 @@ class House:
     """A roster over a log of two Kafka partitions: five events in one, at 1 to 5 s, none beside."""
 
     def __init__(self) -> None:
-        self.log = KeptLog()
+        self.log = MemoryLog()
         self.log.make(LANES, 1)
         self.log.make("hifi.stream.s", 2)
         self.log.write(RecordIn(Origin(*A, n), 1_000 * (n + 1), None, b"1", ()) for n in range(5))
         self.log.forget(A, 1)
         self.marks = MarksLog(self.log)
-        self.outlet = KeptOutlet()
+        self.outlet = MemoryOutlet()
         self.book = Book()
         self.ours = True
         # The positions of consumer groups, and the groups that do not answer now.

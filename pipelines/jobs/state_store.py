@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from pipelines.jobs.kept_lanes import Kept, KeptLanes, kept_for
+from pipelines.jobs.lane_states import Kept, LaneStates, kept_for
 from pipelines.windows.change import ALL_QUIET_MS, HEAD, POSITION, Head, head_of, position_of
 from pipelines.windows.leftovers import left_over, with_leftovers
 from shared.config.configuration import Configuration
@@ -25,11 +25,11 @@ _SOON_S, _LOOK_S_MAX = 1.0, 60.0
 _TABLE_KEPT_S = 600.0
 
 
-class KeptLostError(Exception):
+class StateLostError(Exception):
     """A pipeline's kept state is missing, or of another window; the text says which."""
 
 
-class KeptState(NamedTuple):
+class StoredState(NamedTuple):
     """The kept state of a pipeline, of the events before a position; empty if there is none."""
 
     kept: Kept
@@ -38,7 +38,7 @@ class KeptState(NamedTuple):
 
 async def read_kept(
     bootstrap_servers: str, pipeline: Pipeline, *, is_new: bool, before: int = 0
-) -> KeptState | None:
+) -> StoredState | None:
     """Read the kept state once nobody else writes it any more; None if the pipeline keeps none.
 
     A new pipeline begins with nothing, and quietly if it is to take the place of one `before`.
@@ -53,7 +53,7 @@ async def read_kept(
     is_there, position = False, dict[KafkaPartition, int]()
     async with open_reader(bootstrap_servers) as reader:
         if not (spans := await reader.spans([spec.name])):
-            raise KeptLostError(f"there is no topic {spec.name}: {_ANEW}")
+            raise StateLostError(f"there is no topic {spec.name}: {_ANEW}")
         async for record in reader.range(spans).records():
             if record.key == POSITION:
                 position = dict(position_of(record.value))
@@ -62,14 +62,14 @@ async def read_kept(
             # A record without a value deletes.
             kept.read(record.key or b"", record.value or None)
     if is_there and is_new and not position:
-        raise KeptLostError(f"the position that belongs to what it keeps is lost: {_ANEW}")
+        raise StateLostError(f"the position that belongs to what it keeps is lost: {_ANEW}")
     if not (is_there or is_new):
-        raise KeptLostError(
+        raise StateLostError(
             f"what it keeps is lost, or it has read on without keeping anything: {_ANEW}"
         )
     if kept.head.shape != pipeline.kept_shape:
-        raise KeptLostError(f"what it keeps is of another window or key: {_ANEW}")
-    return KeptState(kept, position)
+        raise StateLostError(f"what it keeps is of another window or key: {_ANEW}")
+    return StoredState(kept, position)
 
 
 _ANEW = (
@@ -94,7 +94,7 @@ class ForgottenTopics:
 
     bootstrap_servers: str
     is_ours: Callable[[str], bool]
-    keepers: KeptLanes
+    keepers: LaneStates
     _seen: Configuration | None = None
     _look_s: float = 0.0
     _pause_s: float = _SOON_S

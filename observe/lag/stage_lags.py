@@ -1,14 +1,14 @@
-"""Says how long events take to each node of their way, and through it. Pure."""
+"""Says how long events take to each stage of their way, and through it. Pure."""
 
 from dataclasses import replace
 
 from observe.lag.progress import Lags, Progress, Rolling
-from shared.proof.overview import Node, NodeLag, Quantiles
+from shared.proof.overview import Quantiles, Stage, StageLag
 
 
-def node_lags(
+def stage_lags(
     progress: Progress, entry: Rolling, process: Rolling, at_ms: int, *, is_pipelines: bool = False
-) -> tuple[NodeLag, ...]:
+) -> tuple[StageLag, ...]:
     """Gateway, Kafka, delivery and retrier, as an event passes them; or the pipeline.
 
     `entry` and `process` are the ledger's: into the gateway, and through it.
@@ -17,27 +17,27 @@ def node_lags(
     stored = Quantiles.of(process.read(now_ms=at_ms))
     taken = Quantiles.of(progress.delivery.in_from_accepted.read(now_ms=at_ms))
     return (
-        NodeLag(Node.GATEWAY, in_from_event=ingest, out_from_accepted=stored, process=stored),
-        NodeLag(
-            Node.KAFKA,
+        StageLag(Stage.GATEWAY, in_from_event=ingest, out_from_accepted=stored, process=stored),
+        StageLag(
+            Stage.QUEUE,
             in_from_accepted=stored,
             out_from_accepted=taken,
             process=_between(stored, taken),
         ),
         *(
-            (_node(Node.PIPELINE, progress.delivery, at_ms),)
+            (_stage(Stage.PIPELINE, progress.delivery, at_ms),)
             if is_pipelines
             else (
-                _node(Node.DELIVERY, progress.delivery, at_ms),
-                _node(Node.RETRIER, progress.retrier, at_ms),
+                _stage(Stage.DELIVERY, progress.delivery, at_ms),
+                _stage(Stage.RETRIER, progress.retrier, at_ms),
             )
         ),
     )
 
 
-def _node(node: Node, lags: Lags, at_ms: int) -> NodeLag:
-    return NodeLag(
-        node,
+def _stage(stage: Stage, lags: Lags, at_ms: int) -> StageLag:
+    return StageLag(
+        stage,
         in_from_accepted=Quantiles.of(lags.in_from_accepted.read(now_ms=at_ms)),
         out_from_event=Quantiles.of(lags.out_from_event.read(now_ms=at_ms)),
         out_from_accepted=Quantiles.of(lags.out_from_accepted.read(now_ms=at_ms)),
@@ -46,7 +46,7 @@ def _node(node: Node, lags: Lags, at_ms: int) -> NodeLag:
 
 
 def _between(before: Quantiles | None, after: Quantiles | None) -> Quantiles | None:
-    """The time of a node that does not report it: the means' difference is exact."""
+    """The time of a stage that does not report it: the means' difference is exact."""
     if before is None or after is None:
         return None
     return replace(

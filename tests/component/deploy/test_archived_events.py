@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.archive.earlier import Earlier, earlier
+from deploy.cli.archive.archived_events import ArchivedEvents, earlier
 from deploy.cli.archive.places import StoreError
 from shared.event.record import KafkaPartition
 from tests.support.archive_made import ARCHIVE, AT_MS, RANGES, bucket_of, kept, row, sink_of
@@ -13,7 +13,7 @@ TOPIC = "hifi.stream.orders"
 ONE, TWO = (KafkaPartition(TOPIC, number) for number in range(2))
 
 
-def found(folder: Path, **starts: int) -> Earlier:
+def found(folder: Path, **starts: int) -> ArchivedEvents:
     log_starts = {ONE: starts.get("one", 0), TWO: starts.get("two", 0)}
     return earlier(bucket_of(folder), ARCHIVE, TOPIC, log_starts, from_ms=AT_MS)
 

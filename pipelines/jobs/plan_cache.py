@@ -25,14 +25,14 @@ _FIELDS = ("fromOffset", "untilOffset")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeptPlan:
+class CachedPlan:
     """A plan that was run, and the ranges that its tasks read."""
 
     rows: DataFrame
     _reads: Mapping[KafkaPartition, Any]
 
     @classmethod
-    def of(cls, rows: DataFrame) -> "KeptPlan | None":
+    def of(cls, rows: DataFrame) -> "CachedPlan | None":
         """Return None if it also reads from elsewhere: then no other job can use it."""
         reads = {}
         for part in rows._jdf.queryExecution().toRdd().partitions():  # noqa: SLF001 - nothing else reaches them
@@ -53,12 +53,12 @@ class KeptPlan:
         self.rows._jdf.queryExecution().executedPlan().resetMetrics()  # noqa: SLF001 - as above
 
 
-class KeptPlans:
+class PlanCache:
     """The plans of one session. A taken plan is the taker's alone until it is given back."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._plans: OrderedDict[Hashable, KeptPlan] = OrderedDict()
+        self._plans: OrderedDict[Hashable, CachedPlan] = OrderedDict()
         self._lock = Lock()
 
     @cached_property
@@ -66,11 +66,11 @@ class KeptPlans:
         """The runner of tees, which need no plan."""
         return TaskJobs(self.spark.sparkContext, tee)
 
-    def take(self, key: Hashable) -> KeptPlan | None:
+    def take(self, key: Hashable) -> CachedPlan | None:
         with self._lock:
             return self._plans.pop(key, None)
 
-    def give_back(self, key: Hashable, plan: KeptPlan) -> None:
+    def give_back(self, key: Hashable, plan: CachedPlan) -> None:
         """Keep the plan for the next job that reads the same partitions by the same document."""
         with self._lock:
             self._plans[key] = plan

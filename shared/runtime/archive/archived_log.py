@@ -97,7 +97,7 @@ def sound_list(
 
 
 @dataclass(slots=True)
-class KeptLog:
+class ArchivedLog:
     """The log of one archive; for one look only, as it caches the names it has seen."""
 
     bucket: OpenStore

@@ -14,7 +14,7 @@ from pipelines.lanes.shares import PipelineShare
 from pipelines.parts.whole_events import DEAD
 from pipelines.windows.change import Head, KeptChange, WindowRow, position_record
 from pipelines.windows.frontier import Frontier
-from pipelines.windows.kept import WINDOW_BYTES_MAX, KeptWindows
+from pipelines.windows.open_windows import WINDOW_BYTES_MAX, OpenWindows
 from pipelines.windows.partials import partials_of
 from pipelines.windows.seen import KeptKeys, seen_of
 from shared.config.pipeline import Pipeline, ToStream, ToTable
@@ -26,7 +26,7 @@ from shared.event.table_row import window_key
 from shared.event.topics import kept_topic, stream_topic
 from shared.proof.receipt import PASSED
 
-Kept = KeptWindows | KeptKeys
+Kept = OpenWindows | KeptKeys
 # Topic, key, value and headers.
 Stored = tuple[str, bytes | None, bytes | None, Headers]
 _FILTERED = "filtered"
@@ -35,14 +35,14 @@ _FILTERED = "filtered"
 def kept_for(pipeline: Pipeline) -> Kept | None:
     """The state with which a pipeline begins; None if it keeps nothing."""
     if pipeline.window is not None:
-        return KeptWindows(pipeline.window, Head(pipeline.kept_shape))
+        return OpenWindows(pipeline.window, Head(pipeline.kept_shape))
     if pipeline.dedupe is not None:
         return KeptKeys(pipeline.dedupe, Head(pipeline.kept_shape))
     return None
 
 
 @dataclass(slots=True)
-class KeptLane:
+class LaneState:
     """The kept state of one pipeline, and how far all of its stream has been read."""
 
     tenant: str
@@ -69,7 +69,7 @@ class KeptLane:
         until_ms = read.at_ms(places)
         if self.frontier_max_ms is not None:
             until_ms = min(until_ms, self.frontier_max_ms)
-        if isinstance(self.kept, KeptWindows):
+        if isinstance(self.kept, OpenWindows):
             found = list(partials_of(pipeline, made.found))
             row_bytes_max = min(row_bytes_max, WINDOW_BYTES_MAX)
             change = self.kept.changed_by(
@@ -91,10 +91,10 @@ _TENANT_MAX, _PROCESS_MAX = 128 * 1_048_576, 384 * 1_048_576
 
 
 @dataclass(slots=True)
-class KeptLanes:
+class LaneStates:
     """The kept states of the pipelines that this process runs, by their lanes."""
 
-    by_lane: dict[str, KeptLane] = field(default_factory=dict)
+    by_lane: dict[str, LaneState] = field(default_factory=dict)
 
     def room_of(self, lane_id: str) -> int:
         """Return how many bytes more a pipeline may keep: unused ones, or its tenant's share.

@@ -7,14 +7,14 @@ from deploy.cli.archive.places import store_errors
 from shared.event.record import KafkaPartition, Position, RecordIn
 from shared.proof.archived import ArchivedObject, ArchiveId, Laid, laid
 from shared.proof.intervals import Offsets
+from shared.runtime.archive.archived_log import sound_bytes, sound_list
 from shared.runtime.archive.files import log_rows, read_object
-from shared.runtime.archive.kept_log import sound_bytes, sound_list
 from shared.runtime.archive.stores import OpenStore
 from shared.runtime.spark.arrow_rows import records_of
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class ArchivedEvents:
     """The part of a topic that an archive has before the offsets where Kafka's logs begin."""
 
     bucket: OpenStore
@@ -69,8 +69,8 @@ class Earlier:
 
 def earlier(
     bucket: OpenStore, archive: ArchiveId, topic: str, log_starts: Position, *, from_ms: int
-) -> Earlier:
+) -> ArchivedEvents:
     """StoreError if the records about its objects are damaged."""
     with store_errors():
         objects = sound_list(bucket, archive, from_ms=from_ms)
-    return Earlier(bucket, topic, log_starts, laid(objects))
+    return ArchivedEvents(bucket, topic, log_starts, laid(objects))

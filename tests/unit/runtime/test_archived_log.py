@@ -7,8 +7,8 @@ import pytest
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
 from shared.proof.archived import ArchivedObject
-from shared.runtime.archive import kept_log as kept_log_module
-from shared.runtime.archive.kept_log import DamagedObjectError, KeptLog, sound_bytes
+from shared.runtime.archive import archived_log
+from shared.runtime.archive.archived_log import ArchivedLog, DamagedObjectError, sound_bytes
 from tests.support.archive_made import ARCHIVE, AT_MS, bucket_of, kept, row, sink_of
 
 ONE = KafkaPartition("hifi.stream.orders", 0)
@@ -25,7 +25,7 @@ def made(folder: Path, first: int, end: int, *, days: int = 0) -> ArchivedObject
 
 def found(folder: Path, at: int, border: int = 1_000) -> list[tuple[int, int]]:
     """From where, up to where."""
-    there = KeptLog(bucket_of(folder), ARCHIVE, 0).objects(at, border)
+    there = ArchivedLog(bucket_of(folder), ARCHIVE, 0).objects(at, border)
     return [(it.from_offset, it.archived.end) for it in there]
 
 
@@ -57,9 +57,9 @@ def test_at_once_there_are_so_many_objects_of_so_many_bytes(
 ) -> None:
     for nth in range(3):
         said = made(tmp_path, 10 * nth, 10 * nth + 10)
-    monkeypatch.setattr(kept_log_module, "OBJECTS_MAX", 2)
+    monkeypatch.setattr(archived_log, "OBJECTS_MAX", 2)
     assert len(found(tmp_path, 0)) == 2
-    monkeypatch.setattr(kept_log_module, "BYTES_MAX", said.size - 1)
+    monkeypatch.setattr(archived_log, "BYTES_MAX", said.size - 1)
     assert len(found(tmp_path, 0)) == 1, "one that is larger than all of it is one"
 
 
@@ -73,13 +73,13 @@ def test_what_was_filtered_is_no_part_of_a_log(tmp_path: Path) -> None:
 def test_a_time_is_the_first_offset_of_it_or_later(tmp_path: Path) -> None:
     for nth in range(4):
         made(tmp_path, 10 * nth, 10 * nth + 10, days=nth // 2)
-    there = KeptLog(bucket_of(tmp_path), ARCHIVE, 0)
+    there = ArchivedLog(bucket_of(tmp_path), ARCHIVE, 0)
     assert there.first_at(0) == 0
     assert there.first_at(AT_MS + 15) == 15
     assert there.first_at(AT_MS + DAY_MS) == 20, "the next day"
     assert there.first_at(AT_MS + DAY_MS + 31) == 31
     assert there.first_at(AT_MS + 2 * DAY_MS) is None
-    assert KeptLog(bucket_of(tmp_path), ARCHIVE, 1).first_at(0) is None
+    assert ArchivedLog(bucket_of(tmp_path), ARCHIVE, 1).first_at(0) is None
 
 
 def test_what_is_not_as_it_was_written_is_named(tmp_path: Path) -> None:
@@ -96,4 +96,4 @@ def test_what_is_not_as_it_was_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(DamagedObjectError, match=f"{second.manifest_path} is unreadable"):
         found(tmp_path, 10)
     with pytest.raises(DamagedObjectError, match="is unreadable"):
-        KeptLog(bucket_of(tmp_path), ARCHIVE, 0).first_at(AT_MS + 5)
+        ArchivedLog(bucket_of(tmp_path), ARCHIVE, 0).first_at(AT_MS + 5)

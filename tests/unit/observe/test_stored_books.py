@@ -3,9 +3,9 @@
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Evidence
 from observe.audit.findings import NEVER, World
-from observe.audit.kept_books import CLOSED_KEPT_MS
 from observe.audit.ledger import ClosedMinute, LedgerMinute, number_of
 from observe.audit.minutes import Outcomes
+from observe.audit.stored_books import CLOSED_KEPT_MS
 from shared.event.record import KafkaPartition
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteState
@@ -51,12 +51,12 @@ def test_a_minute_of_an_old_state_that_is_both_closed_and_open_is_one_minute_aga
     late = LedgerMinute(acked={0: Offsets.of([(3, 5)])})
     ledger = books.ledgers[TOPIC]
     ledger.minutes[M0] = late
-    ledger.settled[OTHER] = Offsets.of([(number_of(M0), number_of(M0) + 1)])
+    ledger.checked[OTHER] = Offsets.of([(number_of(M0), number_of(M0) + 1)])
     books.met = None
     books.meet(world(5, end=5), Evidence())
     assert not books.closed
     assert books.acked(TOPIC, M0) == 5
-    # It stays settled where it was: two events for one destination, all three for the other.
+    # It stays checked where it was: two events for one destination, all three for the other.
     assert ledger.look(M0).ended == {OTHER: (2, 0), TO: (3, 0)}
 
 
@@ -83,12 +83,12 @@ def test_one_that_began_earlier_than_was_known_is_judged_by_what_it_owes_since()
     books.meet(late, Evidence())
     books.take(evidence([claim(M0, 0, 8)]))
     number = number_of(M0)
-    books.ledgers[TOPIC].settled[TO] = Offsets.of([(number, number + 1)])
+    books.ledgers[TOPIC].checked[TO] = Offsets.of([(number, number + 1)])
     books.outcomes[TO, WHERE] = Outcomes(done=Offsets.of([(0, 8)]))
     books.meet(late, evidence(delivered=[(2, 4)]))
     assert books.begin_of(TO, WHERE, late) == 2
     assert books.outcomes[TO, WHERE].done == Offsets.of([(0, 2), (5, 8)])
-    assert number not in books.ledgers[TOPIC].settled[TO]
+    assert number not in books.ledgers[TOPIC].checked[TO]
 
 
 def test_how_much_is_due_is_unknown_where_some_events_have_no_place_any_more() -> None:
@@ -105,7 +105,7 @@ def test_what_was_lost_before_a_destination_began_it_has_not_lost() -> None:
     books.ledgers[TOPIC].minutes[M0].misplaced.append((0, 0, 2))
     (finding,) = books.judge(late, AT_ONCE, {})
     assert finding.losses == ()
-    assert finding.books.state is not MinuteState.LOSING
+    assert finding.books.state is not MinuteState.LOSS
 
 
 def test_a_loss_that_was_told_long_ago_settles_nothing_while_others_are_open() -> None:
@@ -117,8 +117,8 @@ def test_a_loss_that_was_told_long_ago_settles_nothing_while_others_are_open() -
     old = World(here.destinations, here.positions, here.log, NOW + 2 * CLOSED_KEPT_MS)
     findings = books.judge(old, AT_ONCE, {})
     states = {each.books.destination_id: each.books.state for each in findings}
-    assert states[TO] is MinuteState.LOSING
+    assert states[TO] is MinuteState.LOSS
     books.ledgers[TOPIC].note_compared(M0, 1)
     books.close(findings, old, AT_ONCE)
-    assert not any(books.ledgers[TOPIC].settled.values())
+    assert not any(books.ledgers[TOPIC].checked.values())
     assert (TOPIC, M0) not in books.closed

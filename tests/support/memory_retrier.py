@@ -23,8 +23,8 @@ from shared.event.topics import LANES, RETRIER, retry_topic, retry_topics
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.leases.member import Standing
-from tests.support.kept_log import KeptLog
-from tests.support.kept_outlet import KeptOutlet
+from tests.support.memory_log import MemoryLog
+from tests.support.memory_outlet import MemoryOutlet
 
 SETTINGS = RetrierSettings(folder=Path("nowhere"))
 TIER, SLOW = retry_topic("30s"), retry_topic("slow")
@@ -42,7 +42,7 @@ class StillBroker(Broker):
         return BrokerTime(LATE_MS, 0.0)
 
 
-class KeptPositions(FencedPositions):
+class MemoryPositions(FencedPositions):
     """A lease group's, in memory; it can refuse."""
 
     def __init__(self, known: dict[KafkaPartition, Reach]) -> None:
@@ -77,7 +77,7 @@ class ToldPositions(LanePositions):
 
 
 @dataclass
-class KeptRetrier(RetryLoop):
+class MemoryRetrier(RetryLoop):
     """One process, whose tasks do as a test wants."""
 
     jobs: list[DueJob] = field(default_factory=list)
@@ -91,17 +91,17 @@ class KeptRetrier(RetryLoop):
         return [RangeEnd(it, end, end - begin) for it, (begin, end) in job.ranges.items()]
 
     @property
-    def kept(self) -> KeptPositions:
-        return cast("KeptPositions", self.fenced)
+    def kept(self) -> MemoryPositions:
+        return cast("MemoryPositions", self.fenced)
 
     @property
-    def tiers(self) -> KeptLog:
-        return cast("KeptLog", self.log)
+    def tiers(self) -> MemoryLog:
+        return cast("MemoryLog", self.log)
 
     @property
     def said(self) -> list[RecordOut]:
         """The records that were written to `hifi.lanes`."""
-        return cast("KeptOutlet", self.doubts.outlet).rows
+        return cast("MemoryOutlet", self.doubts.outlet).rows
 
     @property
     def told(self) -> ToldPositions:
@@ -132,23 +132,23 @@ class KeptRetrier(RetryLoop):
             self._start_jobs()
 
 
-def kept_retrier(
+def memory_retrier(
     known: Mapping[KafkaPartition, Reach] | None = None, former: Position | None = None
-) -> KeptRetrier:
-    log, outlet = KeptLog(), KeptOutlet()
+) -> MemoryRetrier:
+    log, outlet = MemoryLog(), MemoryOutlet()
     log.make(LANES, 1)
     for topic in retry_topics(tier.name for tier in SETTINGS.schedule.tiers):
         log.make(topic, 2)
     watch = LaneWatch(RetrierMetrics(), stalled_after_s=60)
     nobody: Any = None
-    return KeptRetrier(
+    return MemoryRetrier(
         nobody,
         SETTINGS,
         lanes(SETTINGS),
         watch,
         StillBroker("kept"),
         log,
-        KeptPositions(dict(known or {})),
+        MemoryPositions(dict(known or {})),
         ToldPositions({} if former is None else former),
         KnownDoubts(log, MarksLog(log), outlet, SETTINGS.schedule.deadline_s),
     )

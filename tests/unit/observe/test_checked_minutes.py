@@ -1,4 +1,4 @@
-"""Outcomes settled for one destination are forgotten for it, and yet are in all later books."""
+"""Outcomes checked for one destination are forgotten for it, and yet are in all later books."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.findings import World
-from observe.audit.kept_books import CLOSED_KEPT_MS
 from observe.audit.minutes import DEAD, Outcomes, Rules
+from observe.audit.stored_books import CLOSED_KEPT_MS
 from shared.event.record import KafkaPartition
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, Node
+from shared.proof.overview import MinuteBooks, Stage
 from tests.support.samples import layers_of
 from tests.unit.observe.test_books import (
     AT_ONCE,
@@ -84,17 +84,17 @@ def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
     for to, known in fates.items():
         for minute in set(minutes):
             ours = [
-                known[o] if o < len(known) else "pending"
+                known[o] if o < len(known) else "queued"
                 for o, m in enumerate(minutes)
                 if m == minute
             ]
             found = shown[to, None if minute == WILD else minute]
-            assert (found.acked, found.delivered, found.dead, found.pending) == (
-                len(ours), *(ours.count(fate) for fate in ("delivered", "dead", "pending")),
+            assert (found.acked, found.delivered, found.dead, found.queued) == (
+                len(ours), *(ours.count(fate) for fate in ("delivered", "dead", "queued")),
             )  # fmt: skip
     if all(len(known) == len(minutes) for known in fates.values()):
         assert not any(
-            ledger.times_ms() or any(ledger.settled.values()) for ledger in books.ledgers.values()
+            ledger.times_ms() or any(ledger.checked.values()) for ledger in books.ledgers.values()
         )
         assert not any(known.end for known in books.outcomes.values())
 
@@ -109,28 +109,28 @@ def test_old_minutes_are_packed_and_found_all_the_same() -> None:
     old = World({TOPIC: [TO]}, {TO: {WHERE: 0}}, {WHERE: (0, 6)}, NOW + 9 * CLOSED_KEPT_MS)
     for _ in range(2):
         books.close(books.judge(old, AT_ONCE, {}), old, AT_ONCE)
-        assert (len(books.ledgers[TOPIC].packed), books.unsettled[TO].minute_count) == (6, 6)
+        assert (len(books.ledgers[TOPIC].packed), books.overdue[TO].minute_count) == (6, 6)
     # The lane comes to some of them, and stands still again.
     books.take(evidence(delivered=[(0, 2)]))
     moved = replace(old, positions={TO: {WHERE: 3}})
     for _ in range(2):
         findings = books.judge(moved, AT_ONCE, {})
-        assert lost(findings) == {Node.DELIVERY: {2}}
-        assert books.unsettled[TO].minute_count == 3
+        assert lost(findings) == {Stage.DELIVERY: {2}}
+        assert books.overdue[TO].minute_count == 3
         books.close(findings, moved, AT_ONCE)
     assert books.ledgers[TOPIC].times_ms() == [M0 + n * 60_000 for n in range(2, 6)]
     # An event of one that is packed is another's now, and a late one is entered as ever.
     books.take(evidence([claim(M0 + 3 * 60_000, 6, 7), claim(M1 + 9 * 60_000, 5, 6)]))
     assert books.acked(TOPIC, M0 + 3 * 60_000) == 2
     found = books.judge(replace(moved, log={WHERE: (0, 7)}), AT_ONCE, {})
-    assert lost(found) == {Node.DELIVERY: {2}, Node.KAFKA: {5}}
+    assert lost(found) == {Stage.DELIVERY: {2}, Stage.QUEUE: {5}}
 
 
 def test_offsets_given_anew_are_not_settled_for_what_was_there_before() -> None:
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 4), claim(M0, 4, 6)], delivered=[(0, 6)]))
     both = World({TOPIC: [TO, "orders/still"]}, {TO: {WHERE: 6}}, {WHERE: (0, 6)}, NOW)
-    # Nothing is settled before it was laid beside the log.
+    # Nothing is checked before it was laid beside the log.
     books.close(books.judge(both, AT_ONCE, {}), both, AT_ONCE)
     assert not books.outcomes[TO, WHERE].done
     books.ledgers[TOPIC].note_compared(M0, 6)
@@ -138,7 +138,7 @@ def test_offsets_given_anew_are_not_settled_for_what_was_there_before() -> None:
     assert list(books.outcomes[TO, WHERE].done) == [(0, 6)]
     books.take(evidence([claim(M1, 4, 6)]))
     found = [one for one in books.judge(both, AT_ONCE, {}) if one.books.destination_id == TO]
-    assert lost(found) == {Node.KAFKA: {4, 5}, Node.DELIVERY: {4, 5}}
+    assert lost(found) == {Stage.QUEUE: {4, 5}, Stage.DELIVERY: {4, 5}}
 
 
 @pytest.mark.simulation
@@ -157,11 +157,11 @@ def test_a_weeks_outage_of_a_hundred_destinations_is_small() -> None:
     destinations = [f"orders/{number}" for number in range(100)]
     log = {KafkaPartition(TOPIC, number): (0, week * each) for number in range(4)}
     here = World({TOPIC: destinations}, {}, log, M0 + week * 60_000)
-    rules = Rules(settle_ms=120_000, blind_ms=600_000)
+    rules = Rules(check_after_ms=120_000, overdue_ms=600_000)
     books.close([], here, rules)
     # An hour and twelve minutes of each are judged one by one, and the oldest; all are counted.
     assert len(books.judge(here, rules, {})) <= 75 * len(destinations)
-    assert {books.unsettled[each].minute_count for each in destinations} == {week - 12}
+    assert {books.overdue[each].minute_count for each in destinations} == {week - 12}
     assert len(msgspec.msgpack.encode(books)) < 200 * week
 
 
@@ -175,7 +175,7 @@ def test_a_loss_of_one_neither_closes_nor_settles_what_is_open_for_another() -> 
         books.close(books.judge(world, AT_ONCE, {}), world, AT_ONCE, held={(TOPIC, M0)})
         books.close(books.judge(world, AT_ONCE, {}), world, AT_ONCE)
         assert len(books.ledgers[TOPIC].times_ms()) == 2
-        assert not any(books.ledgers[TOPIC].settled.values())
+        assert not any(books.ledgers[TOPIC].checked.values())
     books.outcomes[still, KafkaPartition(TOPIC, 1)] = Outcomes()
     books.take(evidence([claim(M1, 1, 2)]))
     assert books.acked(TOPIC, M1) == 1

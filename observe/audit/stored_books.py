@@ -1,4 +1,4 @@
-"""Keeps what the audit knows from run to run: minutes are opened, settled, closed, opened again.
+"""Keeps what the audit knows from run to run: minutes are opened, checked, closed, opened again.
 
 Memory grows with open minutes and those closed within a day, not with all minutes so far.
 """
@@ -19,18 +19,18 @@ from shared.event.times import DAY_MS, HOUR_MS
 from shared.event.topics import topic_of
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, UnsettledMinutes
+from shared.proof.overview import MinuteBooks, OverdueMinutes
 
 # How long a closed minute is kept, so that a late event finds its books, and a destination that is
 # added later its events: as long as late events count in their minute at all, plus an hour. A
 # minute with a loss stays open this long after the report, as lost events may still turn up. An
-# unsettled minute stays open until it is settled.
+# overdue minute stays open until it is checked.
 CLOSED_KEPT_MS = DAY_MS + HOUR_MS
 # Offsets [first, end) by Kafka partition.
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
 
 
-class KeptBooks(Struct, forbid_unknown_fields=True):
+class StoredBooks(Struct, forbid_unknown_fields=True):
     """All that is known of open minutes, and of those closed lately."""
 
     ledgers: dict[str, Ledger] = {}
@@ -40,7 +40,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
     done: dict[KafkaPartition, Offsets] = {}
     first_outcome: dict[tuple[str, KafkaPartition], int] = {}
     # The last judgement, by destination.
-    unsettled: dict[str, UnsettledMinutes] = {}
+    overdue: dict[str, OverdueMinutes] = {}
     # The number of events that a pipeline did not pass on, by its lane and minute, and by outcome.
     not_passed: dict[tuple[str, int], dict[str, int]] = {}
     # Where those destinations began that the audit did not know from the beginning.
@@ -68,7 +68,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
             self._begin_anew(KafkaPartition(claim.topic, claim.partition), taken)
 
     def _begin_anew(self, where: KafkaPartition, taken: Offsets) -> None:
-        """Offsets that hold other events now are not settled by the former events' outcomes."""
+        """Offsets that hold other events now are not checked by the former events' outcomes."""
         for known in [known for (_, at), known in self.outcomes.items() if at == where]:
             known.done = known.done.minus(taken)
         self.done[where] = self.done.get(where, Offsets()).minus(taken)
@@ -153,25 +153,25 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
                 key = (destination, KafkaPartition(topic, partition))
                 known = self.outcomes.setdefault(key, Outcomes())
                 known.done = known.done.minus(offsets)
-                ledger.unsettle(destination, minute_ms)
+                ledger.uncheck(destination, minute_ms)
 
     def _open_again(self, topic: str, minute_ms: int, at_ms: int = 0) -> None:
-        """Restore the minute as if it had never been closed; it stays settled where it was."""
+        """Restore the minute as if it had never been closed; it stays checked where it was."""
         closed = self.closed.pop((topic, minute_ms))
         ledger = self.ledgers.setdefault(topic, Ledger())
         is_open, number = minute_ms in ledger, number_of(minute_ms)
         if not is_open:
             ledger.minutes[minute_ms] = LedgerMinute()
         minute = ledger.unpack(minute_ms)
-        for destination, settled in ledger.settled.items():
-            if number in settled:
+        for destination, checked in ledger.checked.items():
+            if number in checked:
                 minute.ended.setdefault(destination, (minute.count, 0))
         for destination, (delivered, dead) in (closed.parts | closed.outcomes).items():
             own = minute.ended.get(destination, (0, 0))
             minute.ended[destination] = (own[0] + delivered, own[1] + dead)
         for destination in closed.outcomes:
             if not is_open:
-                ledger.settled.setdefault(destination, Offsets()).add(number, number + 1)
+                ledger.checked.setdefault(destination, Offsets()).add(number, number + 1)
             for partition, offsets in closed.offsets.items():
                 key = (destination, KafkaPartition(topic, partition))
                 known = self.outcomes.setdefault(key, Outcomes())
@@ -227,13 +227,13 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
         }
         return minute.owed(begins)
 
-    def all_settled(self, world: World) -> Iterator[tuple[str, int]]:
-        """Open minutes that are settled for all present destinations."""
+    def all_checked(self, world: World) -> Iterator[tuple[str, int]]:
+        """Open minutes that are checked for all present destinations."""
         for topic, ledger in self.ledgers.items():
             wanted = world.destinations.get(topic, ())
-            settled = [ledger.settled.get(each, Offsets()) for each in wanted]
-            for minute_ms in ledger.times_ms() if all(settled) else ():
-                if all(number_of(minute_ms) in each for each in settled):
+            checked = [ledger.checked.get(each, Offsets()) for each in wanted]
+            for minute_ms in ledger.times_ms() if all(checked) else ():
+                if all(number_of(minute_ms) in each for each in checked):
                     yield topic, minute_ms
 
     def forget_old(self, world: World) -> None:
@@ -280,7 +280,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
         ]
         return Offsets().union(*(part.get(where.partition, Offsets()) for part in parts))
 
-    def _settle(self, topic: str, minute_ms: int, books: MinuteBooks) -> None:
+    def _enter_checked(self, topic: str, minute_ms: int, books: MinuteBooks) -> None:
         """Forget a minute's offsets for one destination."""
         ledger, destination = self.ledgers[topic], books.destination_id
         minute = ledger.unpack(minute_ms)
@@ -289,7 +289,7 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
             # Nearly all minutes end so: no entry means this.
             del minute.ended[destination]
         number = number_of(minute_ms)
-        ledger.settled.setdefault(destination, Offsets()).add(number, number + 1)
+        ledger.checked.setdefault(destination, Offsets()).add(number, number + 1)
         for partition, offsets in minute.acked.items():
             known = self.outcomes[destination, KafkaPartition(topic, partition)]
             for span in offsets:
@@ -305,12 +305,12 @@ class KeptBooks(Struct, forbid_unknown_fields=True):
         del ledger.minutes[minute_ms]
         number = number_of(minute_ms)
         outcomes = {own.destination_id: (own.delivered, own.dead) for own in books}
-        for destination, settled in ledger.settled.items():
+        for destination, checked in ledger.checked.items():
             # Destinations that were removed are among them, as they may come back.
-            if number in settled:
+            if number in checked:
                 own = minute.ended.get(destination, (minute.count, 0))
                 outcomes.setdefault(destination, own)
-                settled.discard(number, number + 1)
+                checked.discard(number, number + 1)
         kept = ClosedMinute(
             acked=minute.count,
             outcomes=outcomes,

@@ -25,8 +25,8 @@ from shared.event.record import KafkaPartition, Position
 from shared.event.times import rfc3339
 from shared.event.topics import stream_topic
 from shared.proof.archived import ArchiveId
+from shared.runtime.archive.archived_log import ArchivedLog, DamagedObjectError, Piece
 from shared.runtime.archive.files import UnreadableError
-from shared.runtime.archive.kept_log import DamagedObjectError, KeptLog, Piece
 from shared.runtime.archive.stores import OpenStore, StoreAwayError, read_stores
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import LogClient
@@ -49,7 +49,7 @@ Gone = Mapping[KafkaPartition, tuple[int, int]]
 
 
 @dataclass
-class EarlierReads:
+class ArchiveReads:
     """The archive reads of the pipelines of one process."""
 
     settings: PipelinesSettings
@@ -189,7 +189,7 @@ class EarlierReads:
         best: dict[KafkaPartition, Piece] = {}
         for empty, archive, bucket in self._archives(pipeline, life):
             for where, at in wanted.items():
-                kept = KeptLog(bucket, archive, where.partition)
+                kept = ArchivedLog(bucket, archive, where.partition)
                 if objects := kept.objects(at, borders[where]):
                     piece = replace(empty, objects=tuple(objects))
                     if where not in best or piece.first < best[where].first:
@@ -203,7 +203,7 @@ class EarlierReads:
         firsts: dict[KafkaPartition, int] = {}
         for _, archive, bucket in self._archives(pipeline, life):
             for where in places:
-                first = KeptLog(bucket, archive, where.partition).first_at(at_ms)
+                first = ArchivedLog(bucket, archive, where.partition).first_at(at_ms)
                 if first is not None:
                     firsts[where] = min(first, firsts.get(where, first))
         return firsts

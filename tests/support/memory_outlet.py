@@ -9,7 +9,7 @@ from shared.event.record import RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX
 
 
-class KeptOutlet(Outlet):
+class MemoryOutlet(Outlet):
     """Keeps rows in the order in which they are stored."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from deploy.local.cluster import Cluster
 from pipelines.jobs.job import Task, _now_ms, run_job
-from pipelines.jobs.kept_plans import KeptPlan, KeptPlans
+from pipelines.jobs.plan_cache import CachedPlan, PlanCache
 from pipelines.jobs.rows_to_kafka import write_rows as written_by_spark
 from pipelines.lanes.shares import PipelineShare
 from pipelines.settings import PipelinesSettings
@@ -72,7 +72,7 @@ def ground(kafka: Cluster, locked_spark: "SparkSession") -> Ground:
 def test_the_same_plan_reads_what_it_is_told_next(ground: Ground) -> None:
     rows = ground.reading({ground.first: (0, 5), ground.other: (2, 3)})
     assert ground.run(rows) == 6
-    plan = KeptPlan.of(rows)
+    plan = CachedPlan.of(rows)
     assert plan is not None
     seen = {value for value, _ in ground.written()}
     assert seen == {b"0", b"1", b"2", b"3", b"4", b"12"}
@@ -93,16 +93,16 @@ def test_what_reads_something_else_too_is_not_kept(ground: Ground) -> None:
     other = ground.spark.createDataFrame(
         [("t", b"k", b"x")], "topic string, key binary, value binary"
     )
-    assert KeptPlan.of(other) is None
-    assert KeptPlan.of(reading.union(other)) is None
+    assert CachedPlan.of(other) is None
+    assert CachedPlan.of(reading.union(other)) is None
 
 
 def test_who_takes_a_plan_has_it_alone_and_the_oldest_goes_first(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.jobs.kept_plans._PLANS_MAX", 2)
-    plans = KeptPlans(ground.spark)
-    plan = KeptPlan.of(ground.reading({ground.first: (0, 5)}))
+    monkeypatch.setattr("pipelines.jobs.plan_cache._PLANS_MAX", 2)
+    plans = PlanCache(ground.spark)
+    plan = CachedPlan.of(ground.reading({ground.first: (0, 5)}))
     assert plan is not None
     assert plans.take("a") is None
     for key in ("a", "b", "c"):
@@ -125,7 +125,7 @@ def test_a_job_goes_on_with_the_plan_of_the_one_before(ground: Ground) -> None:
             "to": [{"stream": f"{stream}-out"}],
         }
     )
-    plans = KeptPlans(ground.spark)
+    plans = PlanCache(ground.spark)
     settings = PipelinesSettings(bootstrap_servers=ground.servers)
     where, kept = KafkaPartition(streams[0], 0), []
     for begin, end in ((0, 4), (4, 10)):

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from pipelines.archive import earlier as earlier_module
-from pipelines.archive.earlier import EarlierReads, Gone
+from pipelines.archive import archive_reads
+from pipelines.archive.archive_reads import ArchiveReads, Gone
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.shares import PlannedJob
-from pipelines.parts.kept_records import ArchiveAwayError, kept_record, kept_rows
+from pipelines.parts.archive_source import ArchiveAwayError, kept_record, kept_rows
 from pipelines.settings import PipelinesSettings
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
@@ -62,7 +62,7 @@ class Ground:
             known = known.apply(each.config_key, each.to_json())
         options: dict[str, Any] = {"HIFI_STORES": stores, "HIFI_STORE_FOLDERS": folder}
         settings, log = PipelinesSettings(**options), self._log()
-        self.reads = EarlierReads(
+        self.reads = ArchiveReads(
             *(settings, log, self.book, lambda: known),
             pass_by=self._pass_by,
             say=lambda _, why: self.said.append(why),
@@ -110,7 +110,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
     async def ids(_: object, __: object) -> Mapping[str, str]:
         return ground.ids
 
-    monkeypatch.setattr(earlier_module, "topic_ids", ids)
+    monkeypatch.setattr(archive_reads, "topic_ids", ids)
     return ground
 
 

@@ -20,7 +20,7 @@ from tests.support.fetched_rows import decoded
 NODE = 1
 
 
-class KeptLog(LogClient):
+class MemoryLog(LogClient):
     """One broker that leads all Kafka partitions but those in `leaderless`."""
 
     def __init__(self) -> None:

@@ -91,7 +91,7 @@ class OpenWindow(NamedTuple):
 
 
 @dataclass(slots=True)
-class KeptWindows:
+class OpenWindows:
     """The open windows of one pipeline."""
 
     of: WindowOf

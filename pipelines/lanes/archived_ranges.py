@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared.event.record import KafkaPartition, Position
-from shared.runtime.archive.kept_log import Piece
+from shared.runtime.archive.archived_log import Piece
 
 # The most pieces in a job: one task reads each, with all objects of its part in memory.
 PIECES_MAX = 2
 
 
 @dataclass(slots=True)
-class EarlierEvents:
+class ArchivedRanges:
     """The earlier events of one lane."""
 
     # Where the logs begin of which Kafka has deleted events that are still to be read.

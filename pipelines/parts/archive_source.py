@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.parts.standing_back import StandingBack
 from shared.event.record import KafkaPartition, Ranges, RecordIn
+from shared.runtime.archive.archived_log import DamagedObjectError, Piece, sound_bytes
 from shared.runtime.archive.files import UnreadableError, log_rows
-from shared.runtime.archive.kept_log import DamagedObjectError, Piece, sound_bytes
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
 from shared.runtime.settings import SecretSettings
 from shared.runtime.spark.arrow_rows import SCHEMA_IN, records_of
