@@ -59,7 +59,7 @@ programs: # what tests start besides Python and Java
 # and with what people sign in.
 PACKAGES := $(addsuffix /node_modules/.synced,examples/javascript tests/packages/axe tests/packages/oidc)
 
-# A line for each test that some part of the run has skipped (tests/support/skips.py).
+# A line for each test that some part of the run has skipped (tests/support/suite/skips.py).
 SKIPPED := $(CURDIR)/build/skipped
 export PYTEST_SKIPPED := $(SKIPPED)
 
@@ -70,7 +70,7 @@ test: programs .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) #
 		code=$$?; [ ! -s $(SKIPPED) ] || { sort $(SKIPPED) | uniq -c; echo "$$(wc -l < $(SKIPPED)) tests were skipped."; }; \
 		echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
 
-stack brokers components: .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) # what is in which: tests/support/parts.py
+stack brokers components: .venv/.synced .venv/.rate-synced .venv/.docs-synced $(PACKAGES) # what is in which: tests/support/suite/parts.py
 	@$(PYTEST_ALL) --part=$@
 
 test-aws: .venv/.aws-synced ## the templates of deploy/aws: assertions, cdk-nag, cfn-lint (needs node); no AWS and no network
@@ -110,7 +110,7 @@ soak: .venv/.rate-synced ## days of traffic with faults on purpose, then where e
 	@$(BIN)/hifi soak $(ARGS)
 
 shots: .venv/.synced ## pictures of every page of the console from a live run, in build/shots (needs chromium)
-	@$(BIN)/python -m tests.support.shots
+	@$(BIN)/python -m tests.support.console.shots
 
 bench-observe: .venv/.bench-synced ## what the audit costs end to end, its pace, and how true its p95 is
 	@$(BIN)/python -u -m benchmarks.observe $(ARGS)

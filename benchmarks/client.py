@@ -23,8 +23,8 @@ from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec
 from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config
-from tests.support.gateway_process import running
+from tests.support.gateway.gateway_process import running
+from tests.support.kafka.config_records import write_config
 
 _ROUNDS, _DURATION_S = 5, 4.0
 _KINDS = ("raw", "dicts", "singly", "texts", "spool", "plain")

@@ -26,7 +26,7 @@ from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS, STATE, stream_topic
 from shared.proof.receipt import receipts_of
 from shared.runtime.secret_box import SecretBox
-from tests.support.deliver import deliver
+from tests.support.delivery.deliver import deliver
 
 _EVENTS = 30_000
 _BATCH = 500

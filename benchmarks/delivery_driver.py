@@ -14,7 +14,7 @@ from deploy.local.ports import pick_free
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.config.model import ConfigObject
-from tests.support.config_records import write_config, write_records
+from tests.support.kafka.config_records import write_config, write_records
 
 _READY_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 60.0

@@ -34,7 +34,7 @@ from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config
+from tests.support.kafka.config_records import write_config
 
 # Events in a request, and the number of connections that send them. With the largest, 8 keep both
 # cores busy (4 MB under way); with 32 the bytes under way no longer fit into the cores' caches.

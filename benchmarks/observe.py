@@ -39,7 +39,7 @@ from shared.event.topics import stream_spec
 from shared.metric_names import OBSERVE_AUDIT_RUN_SECONDS, OBSERVE_LAG_SECONDS, OBSERVE_UP
 from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config
+from tests.support.kafka.config_records import write_config
 
 # 40 s of work, two runs of the audit, at the pace that two cores have for everything; and what is
 # sent before that, so that what the audit is behind at the end it was at the beginning.

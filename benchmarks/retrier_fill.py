@@ -12,7 +12,7 @@ from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config
+from tests.support.kafka.config_records import write_config
 
 STREAM = "bench"
 DESTINATIONS = 20

@@ -36,7 +36,7 @@ from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.clients import new_producer
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config
+from tests.support.kafka.config_records import write_config
 
 _EVENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
 _STREAM = "bench"

@@ -8,11 +8,11 @@ from functools import partial
 
 import structlog
 
+from console.server import serve_console
 from observe.active import ActiveObserver
 from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
-from observe.console.server import serve_console
 from observe.index.feed import IndexFeed
 from observe.lag.kafka_health import watch_kafka
 from observe.lag.recorder import Recorder

@@ -13,15 +13,15 @@ import pytest
 import structlog
 
 pytest_plugins = [
-    "tests.support.cluster_fixtures",
-    "tests.support.console_fixtures",
-    "tests.support.control_fixtures",
-    "tests.support.object_server",
-    "tests.support.parts",
-    "tests.support.postgres_fixtures",
-    "tests.support.skips",
-    "tests.support.stack_fixtures",
-    "tests.support.trial_spark",
+    "tests.support.kafka.cluster_fixtures",
+    "tests.support.console.console_fixtures",
+    "tests.support.gateway.control_fixtures",
+    "tests.support.pipelines.object_server",
+    "tests.support.suite.parts",
+    "tests.support.pipelines.postgres_fixtures",
+    "tests.support.suite.skips",
+    "tests.support.deploy.stack_fixtures",
+    "tests.support.pipelines.trial_spark",
 ]
 
 

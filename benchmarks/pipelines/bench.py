@@ -23,7 +23,7 @@ from shared.event.topics import TopicSpec, fixed_specs, stream_spec, stream_topi
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config, write_records
+from tests.support.kafka.config_records import write_config, write_records
 
 # A short run has this fraction of the work.
 _SHORT_PART = 8

@@ -19,7 +19,7 @@ from deploy.cli.printing import (
     when,
 )
 from deploy.local.stack_settings import StackSettings
-from observe.console.parts import wording
+from shared import wording
 from shared.glossary import COUNTS
 from shared.runtime.setup_error import OperatorError
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from deploy.cli import options
 from deploy.cli.overview import ConsoleClient, verdict_text
 from deploy.cli.printing import Form, harmless, out, print_data
-from observe.console.parts import wording
+from shared import wording
 from shared.event.times import MINUTE_MS, minute_of
 from shared.glossary import COUNTS
 from shared.proof.overview import MinuteState, Stage

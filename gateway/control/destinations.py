@@ -15,7 +15,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from gateway.callers import Caller
-from gateway.changes.revision import Preconditions
+from gateway.control.changes.revision import Preconditions
 from gateway.control.requests import (
     Admin,
     ChangingPlane,

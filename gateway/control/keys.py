@@ -15,9 +15,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
 from gateway.callers import Caller, Uses
-from gateway.changes.record import Author
-from gateway.changes.revision import Preconditions
 from gateway.control.bounds import bounds_of
+from gateway.control.changes.record import Author
+from gateway.control.changes.revision import Preconditions
 from gateway.control.requests import (
     Admin,
     ChangingPlane,
@@ -33,8 +33,8 @@ from gateway.control.requests import (
     strictly,
     takes,
 )
-from gateway.intake.admission import ACCEPT_POST
-from gateway.intake.encodings import ENCODINGS
+from gateway.ingest.intake.admission import ACCEPT_POST
+from gateway.ingest.intake.encodings import ENCODINGS
 from gateway.problems import Problem
 from shared.config.access import (
     DEFAULT_TENANT,

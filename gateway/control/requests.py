@@ -17,19 +17,19 @@ from fastapi import Depends, Header, Path, Request, Response
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.changes.log import ChangeLog
-from gateway.changes.record import Author
-from gateway.changes.revision import Preconditions, etag_of
+from gateway.control.again.redrive import DeadLetterStore
+from gateway.control.again.replay_store import ReplayStore
+from gateway.control.again.resends import Resends
 from gateway.control.bounds import Bounded, check_bounds
+from gateway.control.changes.log import ChangeLog
+from gateway.control.changes.record import Author
+from gateway.control.changes.revision import Preconditions, etag_of
 from gateway.control.receipt_store import EventPlaces, ReceiptStore, search_turns
-from gateway.control.redrive import DeadLetterStore
-from gateway.control.resends import Resends
 from gateway.control.store import ControlStore, RehearsalStore
-from gateway.intake.byte_budget import ByteBudget
-from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
-from gateway.intake.schemas import SchemaChecks
+from gateway.ingest.intake.byte_budget import ByteBudget
+from gateway.ingest.intake.request_body import Body, BodyLimits, ClientGoneError
+from gateway.ingest.intake.schemas import SchemaChecks
 from gateway.problems import Problem
-from gateway.replays.store import ReplayStore
 from gateway.settings import Settings
 from gateway.watchers import Watchers
 from shared.config.access import Scope

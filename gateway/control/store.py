@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager, suppress
 from functools import reduce
 from typing import Protocol
 
-from gateway.changes.record import Author, Changes, Deed, RecordedChanges, with_deed, with_records
+from gateway.control.changes.record import (
+    Author,
+    Changes,
+    Deed,
+    RecordedChanges,
+    with_deed,
+    with_records,
+)
 from gateway.control.receipt_store import search_turns
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream

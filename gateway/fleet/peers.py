@@ -9,8 +9,8 @@ from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.share_news import QuotaNews
 from gateway.fleet.shares import FORGET_MS
 from gateway.fleet.trial_news import TrialNews
-from gateway.idempotency import ENTRY_BYTES
-from gateway.publish.publisher import Publisher
+from gateway.ingest.idempotency import ENTRY_BYTES
+from gateway.ingest.publish.publisher import Publisher
 from gateway.settings import Settings
 from shared.event.topics import (
     CHANGES_RETENTION_MS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.aws_sites import site_of
+from tests.support.deploy.aws_sites import site_of
 
 NEEDS = ("aws_cdk", "cdk_nag", "cfnlint")
 

@@ -14,8 +14,8 @@ from cfnlint.api import ManualArgs, lint
 
 from deploy.aws import app as ours
 from deploy.aws.findings import reasons
-from tests.support.aws_sites import site_of
-from tests.support.template_checks import CHECKS
+from tests.support.deploy.aws_sites import site_of
+from tests.support.deploy.template_checks import CHECKS
 
 # Zones are named, as brokers and machines must be in the same ones.
 LINT = ManualArgs(ignore_checks=["W3010"], regions=["us-east-1"])

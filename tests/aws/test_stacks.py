@@ -11,8 +11,8 @@ from deploy.alerts.rules import GROUPS
 from deploy.aws.topics import EXPRESS_TOPIC_KEYS, topic_specs, topic_variables
 from shared.event.rights import RIGHTS
 from shared.event.topic_safety import IN_SYNC_MIN, Copies
-from tests.support.aws_sites import plan, site_of
-from tests.support.template_checks import of_type, user_data
+from tests.support.deploy.aws_sites import plan, site_of
+from tests.support.deploy.template_checks import of_type, user_data
 
 # These hold data: if one changes its name, AWS replaces it with an empty one.
 KEPT = {

@@ -40,7 +40,7 @@ from shared.retry.schedule import SLOW, RetrySchedule
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
 from tests.chaos.recount import Claim, OwedDestination, StoredId, uneven_lines, unsigned
-from tests.support.kafka_log import read_all
+from tests.support.kafka.kafka_log import read_all
 
 # What each of the retrier's lanes reads.
 _WAITING = {

@@ -24,8 +24,8 @@ from shared.runtime.kafka.clients import new_client, running
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError, UsageError
 from tests.chaos.actions import Action
 from tests.chaos.world import World
-from tests.support.broker_faults import wait_in_sync
-from tests.support.leader_moves import elect_preferred, move_leaders
+from tests.support.kafka.broker_faults import wait_in_sync
+from tests.support.kafka.leader_moves import elect_preferred, move_leaders
 from tests.support.neighbours.kinds import KINDS
 from tests.support.neighbours.site import QUOTAS, make_tenant, site_of
 from tests.support.neighbours.worst_process import EndedError, worst_process

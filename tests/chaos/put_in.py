@@ -14,8 +14,8 @@ from shared.runtime.clock import now_ms
 from tests.chaos.customers import Customers
 from tests.chaos.destinations import Destinations
 from tests.chaos.world import World
-from tests.support.kafka_log import write_rows
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.kafka.kafka_log import write_rows
 
 PutIn = Literal["lost receipt", "swapped topic", "false 2xx"]
 # The recount's name for each, and then those of its consequences.

@@ -25,10 +25,10 @@ from tests.chaos import gateway_workers
 from tests.chaos.actions import Brokers
 from tests.chaos.gateway_workers import WORKERS
 from tests.chaos.recount import Death
-from tests.support.broker_links import LinkedCluster, Links
-from tests.support.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
-from tests.support.installed_functions import install
-from tests.support.stack_fixtures import QUICK_INTERVALS, stack_settings, wait_until
+from tests.support.deploy.stack_fixtures import QUICK_INTERVALS, stack_settings, wait_until
+from tests.support.gateway.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
+from tests.support.kafka.broker_links import LinkedCluster, Links
+from tests.support.pipelines.installed_functions import install
 
 # The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
 TIME_SCALE = 0.002

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.changes.log import AskedChanges
-from gateway.changes.record import Author, Deed
+from gateway.control.changes.log import AskedChanges
+from gateway.control.changes.record import Author, Deed
 from gateway.control.store import KafkaControlStore
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import fixed_specs
@@ -15,7 +15,7 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.control_fixtures import ONE_COPY, Ground, Opened, a_stream, on, store
+from tests.support.gateway.control_fixtures import ONE_COPY, Ground, Opened, a_stream, on, store
 
 
 def test_each_change_is_told_with_who_has_made_it_and_numbered_by_tenant(opened: Opened) -> None:

@@ -26,7 +26,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.control_fixtures import SOMEBODY, Ground, Opened, a_stream, on, store
+from tests.support.gateway.control_fixtures import SOMEBODY, Ground, Opened, a_stream, on, store
 
 # A change is promised to be live within 2 s; the rest is for a busy machine.
 LIVE_S = 20.0

@@ -16,7 +16,7 @@ from pipelines.databases.refusals import DatabaseError, PositionMovedError, Sett
 from pipelines.databases.rows import EventRows
 from pipelines.databases.sqlite import SqliteTable
 from pipelines.databases.sync import TablePosition
-from tests.support.postgres_fixtures import server_of
+from tests.support.pipelines.postgres_fixtures import server_of
 
 PLACE = PositionOf("sales", "hifi.stream.orders", 3)
 SALES = Target("sales", ("id", "country", "price"), key=("id",))

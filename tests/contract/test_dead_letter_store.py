@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.control.redrive import (
+from gateway.control.again.redrive import (
     PAGE_BYTES_MAX,
     DeadLetterStore,
     KafkaDeadLetters,
@@ -24,8 +24,8 @@ from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.gateway_fixtures import FakeDeadLetters
-from tests.support.kafka_log import write_rows
+from tests.support.gateway.gateway_fixtures import FakeDeadLetters
+from tests.support.kafka.kafka_log import write_rows
 
 SCHEDULE = RetrySchedule()
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from observe.console.page_request import EventFinder
+from console.page_request import EventFinder
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
@@ -17,8 +17,8 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup.event_search import EventSearch, FoundEvent, SearchResult
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.contract.conftest import Gap
-from tests.support.console_fixtures import GivenEvents
-from tests.support.kafka_log import write_rows
+from tests.support.console.console_fixtures import GivenEvents
+from tests.support.kafka.kafka_log import write_rows
 
 
 @dataclass(frozen=True)

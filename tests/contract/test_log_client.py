@@ -16,8 +16,8 @@ from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import TopicSpec
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import write_rows
-from tests.support.memory_log import MemoryLog
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.kafka.kafka_log import write_rows
 
 PATIENCE_S = 60.0
 

@@ -13,8 +13,8 @@ from delivery.lanes.outlet import Outlet
 from shared.event.record import RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX, TopicSpec
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import read_all
-from tests.support.memory_outlet import MemoryOutlet
+from tests.support.delivery.memory_outlet import MemoryOutlet
+from tests.support.kafka.kafka_log import read_all
 
 PATIENCE_S = 60.0
 

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.intake.events import Event
-from gateway.publish.publisher import KafkaPublisher, Publisher
-from gateway.publish.report import Fate, Report
+from gateway.ingest.intake.events import Event
+from gateway.ingest.publish.publisher import KafkaPublisher, Publisher
+from gateway.ingest.publish.report import Fate, Report
 from shared.event.envelope import event_headers
 from shared.event.topics import stream_of, stream_spec
 from shared.runtime.kafka.clients import new_admin, running
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.fake_publisher import PARTITION_COUNT, FakePublisher
-from tests.support.kafka_log import read_all
+from tests.support.gateway.fake_publisher import PARTITION_COUNT, FakePublisher
+from tests.support.kafka.kafka_log import read_all
 
 Rows = dict[tuple[int, int], Event]
 

@@ -21,10 +21,10 @@ from shared.retry.routing import route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.component.gateway.test_receipt_chain import a_restore
+from tests.component.gateway.control.test_receipt_chain import a_restore
 from tests.contract.conftest import Gap
-from tests.support.gateway_fixtures import FakeReceipts
-from tests.support.kafka_log import write_rows
+from tests.support.gateway.gateway_fixtures import FakeReceipts
+from tests.support.kafka.kafka_log import write_rows
 
 TO = "orders/to"
 T = TypeVar("T")

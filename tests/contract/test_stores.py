@@ -12,8 +12,8 @@ import pytest
 from shared.config.outside.store import Store
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
 from shared.runtime.secret_box import SecretBox
-from tests.support.bucket_faults import Manner, faulty_bucket
-from tests.support.object_server import SECRET_KEY, ObjectServer
+from tests.support.pipelines.bucket_faults import Manner, faulty_bucket
+from tests.support.pipelines.object_server import SECRET_KEY, ObjectServer
 
 pytestmark = pytest.mark.integration
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from deploy.local.cluster import Cluster
-from gateway.intake.events import Event
+from gateway.ingest.intake.events import Event
 from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import TopicSpec
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.tail import Tail
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import write_rows
-from tests.support.told_topics import ToldTopics
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.kafka.memory_topic import ToldTopics
 
 HOUR_MS = 3_600_000
 

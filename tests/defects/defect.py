@@ -18,7 +18,7 @@ from typing import Self
 from xml.etree import ElementTree as ET
 
 from tests.chaos.__main__ import arguments
-from tests.support.programs import program
+from tests.support.suite.programs import program
 from tests.tidy.sources import ROOT
 
 FOLDER = Path(__file__).parent

@@ -35,7 +35,7 @@ PUBLISHED_NAMES = frozenset(
     }
 )
 
-OWN = frozenset({"shared", "gateway", "delivery", "pipelines", "observe", "loadtests"})
+OWN = frozenset({"shared", "gateway", "delivery", "pipelines", "observe", "console", "loadtests"})
 
 # The libraries of the core: JSON for records read by the million, and settings (ADR 0037).
 DATA_LIBRARIES = frozenset({"msgspec", "pydantic"})

@@ -5,10 +5,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.programs import program
+from tests.support.suite.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("shared", "gateway", "delivery", "retrier", "pipelines", "observe", "deploy")
+PRODUCT = ("shared", "gateway", "delivery", "retrier", "pipelines", "observe", "console", "deploy")
 
 
 def tracked() -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from shared.glossary import RETIRED
-from tests.support.programs import program
+from tests.support.suite.programs import program
 from tests.tidy import sources
 from tests.tidy.accent import HABITS, habits
 from tests.tidy.prose import sentences, split

@@ -11,7 +11,7 @@ from benchmarks.archive.beside import beside_delivery
 from benchmarks.paced import write_all
 from benchmarks.pipelines.bench import Bench, make_streams, put
 from shared.config.pipeline import Pipeline
-from tests.support.topics_anew import ends_of, forget
+from tests.support.kafka.topics_anew import ends_of, forget
 
 _STREAM, _EVENTS = "aged", 200_000
 

@@ -25,7 +25,12 @@ from pipelines.databases.postgres import PostgresTable
 from pipelines.databases.rows import RowChange
 from shared.config.pipeline import Pipeline
 from shared.runtime.secret_box import SecretBox, new_key
-from tests.support.postgres_process import PASSWORD, USER, PostgresProcess, running_postgres
+from tests.support.pipelines.postgres_process import (
+    PASSWORD,
+    USER,
+    PostgresProcess,
+    running_postgres,
+)
 
 _EVENTS = 200_000
 _ROUNDS = 5

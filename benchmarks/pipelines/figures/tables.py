@@ -34,7 +34,7 @@ from shared.event.record import RecordOut
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.tables.folders import TableCopies
 from shared.runtime.tables.keeper import command
-from tests.support.kafka_log import write_rows
+from tests.support.kafka.kafka_log import write_rows
 
 _ROWS, _LOOK_UPS, _BATCH = 100_000, 2_000_000, 10_000
 _EVENTS, _ROUNDS, _WARM_UP_ROUNDS = 100_000, 3, 1

@@ -1,6 +1,6 @@
 // Sends a batch to each address of a gateway that answers oddly, and writes the fates of all.
 //
-// `node odd_answers.js URL ADDRESSES EVENTS TIMEOUT_MS`; tests/support/odd_answers.py
+// `node odd_answers.js URL ADDRESSES EVENTS TIMEOUT_MS`; tests/support/gateway/odd_answers.py
 // says what is at each address.
 
 import { Sender } from "../src/index.js";

@@ -17,7 +17,7 @@ from deploy.cli.archive.archived_events import ArchivedEvents, earlier
 from deploy.cli.archive.places import ArchiveChoice
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
-from observe.console.parts import wording
+from shared import wording
 from shared.event.record import KafkaPartition
 from shared.event.times import rfc3339
 from shared.event.topics import OUTCOME_BYTES_MAX, REPLAYS, destination_id, stream_topic

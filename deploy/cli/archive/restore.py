@@ -16,7 +16,7 @@ from deploy.cli.control.dead import time_ms
 from deploy.cli.events.verify import minute_text
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
-from observe.console.parts import wording
+from shared import wording
 from shared.event.topics import stream_topic
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import UsageError

@@ -15,7 +15,7 @@ from deploy.cli.events.minute_ids import ids_of, statements_of
 from deploy.cli.events.proofs import Proof, broken_link
 from deploy.cli.events.verify import PUBLIC, minute_text, read_public_key
 from deploy.cli.printing import harmless, out, talk
-from observe.console.parts import wording
+from shared import wording
 from shared.event.times import MINUTE_MS
 from shared.proof.acked import audited_minute
 from shared.proof.archived import ArchivedObject, ArchiveId, gaps

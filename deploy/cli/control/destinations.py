@@ -11,7 +11,7 @@ from deploy.cli.control import removal
 from deploy.cli.control.streams import read_json
 from deploy.cli.printing import Form, harmless, print_list, print_one, talk
 from deploy.local.stack_settings import StackSettings
-from observe.console.parts import wording
+from shared import wording
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
@@ -67,6 +67,7 @@ def show(
     shown = options.control_client(gateway, api_key).call("GET", *_path(stream, name))
     print_one(form, shown, name=name)
     # It can wait until the first is on the screen.
+    from console.parts.last_answers import last_answers  # noqa: PLC0415
     from deploy.cli.overview import ConsoleClient, read_view, verdict_text  # noqa: PLC0415
 
     try:
@@ -79,7 +80,7 @@ def show(
         talk.print("How it is cannot be told: the console has not heard of it.", style="dim")
         return
     talk.print(verdict_text(view.verdict.value), harmless(view.reason))
-    for fact, said in wording.last_answers(view):
+    for fact, said in last_answers(view):
         talk.print(f"{fact}: {harmless(said)}")
     if view.last_refusal and view.last_refusal.text:
         talk.print(harmless(view.last_refusal.text), style="dim")

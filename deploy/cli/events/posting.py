@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from deploy.cli.events.event_input import EventInput
-from observe.console.parts import wording
+from shared import wording
 from shared.runtime.control_client import in_commands
 from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError

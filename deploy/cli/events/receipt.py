@@ -7,7 +7,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.printing import Form, harmless, out, print_one, print_table, talk, when
-from observe.console.parts import wording
+from shared import wording
 from shared.runtime.control_client import ControlClient
 
 # A screen of events.

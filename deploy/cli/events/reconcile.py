@@ -12,7 +12,7 @@ from deploy.cli.events.event_input import read_lines
 from deploy.cli.events.minute_ids import id_pages
 from deploy.cli.events.posting import POST_TIMEOUT_S, Poster
 from deploy.cli.printing import harmless, out, talk
-from observe.console.parts import wording
+from shared import wording
 from shared.runtime.control_client import ControlClient
 from shared.runtime.http_client import HttpClient
 

@@ -14,7 +14,7 @@ from deploy.cli import options
 from deploy.cli.events.minute_ids import MinuteIds, minute_ids, read_minute
 from deploy.cli.events.proofs import Proof, ProvenLine
 from deploy.cli.printing import harmless, out, talk
-from observe.console.parts import wording
+from shared import wording
 from shared.event.times import DAY_MS
 from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
 from shared.runtime.control_client import ControlClient

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.client_gateways import kafka_in_memory, locked_gateway, open_gateway
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway
+from tests.support.gateway.client_gateways import kafka_in_memory, locked_gateway, open_gateway
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway
 
 
 @pytest.fixture

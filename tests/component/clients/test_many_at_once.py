@@ -8,9 +8,9 @@ import pytest
 
 from hifi_client import AsyncSender, Fate, FullError, NotAnEventError, Sender, SentMany
 from shared.event.topics import stream_topic
-from tests.support.client_gateways import STREAM, WAIT_S, stored
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway
+from tests.support.gateway.client_gateways import STREAM, WAIT_S, stored
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hifi_client import Sender
-from tests.support.odd_answers import CASES, EVENT_COUNT, TIMEOUT_S, OddGateway, odd_gateway
-from tests.support.programs import program
+from tests.support.gateway.odd_answers import CASES, EVENT_COUNT, TIMEOUT_S, OddGateway, odd_gateway
+from tests.support.suite.programs import program
 from tests.tidy import sources
 
 CLIENTS = sources.ROOT / "clients"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.client_gateways import stored
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway
-from tests.support.programs import program
+from tests.support.gateway.client_gateways import stored
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway
+from tests.support.suite.programs import program
 from tests.tidy import sources
 
 CLIENTS = sources.ROOT / "clients"

@@ -10,11 +10,11 @@ import pytest
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
-from tests.support.browser import Browser
-from tests.support.client_gateways import STREAM, stored
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
-from tests.support.stack_fixtures import wait_until
+from tests.support.console.browser import Browser
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.client_gateways import STREAM, stored
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 from tests.tidy import sources
 
 KEY = new_text(kind="browser", key_id="web", entropy=b"a-page-of-the-shop--")

@@ -15,9 +15,9 @@ from standardwebhooks import Webhook
 
 import hifi_client
 from shared.event.topics import stream_topic
-from tests.support.client_gateways import STREAM, WAIT_S
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway
+from tests.support.gateway.client_gateways import STREAM, WAIT_S
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway
 
 README = Path(hifi_client.__file__).parents[1] / "README.md"
 SECRET = f"whsec_{base64.b64encode(b'a' * 24).decode()}"

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.publish.report import Fate as Reported
+from gateway.ingest.publish.report import Fate as Reported
 from gateway.settings import Settings
 from hifi_client import (
     AsyncSender,
@@ -27,16 +27,16 @@ from hifi_client import (
     SetupError,
 )
 from shared.event.topics import stream_topic
-from tests.support.client_gateways import KEY, SIGNS, STREAM, WAIT_S, stored
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
-from tests.support.scripted_destination import (
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.client_gateways import KEY, SIGNS, STREAM, WAIT_S, stored
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway, config_with, running_gateway
+from tests.support.servers.scripted_destination import (
     Reply,
     Request,
     ScriptedDestination,
     scripted_destination,
 )
-from tests.support.stack_fixtures import wait_until
 
 
 @contextmanager

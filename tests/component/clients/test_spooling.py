@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hifi_client import Fate, FullError, Sender, Sent
-from tests.support.client_gateways import KEY, WAIT_S, stored
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.client_gateways import KEY, WAIT_S, stored
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway
 
 
 def test_a_spool_has_events_on_disk_until_the_gateway_has_them(

@@ -7,10 +7,10 @@ import pytest
 from gateway.settings import Settings
 from hifi_client import Fate, GatewayError, Sender
 from shared.config.configuration import Configuration, Stream
-from tests.support.authority import Authority
-from tests.support.client_gateways import STREAM, WAIT_S, stored
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, running_gateway
+from tests.support.gateway.client_gateways import STREAM, WAIT_S, stored
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, running_gateway
+from tests.support.servers.authority import Authority
 
 
 def test_a_gateway_is_believed_by_its_certificate_and_knows_the_senders(

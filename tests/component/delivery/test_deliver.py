@@ -14,7 +14,7 @@ from shared.event.topics import DEAD, RECEIPTS, RETRY_PREFIX, retry_topic
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from tests.support.deliver_runs import (
+from tests.support.delivery.deliver_runs import (
     TOPIC,
     covered,
     events,
@@ -28,7 +28,7 @@ from tests.support.deliver_runs import (
     sample,
     waiting_record,
 )
-from tests.support.scripted_destination import (
+from tests.support.servers.scripted_destination import (
     Reply,
     Request,
     always,

@@ -19,7 +19,7 @@ from shared.event.topics import DEAD, RECEIPTS, STATE, retry_topic
 from shared.flow.flow_record import FlowRecord, open_flow_record
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
-from tests.support.deliver_runs import (
+from tests.support.delivery.deliver_runs import (
     QUICK,
     covered,
     events,
@@ -31,7 +31,13 @@ from tests.support.deliver_runs import (
     sample,
     waiting_record,
 )
-from tests.support.scripted_destination import Reply, Request, always, in_turn, scripted_destination
+from tests.support.servers.scripted_destination import (
+    Reply,
+    Request,
+    always,
+    in_turn,
+    scripted_destination,
+)
 
 
 def causes(outcomes: list[RecordOut]) -> Counter[str]:

@@ -15,8 +15,8 @@ from shared.event.topics import RECEIPTS, STATE
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord, open_flow_record
 from shared.proof.receipt import ReceiptOutcome
-from tests.support.deliver import deliver
-from tests.support.deliver_runs import (
+from tests.support.delivery.deliver import deliver
+from tests.support.delivery.deliver_runs import (
     covered,
     events,
     plan_for,
@@ -24,8 +24,8 @@ from tests.support.deliver_runs import (
     rows_of,
     sample,
 )
-from tests.support.fetched_rows import fetched
-from tests.support.scripted_destination import Reply, scripted_destination
+from tests.support.delivery.fetched_rows import fetched
+from tests.support.servers.scripted_destination import Reply, scripted_destination
 
 
 @pytest.fixture(autouse=True)

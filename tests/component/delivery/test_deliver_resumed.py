@@ -8,8 +8,8 @@ from shared.flow.flow import FlowState
 from shared.flow.flow_record import open_flow_record
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
-from tests.support.deliver_runs import covered, events, plan_for, run, sample
-from tests.support.scripted_destination import scripted_destination
+from tests.support.delivery.deliver_runs import covered, events, plan_for, run, sample
+from tests.support.servers.scripted_destination import scripted_destination
 
 NOWHERE = "http://127.0.0.1:9/"
 

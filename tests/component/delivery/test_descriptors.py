@@ -17,15 +17,15 @@ from delivery.http.sender import BUILDERS_MAX, Sender
 from shared.flow.flow import SendLimits
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 from shared.retry.schedule import RetrySchedule
-from tests.support.deliver_runs import events, new_folder, plan_for, run, sample
-from tests.support.egress_sends import BOX, a_destination
-from tests.support.samples import NOW_MS
-from tests.support.scripted_destination import (
+from tests.support.delivery.deliver_runs import events, new_folder, plan_for, run, sample
+from tests.support.delivery.egress_sends import BOX, a_destination
+from tests.support.servers.scripted_destination import (
     Reply,
     Request,
     ScriptedDestination,
     scripted_destination,
 )
+from tests.support.suite.samples import NOW_MS
 
 DESTINATIONS = 200
 

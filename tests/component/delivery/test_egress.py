@@ -15,9 +15,9 @@ from shared.config.destination import Destination
 from shared.config.signing import signing_secret
 from shared.retry.attempt import Attempt, Failure, Response
 from shared.runtime.secret_box import SecretBox, new_key
-from tests.support.egress_sends import BOX, a_destination, failure, seal, send
-from tests.support.raw_server import raw_server, read_request
-from tests.support.scripted_destination import (
+from tests.support.delivery.egress_sends import BOX, a_destination, failure, seal, send
+from tests.support.servers.raw_server import raw_server, read_request
+from tests.support.servers.scripted_destination import (
     Reply,
     Request,
     always,

@@ -18,9 +18,9 @@ from shared.config.addresses import Address
 from shared.config.credentials import ClientCertificate, OAuth2
 from shared.config.destination import Destination
 from shared.retry.attempt import Failure, NoResponse, Response
-from tests.support.authority import Authority
-from tests.support.egress_sends import BOX, a_destination, answering, failure, seal, send
-from tests.support.scripted_destination import (
+from tests.support.delivery.egress_sends import BOX, a_destination, answering, failure, seal, send
+from tests.support.servers.authority import Authority
+from tests.support.servers.scripted_destination import (
     always,
     scripted_destination,
 )

@@ -5,8 +5,15 @@ from dataclasses import replace
 
 from shared.config.destination import Destination
 from shared.proof.receipt import ReceiptOutcome
-from tests.support.deliver_runs import events, plan_for, receipts, run, sample, waiting_record
-from tests.support.scripted_destination import Reply, scripted_destination
+from tests.support.delivery.deliver_runs import (
+    events,
+    plan_for,
+    receipts,
+    run,
+    sample,
+    waiting_record,
+)
+from tests.support.servers.scripted_destination import Reply, scripted_destination
 
 
 def test_each_failed_try_leaves_its_answer_in_the_receipt() -> None:

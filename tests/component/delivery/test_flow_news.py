@@ -17,9 +17,9 @@ from shared.flow.flow_record import FlowRecord, folded, open_flow_record
 from shared.flow.neighbours import StoreNews
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from tests.support.deliver_runs import events, plan_for, rows_for, sample
-from tests.support.scripted_destination import Reply, scripted_destination
-from tests.support.stack_fixtures import wait_until
+from tests.support.delivery.deliver_runs import events, plan_for, rows_for, sample
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.servers.scripted_destination import Reply, scripted_destination
 
 SCHEDULE = RetrySchedule()
 

@@ -14,8 +14,8 @@ from shared.config.destination import Destination
 from shared.flow.flow import SendLimits
 from shared.flow.flow_record import open_flow_record
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.suite.samples import NOW_MS
 
 SHOP = Destination("orders", "shop", "https://shop.example/in")
 LIMITS = SendLimits(SHOP, RetrySchedule())

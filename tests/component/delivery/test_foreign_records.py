@@ -12,7 +12,7 @@ from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, STATE
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.dead_letter import open_letter, story_of
-from tests.support.deliver_runs import (
+from tests.support.delivery.deliver_runs import (
     covered,
     events,
     events_only,
@@ -21,7 +21,7 @@ from tests.support.deliver_runs import (
     run,
     sample,
 )
-from tests.support.scripted_destination import always, scripted_destination
+from tests.support.servers.scripted_destination import always, scripted_destination
 
 HUGE = 3_000_000
 

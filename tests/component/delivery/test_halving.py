@@ -12,8 +12,8 @@ from shared.event.record import RecordOut
 from shared.event.topics import DEAD
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
-from tests.support.deliver_runs import covered, events, opened, plan_for, run, sample
-from tests.support.scripted_destination import Reply, Request, always, scripted_destination
+from tests.support.delivery.deliver_runs import covered, events, opened, plan_for, run, sample
+from tests.support.servers.scripted_destination import Reply, Request, always, scripted_destination
 
 
 def causes(outcomes: Sequence[RecordOut]) -> Counter[str]:

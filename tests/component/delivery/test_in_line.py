@@ -25,8 +25,8 @@ from shared.flow.flow_record import open_flow_record
 from shared.proof.receipt import ReceiptOutcome
 from shared.runtime.clock import now_ms
 from tests.component.delivery.test_task import Ground
-from tests.support.deliver_runs import QUICK, covered, events, new_folder
-from tests.support.scripted_destination import Reply, Request, always
+from tests.support.delivery.deliver_runs import QUICK, covered, events, new_folder
+from tests.support.servers.scripted_destination import Reply, Request, always
 
 COUNT = 120
 

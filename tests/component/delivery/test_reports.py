@@ -14,9 +14,9 @@ from shared.config.destination import Destination
 from shared.event.record import RecordOut
 from shared.event.topics import retry_topic
 from shared.proof.receipt import ReceiptOutcome
-from tests.support.deliver_runs import covered, events, opened, plan_for, run, sample
-from tests.support.raw_server import raw_server
-from tests.support.scripted_destination import Reply, Script, scripted_destination
+from tests.support.delivery.deliver_runs import covered, events, opened, plan_for, run, sample
+from tests.support.servers.raw_server import raw_server
+from tests.support.servers.scripted_destination import Reply, Script, scripted_destination
 
 COUNT = 600
 TYPES = ["application/json", PARTIAL_TYPE, PARTIAL_TYPE.upper()]

@@ -17,8 +17,8 @@ from shared.config.addresses import Address
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 from shared.runtime import resolver as module
 from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError
-from tests.support.egress_sends import BOX, a_destination
-from tests.support.scripted_destination import scripted_destination
+from tests.support.delivery.egress_sends import BOX, a_destination
+from tests.support.servers.scripted_destination import scripted_destination
 
 HERE = [ip_address("127.0.0.1")]
 IN_TIME_S = 20.0

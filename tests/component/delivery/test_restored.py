@@ -5,8 +5,8 @@ from dataclasses import replace
 from shared.event.derived import RESTORED
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import retry_topic
-from tests.support.deliver_runs import events, plan_for, run, sample
-from tests.support.scripted_destination import always, scripted_destination
+from tests.support.delivery.deliver_runs import events, plan_for, run, sample
+from tests.support.servers.scripted_destination import always, scripted_destination
 
 
 def test_what_a_restore_has_put_back_says_so_wherever_it_waits() -> None:

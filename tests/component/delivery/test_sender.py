@@ -16,8 +16,8 @@ from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from shared.runtime.secret_box import SecretBox
-from tests.support.raw_server import raw_server, read_request
-from tests.support.scripted_destination import Reply, always, scripted_destination
+from tests.support.servers.raw_server import raw_server, read_request
+from tests.support.servers.scripted_destination import Reply, always, scripted_destination
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

@@ -27,10 +27,10 @@ from shared.flow.flow_record import open_flow_record
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
-from tests.support.deliver_runs import QUICK, TOPIC, events, new_folder
-from tests.support.memory_log import NODE, MemoryLog
-from tests.support.memory_outlet import MemoryOutlet
-from tests.support.scripted_destination import (
+from tests.support.delivery.deliver_runs import QUICK, TOPIC, events, new_folder
+from tests.support.delivery.memory_log import NODE, MemoryLog
+from tests.support.delivery.memory_outlet import MemoryOutlet
+from tests.support.servers.scripted_destination import (
     Reply,
     Script,
     ScriptedDestination,

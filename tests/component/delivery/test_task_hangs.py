@@ -13,8 +13,8 @@ from tests.component.delivery.test_task import (
     is_mark,
     speaks_of,
 )
-from tests.support.deliver_runs import events, opened
-from tests.support.scripted_destination import Reply
+from tests.support.delivery.deliver_runs import events, opened
+from tests.support.servers.scripted_destination import Reply
 
 __all__ = ["ground"]
 

@@ -13,9 +13,9 @@ import pytest
 from delivery.http.connection import Connection, ExchangeError, ReplyLimits
 from shared.config.credentials import ClientCertificate
 from shared.retry.attempt import Attempt, Failure, NoResponse, classify
-from tests.support.authority import Authority
-from tests.support.egress_sends import a_destination, answering, seal, send
-from tests.support.raw_server import raw_server
+from tests.support.delivery.egress_sends import a_destination, answering, seal, send
+from tests.support.servers.authority import Authority
+from tests.support.servers.raw_server import raw_server
 
 
 @pytest.fixture

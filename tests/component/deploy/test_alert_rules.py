@@ -10,7 +10,7 @@ from pathlib import Path
 from deploy.alerts.rules import ALERTS
 from deploy.dashboards.boards import boards
 from shared.metric_names import CATALOGUE
-from tests.support.programs import program
+from tests.support.suite.programs import program
 from tests.tidy import sources
 
 RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"

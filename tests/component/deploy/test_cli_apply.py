@@ -19,8 +19,8 @@ from shared.config.pipeline_state import PipelineState
 from shared.runtime.control_client import RefusedError
 from shared.runtime.secret_box import new_key
 from shared.runtime.setup_error import NoAnswerError, OperatorError, UsageError
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 # In an order in which nothing could be made.
 SHOP = """\

@@ -21,8 +21,8 @@ from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.archive.stores import read_stores
 from shared.runtime.control_client import ControlClient
 from shared.runtime.secret_box import SecretBox, new_key
-from tests.support.archive_made import ARCHIVE, AT_MS, RANGES, kept, row, sink_of
-from tests.support.published import proof_of
+from tests.support.observe.published import proof_of
+from tests.support.pipelines.archive_made import ARCHIVE, AT_MS, RANGES, kept, row, sink_of
 
 _PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
 # Four objects, of two minutes.

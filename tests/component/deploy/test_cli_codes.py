@@ -12,8 +12,8 @@ from gateway.settings import Settings
 from shared.config.access import SCOPES, ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.runtime.setup_error import OperatorError
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 ROOT = new_text(kind="secret", key_id="root", entropy=b"r" * 20)
 ADMIN = ApiKey("root", (secret_from(ROOT, signs=False),), scopes=SCOPES)

@@ -25,8 +25,8 @@ from shared.runtime.setup_error import (
     SetupError,
     UsageError,
 )
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 ROOT = new_text(kind="secret", key_id="root", entropy=b"r" * 20)
 ADMIN = ApiKey("root", (secret_from(ROOT, signs=False),), scopes=frozenset({"admin"}))

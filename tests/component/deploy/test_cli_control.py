@@ -20,9 +20,9 @@ from shared.event.topics import stream_topic
 from shared.proof.last_answer import FailedTry
 from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 from shared.runtime.setup_error import UsageError
-from tests.component.gateway.test_receipt_chain import a_restore
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import (
+from tests.component.gateway.control.test_receipt_chain import a_restore
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import (
     FakeReceipts,
     FixedConfig,
     RunningGateway,

@@ -24,9 +24,9 @@ from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import SetupError, UsageError
-from tests.support.console_fixtures import RunningConsole, overview
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.console.console_fixtures import RunningConsole, overview
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 URL = "https://1.1.1.1/in"
 

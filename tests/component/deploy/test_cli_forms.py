@@ -18,8 +18,8 @@ from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.config.table import Table
 from shared.runtime.secret_box import new_key
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import (
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import (
     FakeDeadLetters,
     FixedConfig,
     RunningGateway,

@@ -17,8 +17,8 @@ from shared.config.configuration import Configuration, Replacement, Stream
 from shared.config.pipeline_state import PipelineState
 from shared.runtime.secret_box import new_key
 from shared.runtime.setup_error import UsageError
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 SALES = """\
 # What is sold where.

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from deploy.cli.events.event_input import EventInput, read_lines, synthetic
 from deploy.cli.events.posting import Poster
 from deploy.cli.events.send import send
-from gateway.publish.report import Fate
+from gateway.ingest.publish.report import Fate
 from shared.event.topics import stream_topic
 from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError, UsageError
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway, config_with, running_gateway
 
 TOPIC = stream_topic("demo")
 app = typer.Typer()

@@ -24,7 +24,7 @@ from shared.runtime.health import Health
 from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
-from tests.support.javas import empty_wheel
+from tests.support.deploy.javas import empty_wheel
 
 doctor_app, status_app = typer.Typer(), typer.Typer()
 doctor_app.command()(doctor)

@@ -19,9 +19,9 @@ from shared.proof.receipt import ReceiptOutcome
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route
 from shared.runtime.setup_error import NotFoundError, OperatorError, UsageError
-from tests.component.gateway.test_receipts import a_receipt, an_event
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import (
+from tests.component.gateway.control.test_receipts import a_receipt, an_event
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import (
     FakeReceipts,
     FixedConfig,
     RunningGateway,

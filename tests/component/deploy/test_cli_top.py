@@ -9,7 +9,7 @@ from deploy.cli.commands import app
 from deploy.cli.printing import out
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.runtime.setup_error import UsageError
-from tests.support.console_fixtures import RunningConsole, configure, overview
+from tests.support.console.console_fixtures import RunningConsole, configure, overview
 
 
 def top(url: str, *arguments: str, **env: str) -> Result:

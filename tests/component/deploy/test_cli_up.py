@@ -13,8 +13,8 @@ from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
-from tests.support import cli_runs
-from tests.support.javas import empty_wheel
+from tests.support.deploy import cli_runs
+from tests.support.deploy.javas import empty_wheel
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from gateway.settings import Settings
 from shared.runtime.control_client import ControlClient
 from shared.runtime.http_client import HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError, UsageError
-from tests.support.authority import Authority
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import config_with, running_gateway
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import config_with, running_gateway
+from tests.support.servers.authority import Authority
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX-Name: a\r\n\r\n{}"
 

@@ -13,7 +13,7 @@ from tests.tidy import sources
 _OF_THE_SYSTEM = ("bash", "id", "env", "cat", "chmod")
 _TESTS = """
 import pytest
-from tests.support.programs import program
+from tests.support.suite.programs import program
 
 def test_that_needs_it():
     program("no-such-program", "nor-this")
@@ -116,7 +116,7 @@ def test_a_test_without_its_program_is_skipped_by_name_and_fails_where_nobody_re
 ) -> None:
     (tmp_path / "test_some.py").write_text(_TESTS)
     listed = tmp_path / "listed"
-    argv = ["-m", "pytest", "-p", "tests.support.skips", "-c", "/dev/null", "-q", "--rootdir"]
+    argv = ["-m", "pytest", "-p", "tests.support.suite.skips", "-c", "/dev/null", "-q", "--rootdir"]
     ran = subprocess.run(
         [sys.executable, *argv, tmp_path, tmp_path],
         env={**os.environ, "CI": ci, "PYTEST_SKIPPED": str(listed), "PYTHONPATH": "."},

@@ -16,7 +16,7 @@ from gateway.settings import Settings
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.runtime.settings import SecretSettings, TopicSettings
 from shared.scale.scale_error import ScaleError
-from tests.support.aws_sites import OWN, plan, site_of
+from tests.support.deploy.aws_sites import OWN, plan, site_of
 
 
 def test_a_site_is_its_own_part_and_the_sizes_of_a_plan() -> None:

@@ -14,7 +14,7 @@ from loadtests import rating
 from loadtests.rating_file import RatingPlan, rating_of
 from loadtests.search import Search
 from shared.runtime.setup_error import UsageError
-from tests.support.rated_steps import step_of
+from tests.support.deploy.rated_steps import step_of
 
 
 def invoke(*arguments: str) -> Result:

@@ -5,7 +5,7 @@ import pytest
 from loadtests.rating import run_step, running_step
 from loadtests.rating_file import RatingPlan
 from shared.runtime.setup_error import SetupError
-from tests.support.rated_server import running_rated_server
+from tests.support.servers.rated_server import running_rated_server
 
 
 def test_a_step_without_locust_offers_its_plan_and_counts_every_answer() -> None:

@@ -12,8 +12,8 @@ from loadtests.rating_file import RatingPlan, caveats, keep
 from loadtests.report.plots import nice_step, nines, number
 from loadtests.report.sheet import sheet
 from shared.runtime.setup_error import OperatorError, UsageError
-from tests.support.rated_server import running_rated_server
-from tests.support.rated_steps import step_of
+from tests.support.deploy.rated_steps import step_of
+from tests.support.servers.rated_server import running_rated_server
 
 
 def test_one_step_gives_a_file_and_a_page(tmp_path: Path) -> None:

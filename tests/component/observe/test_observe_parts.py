@@ -30,10 +30,10 @@ from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, OverdueMinutes, Stage
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
-from tests.support import memory_files
-from tests.support.console_fixtures import overview
-from tests.support.published import proof_of, proofs_of
-from tests.support.samples import layers_of
+from tests.support.console.console_fixtures import overview
+from tests.support.observe import memory_files
+from tests.support.observe.published import proof_of, proofs_of
+from tests.support.suite.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 M0 = 1_699_999_980_000

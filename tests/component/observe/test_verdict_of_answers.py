@@ -13,9 +13,9 @@ from shared.flow.flow_record import open_flow_record
 from shared.proof.overview import Finding
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
-from tests.support.console_fixtures import destination_view
-from tests.support.deliver_runs import events, plan_for, run, sample
-from tests.support.scripted_destination import Reply, Script, scripted_destination
+from tests.support.console.console_fixtures import destination_view
+from tests.support.delivery.deliver_runs import events, plan_for, run, sample
+from tests.support.servers.scripted_destination import Reply, Script, scripted_destination
 
 
 def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:

@@ -12,8 +12,8 @@ from delivery.lanes.units import Span
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RETRY_PREFIX
 from tests.component.retrier.test_second_copies import Second, second_arrivals
-from tests.support.deliver_runs import events, run
-from tests.support.scripted_destination import Reply, always
+from tests.support.delivery.deliver_runs import events, run
+from tests.support.servers.scripted_destination import Reply, always
 
 
 class CopyHistory(Second):

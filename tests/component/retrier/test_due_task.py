@@ -28,10 +28,16 @@ from shared.proof.receipt import ReceiptOutcome
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import LogClient
-from tests.support.deliver_runs import covered, events_only, new_folder, opened, waiting_record
-from tests.support.memory_log import MemoryLog
-from tests.support.memory_outlet import MemoryOutlet
-from tests.support.scripted_destination import Reply, Request, Script, scripted_destination
+from tests.support.delivery.deliver_runs import (
+    covered,
+    events_only,
+    new_folder,
+    opened,
+    waiting_record,
+)
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.delivery.memory_outlet import MemoryOutlet
+from tests.support.servers.scripted_destination import Reply, Request, Script, scripted_destination
 
 A = KafkaPartition(retry_topic("30s"), 0)
 B = KafkaPartition(retry_topic("5m"), 0)

@@ -16,9 +16,9 @@ from shared.retry.attempt import Failure, NoResponse
 from shared.retry.decision import Park, RetryLater, Situation
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from tests.support.deliver_runs import events, opened, plan_for, run, sample
-from tests.support.samples import decided
-from tests.support.scripted_destination import Reply, Request, always, scripted_destination
+from tests.support.delivery.deliver_runs import events, opened, plan_for, run, sample
+from tests.support.servers.scripted_destination import Reply, Request, always, scripted_destination
+from tests.support.suite.samples import decided
 
 WAITING = 20_000
 # As many as the due gate lets out of a Kafka partition at a time.

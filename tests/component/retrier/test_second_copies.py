@@ -26,9 +26,9 @@ from shared.retry.doubts import Doubts
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from tests.component.delivery.test_task import WHERE, Ground
-from tests.support.deliver_runs import events, new_folder, run
-from tests.support.memory_log import MemoryLog
-from tests.support.scripted_destination import always
+from tests.support.delivery.deliver_runs import events, new_folder, run
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.servers.scripted_destination import always
 
 SETTINGS = RetrierSettings(allow_private=True)
 NAME = "demo/a"

@@ -22,8 +22,15 @@ from shared.flow.flow_record import FlowRecord
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.attempt import Attempt, Response
 from shared.runtime.clock import now_ms
-from tests.support.deliver_runs import covered, opened, receipts, run, sample, waiting_record
-from tests.support.scripted_destination import Reply, scripted_destination
+from tests.support.delivery.deliver_runs import (
+    covered,
+    opened,
+    receipts,
+    run,
+    sample,
+    waiting_record,
+)
+from tests.support.servers.scripted_destination import Reply, scripted_destination
 
 HEALTHY = 49
 TIERS = retry_topic("")

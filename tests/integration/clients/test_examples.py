@@ -17,9 +17,9 @@ import pytest
 
 from deploy.local.ports import pick_free
 from shared.config.destination import Destination
-from tests.support.java_sources import java_program
-from tests.support.programs import has_express, need_express
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.java_sources import java_program
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.suite.programs import has_express, need_express
 from tests.tidy import sources
 
 pytestmark = pytest.mark.integration

@@ -17,10 +17,10 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from hifi_client import Fate, Sender, Sent
-from tests.support.cut_line import CutLine, cut_line
-from tests.support.gateway_process import Gateway, new_stream, running, stored_ids
-from tests.support.programs import program
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import Gateway, new_stream, running, stored_ids
+from tests.support.servers.cut_line import CutLine, cut_line
+from tests.support.suite.programs import program
 from tests.tidy import sources
 
 pytestmark = pytest.mark.integration
@@ -218,7 +218,7 @@ def test_what_other_clients_were_told_is_in_the_log_after_twenty_of_each(
 @contextmanager
 def spooling(url: str, stream: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that sends, killed when the block ends."""
-    program = [sys.executable, "-m", "tests.support.spooling_client"]
+    program = [sys.executable, "-m", "tests.support.gateway.spooling_client"]
     process = subprocess.Popen(
         [*program, url, stream, str(folder / "spool"), str(folder / "yes")],
         cwd=sources.ROOT,

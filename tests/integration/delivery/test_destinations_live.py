@@ -8,8 +8,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from shared.config.signing import signing_secret
-from tests.support.scripted_destination import ScriptedDestination, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.servers.scripted_destination import ScriptedDestination, scripted_destination
 
 pytestmark = pytest.mark.integration
 

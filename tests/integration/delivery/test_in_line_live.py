@@ -15,13 +15,13 @@ import pytest
 from shared.config.destination import Destination
 from shared.runtime.clock import now_ms
 from tests.integration.delivery.test_kills import Campaign, kill_driver, kill_worker
-from tests.support.scripted_destination import (
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.servers.scripted_destination import (
     Reply,
     Request,
     ScriptedDestination,
     scripted_destination,
 )
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 
 pytestmark = pytest.mark.integration
 

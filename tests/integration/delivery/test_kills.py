@@ -19,15 +19,15 @@ import structlog
 from deploy.local.children import Child
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
-from tests.support.lane_marks import marks_written, may_be_sent, newest
-from tests.support.scripted_destination import (
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+from tests.support.kafka.lane_marks import marks_written, may_be_sent, newest
+from tests.support.servers.scripted_destination import (
     Reply,
     Request,
     Script,
     ScriptedDestination,
     scripted_destination,
 )
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
 
 log = structlog.get_logger()
 

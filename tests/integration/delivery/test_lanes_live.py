@@ -12,10 +12,10 @@ from aiokafka import AIOKafkaProducer
 
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
-from tests.support.config_records import write_config
-from tests.support.lane_marks import follows, passed
-from tests.support.scripted_destination import Reply, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.kafka.config_records import write_config
+from tests.support.kafka.lane_marks import follows, passed
+from tests.support.servers.scripted_destination import Reply, scripted_destination
 
 pytestmark = pytest.mark.integration
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from shared.config.destination import Destination
-from tests.support.scripted_destination import Reply, Request, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.servers.scripted_destination import Reply, Request, scripted_destination
 
 pytestmark = pytest.mark.integration
 

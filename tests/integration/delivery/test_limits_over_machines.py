@@ -15,9 +15,9 @@ import pytest
 from deploy.local.cluster import Cluster
 from shared.event.topics import STATE, fixed_specs
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.flow_machine import machines
-from tests.support.scripted_destination import Reply, Request, scripted_destination
-from tests.support.stack_fixtures import wait_until
+from tests.support.delivery.flow_machine import machines
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.servers.scripted_destination import Reply, Request, scripted_destination
 
 pytestmark = pytest.mark.integration
 

@@ -6,9 +6,9 @@ import pytest
 
 from shared.config.destination import Destination
 from shared.event.topics import stream_spec
-from tests.support.scripted_destination import ScriptedDestination, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.topics_anew import make_anew
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.topics_anew import make_anew
+from tests.support.servers.scripted_destination import ScriptedDestination, scripted_destination
 
 pytestmark = pytest.mark.integration
 

@@ -10,10 +10,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from shared.config.destination import Destination
 from shared.event.envelope import EVENT_ID
 from shared.event.topics import DEAD
-from tests.support.broker_faults import frozen
-from tests.support.lane_marks import passed
-from tests.support.scripted_destination import Reply, always, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.kafka.broker_faults import frozen
+from tests.support.kafka.lane_marks import passed
+from tests.support.servers.scripted_destination import Reply, always, scripted_destination
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -16,12 +16,12 @@ from shared.event.envelope import CAUSE, EVENT_ID, REPLAY_ID
 from shared.event.topics import retry_topic
 from shared.proof.archived import ArchiveId
 from shared.retry.resend import RESENT_REASON
-from tests.support.archive_runs import bucket_of, folder_of, wait_until_kept
-from tests.support.kafka_log import read_all
-from tests.support.pipeline_runs import document, post_all, put
-from tests.support.scripted_destination import scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
-from tests.support.topics_anew import ends_of, forget
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+from tests.support.kafka.kafka_log import read_all
+from tests.support.kafka.topics_anew import ends_of, forget
+from tests.support.pipelines.archive_runs import bucket_of, folder_of, wait_until_kept
+from tests.support.pipelines.pipeline_runs import document, post_all, put
+from tests.support.servers.scripted_destination import scripted_destination
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -14,9 +14,9 @@ from benchmarks.delivery_driver import Driver, running_driver
 from deploy.local.cluster import Cluster
 from shared.config.destination import Destination, Latency
 from tests.integration.delivery.test_spark_cluster import Traffic, make
-from tests.support.programs import program
-from tests.support.scripted_destination import ScriptedDestination, scripted_destination
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.servers.scripted_destination import ScriptedDestination, scripted_destination
+from tests.support.suite.programs import program
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
 

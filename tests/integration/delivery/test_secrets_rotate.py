@@ -17,8 +17,8 @@ from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import UsageError
-from tests.support.config_records import write_config, write_records
-from tests.support.gateway_process import running
+from tests.support.gateway.gateway_process import running
+from tests.support.kafka.config_records import write_config, write_records
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ from benchmarks.delivery_driver import running_driver
 from deploy.local.cluster import Cluster
 from shared.config.destination import Destination
 from tests.integration.delivery.test_spark_cluster import make, write
-from tests.support.scripted_destination import scripted_destination
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.servers.scripted_destination import scripted_destination
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
 

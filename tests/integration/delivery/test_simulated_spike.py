@@ -30,8 +30,8 @@ from shared.scale.policy import policy_of
 from shared.scale.throughput import Proportional
 from shared.scale.traffic import curve_of
 from shared.slots import SLOT_COUNT, slot_of
-from tests.support.config_records import write_config
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.kafka.config_records import write_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 

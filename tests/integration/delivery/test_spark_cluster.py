@@ -25,10 +25,14 @@ from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.clients import new_producer, running
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config
-from tests.support.scripted_destination import Reply, ScriptedDestination, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, wait_until
-from tests.support.standalone_spark import SLOTS, Standalone, standalone
+from tests.support.deploy.stack_fixtures import PATIENCE_S, wait_until
+from tests.support.deploy.standalone_spark import SLOTS, Standalone, standalone
+from tests.support.kafka.config_records import write_config
+from tests.support.servers.scripted_destination import (
+    Reply,
+    ScriptedDestination,
+    scripted_destination,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 

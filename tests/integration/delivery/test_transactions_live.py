@@ -8,8 +8,8 @@ from shared.config.destination import Destination
 from shared.event.envelope import event_headers
 from shared.event.topics import stream_topic
 from shared.runtime.kafka.only_writer import Row, only_writer
-from tests.support.scripted_destination import scripted_destination
-from tests.support.stack_fixtures import RunningHifi
+from tests.support.deploy.stack_fixtures import RunningHifi
+from tests.support.servers.scripted_destination import scripted_destination
 
 pytestmark = pytest.mark.integration
 

@@ -35,13 +35,13 @@ from shared.config.destination import Destination
 from shared.event.rights import RIGHTS
 from shared.runtime.java.cache_folder import default_cache
 from tests.integration.delivery.test_spark_cluster import Traffic, make
-from tests.support.aws_sites import site_of
-from tests.support.fake_aws import FakeAws, fake_aws, machine_config
-from tests.support.gateway_process import JSON, new_stream, stored_ids
-from tests.support.keep_alive_proxy import Target, keeping_alive
-from tests.support.own_network import own_network
-from tests.support.scripted_destination import scripted_destination
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.aws_sites import site_of
+from tests.support.deploy.fake_aws import FakeAws, fake_aws, machine_config
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import JSON, new_stream, stored_ids
+from tests.support.servers.keep_alive_proxy import Target, keeping_alive
+from tests.support.servers.own_network import own_network
+from tests.support.servers.scripted_destination import scripted_destination
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -21,8 +21,8 @@ from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from shared.runtime.defaults import HOST
 from shared.runtime.setup_error import SetupError
-from tests.support.broker_faults import frozen, restart, stop_broker, wait_in_sync
-from tests.support.kafka_log import read_all
+from tests.support.kafka.broker_faults import frozen, restart, stop_broker, wait_in_sync
+from tests.support.kafka.kafka_log import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

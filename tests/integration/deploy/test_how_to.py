@@ -12,10 +12,17 @@ from deploy.local.ports import pick_free
 from deploy.local.stack_settings import PORTS
 from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
-from tests.support.java_sources import has_compiler, make_java
-from tests.support.programs import has_express, need_express, program
-from tests.support.shown_commands import ShownCommand, Terminal, dated, is_shown, run_page, shown
-from tests.support.stack_fixtures import RunningHifi
+from tests.support.deploy.java_sources import has_compiler, make_java
+from tests.support.deploy.shown_commands import (
+    ShownCommand,
+    Terminal,
+    dated,
+    is_shown,
+    run_page,
+    shown,
+)
+from tests.support.deploy.stack_fixtures import RunningHifi
+from tests.support.suite.programs import has_express, need_express, program
 from tests.tidy import sources
 
 pytestmark = pytest.mark.integration

@@ -13,8 +13,8 @@ from deploy.cli.events.verify import PUBLIC
 from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
 from shared.runtime.clock import now_ms
-from tests.support.scripted_destination import always, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.servers.scripted_destination import always, scripted_destination
 from tests.tidy import sources
 
 pytestmark = pytest.mark.integration

@@ -15,8 +15,8 @@ from shared.event.topic_safety import Copies, TopicState
 from shared.event.topics import LANES, stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.cli_runs import Run
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.cli_runs import Run
+from tests.support.deploy.stack_fixtures import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -10,9 +10,9 @@ from deploy.cli.events.verify import PUBLIC
 from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
 from shared.runtime.clock import now_ms
-from tests.support import cli_runs
-from tests.support.scripted_destination import Reply, Request, always, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi
+from tests.support.deploy import cli_runs
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi
+from tests.support.servers.scripted_destination import Reply, Request, always, scripted_destination
 
 pytestmark = pytest.mark.integration
 

@@ -13,9 +13,14 @@ from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
 from shared.runtime.clock import now_ms
 from tests.integration.deploy.test_secure import LockedHifi
-from tests.support.scripted_destination import scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, QUICK_INTERVALS, stack_settings, wait_until
-from tests.support.standalone_spark import SLOTS, standalone
+from tests.support.deploy.stack_fixtures import (
+    PATIENCE_S,
+    QUICK_INTERVALS,
+    stack_settings,
+    wait_until,
+)
+from tests.support.deploy.standalone_spark import SLOTS, standalone
+from tests.support.servers.scripted_destination import scripted_destination
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 

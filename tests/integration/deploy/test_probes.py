@@ -9,7 +9,7 @@ import pytest
 
 from observe.audit.loop import audit_spark
 from shared.runtime.spark.session import SparkEndedError, require_running
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
 
 SERVICES = ("gateway", "delivery", "retrier", "pipelines", "observe")
 

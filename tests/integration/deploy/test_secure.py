@@ -22,10 +22,8 @@ from shared.event import rights
 from shared.event.times import MINUTE_MS, minute_of
 from shared.event.topics import STREAM_PREFIX
 from shared.runtime.clock import now_ms
-from tests.support.authority import Authority
-from tests.support.cli_runs import Run, port_options, run
-from tests.support.scripted_destination import Reply, Request, always, scripted_destination
-from tests.support.stack_fixtures import (
+from tests.support.deploy.cli_runs import Run, port_options, run
+from tests.support.deploy.stack_fixtures import (
     PATIENCE_S,
     QUICK_INTERVALS,
     RunningHifi,
@@ -33,6 +31,8 @@ from tests.support.stack_fixtures import (
     stack_settings,
     wait_until,
 )
+from tests.support.servers.authority import Authority
+from tests.support.servers.scripted_destination import Reply, Request, always, scripted_destination
 
 pytestmark = [
     pytest.mark.integration,

@@ -15,9 +15,9 @@ from shared.event.times import DAY_MS
 from shared.event.topics import CONFIG, stream_topic
 from shared.scale.ask import Ask
 from shared.scale.topic_sizes import topic_sizes
-from tests.support.cli_runs import run
-from tests.support.gateway_process import JSON, new_stream, running
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.cli_runs import run
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import JSON, new_stream, running
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.event.record import RecordOut
 from shared.event.topics import stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import write_rows
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 

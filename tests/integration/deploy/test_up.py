@@ -14,8 +14,8 @@ import pytest
 
 from deploy.local.ports import is_free
 from deploy.local.stack_settings import StackSettings
-from tests.support.cli_runs import Run, port_options, run
-from tests.support.stack_fixtures import PATIENCE_S, fetch, stack_settings, wait_until
+from tests.support.deploy.cli_runs import Run, port_options, run
+from tests.support.deploy.stack_fixtures import PATIENCE_S, fetch, stack_settings, wait_until
 
 pytestmark = pytest.mark.integration
 

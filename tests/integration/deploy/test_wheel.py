@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import program
+from tests.support.suite.programs import program
 from tests.tidy import sources
 
 pytestmark = pytest.mark.integration
@@ -92,7 +92,7 @@ def test_only_our_packages_are_in_it_and_all_of_them(wheel: Path) -> None:
     assert packed == there
     assert {
         "shared/runtime/java/jars.lock",
-        "observe/console/static/console.css",
+        "console/static/console.css",
         "deploy/alerts/hifi.yaml",
         "deploy/dashboards/overview.json",
     } <= packed.keys()

@@ -15,8 +15,8 @@ from shared.event.topics import stream_spec
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
-from tests.support.javas import java_that_says
-from tests.support.kafka_log import write_rows
+from tests.support.deploy.javas import java_that_says
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = [
     pytest.mark.integration,

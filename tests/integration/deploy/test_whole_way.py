@@ -9,10 +9,16 @@ import pytest
 
 from shared.config.destination import Destination
 from shared.event.topics import DEAD, retry_topic, stream_topic
-from tests.support.lane_marks import marks_written, may_be_sent, newest
-from tests.support.scripted_destination import Reply, Request, always, in_turn, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, TIME_SCALE, RunningHifi, wait_until
-from tests.support.trace_collector import TraceCollector
+from tests.support.deploy.stack_fixtures import PATIENCE_S, TIME_SCALE, RunningHifi, wait_until
+from tests.support.kafka.lane_marks import marks_written, may_be_sent, newest
+from tests.support.servers.scripted_destination import (
+    Reply,
+    Request,
+    always,
+    in_turn,
+    scripted_destination,
+)
+from tests.support.servers.trace_collector import TraceCollector
 
 pytestmark = pytest.mark.integration
 

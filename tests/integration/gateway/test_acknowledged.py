@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
-from gateway.intake.events import Event
-from gateway.intake.record_encoding import pack_headers
-from gateway.publish.publisher import KafkaPublisher
+from gateway.ingest.intake.events import Event
+from gateway.ingest.intake.record_encoding import pack_headers
+from gateway.ingest.publish.publisher import KafkaPublisher
 from gateway.server import serve
 from gateway.settings import Settings
 from shared.config.configuration import Stream
 from shared.event.topic_safety import Copies
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.acknowledged import (
+from tests.support.gateway.acknowledged import (
     AFTER_APPEND,
     UNTRUTHS,
     Sender,
@@ -29,8 +29,8 @@ from tests.support.acknowledged import (
     body_of,
     ids_in_log,
 )
-from tests.support.broker_faults import frozen, restart, stop_broker, wait_in_sync
-from tests.support.config_records import write_config
+from tests.support.kafka.broker_faults import frozen, restart, stop_broker, wait_in_sync
+from tests.support.kafka.config_records import write_config
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
-from tests.support.gateway_process import Gateway, new_stream, running
+from tests.support.gateway.gateway_process import Gateway, new_stream, running
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ import pytest
 
 from benchmarks.wrk import require_wrk
 from deploy.local.cluster import Cluster
-from tests.support.broker_faults import frozen, killed
-from tests.support.gateway_process import Gateway, new_stream, running, stored_ids
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import Gateway, new_stream, running, stored_ids
+from tests.support.kafka.broker_faults import frozen, killed
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 

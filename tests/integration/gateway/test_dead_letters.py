@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control import redrive
-from gateway.control.redrive import (
+from gateway.control.again import redrive
+from gateway.control.again.redrive import (
     KafkaDeadLetters,
     Redriven,
     Survey,
@@ -34,9 +34,9 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup import letter_blocks
 from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
-from tests.support.kafka_log import read_all, write_rows
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import RunningGateway, config_with, running_gateway
+from tests.support.kafka.kafka_log import read_all, write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -168,7 +168,7 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
 KILLED = """
 import asyncio, os, signal, sys
 from aiokafka import AIOKafkaProducer
-from gateway.control.redrive import KafkaDeadLetters
+from gateway.control.again.redrive import KafkaDeadLetters
 from shared.retry.dead_letter import DeadLetterFilter
 from shared.retry.schedule import RetrySchedule
 

@@ -11,15 +11,15 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
-from tests.support.balancer import Backend, balanced
-from tests.support.gateway_process import (
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import (
     Gateway,
     clients_at_work,
     new_stream,
     running,
     stored_ids,
 )
-from tests.support.stack_fixtures import wait_until
+from tests.support.servers.balancer import Backend, balanced
 
 pytestmark = pytest.mark.integration
 

@@ -21,9 +21,9 @@ from shared.event.times import rfc3339
 from shared.event.topics import stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.metrics import Metrics
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, running_gateway
-from tests.support.kafka_log import write_rows
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, running_gateway
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 

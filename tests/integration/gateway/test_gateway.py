@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
-from tests.support.broker_faults import frozen, restart, wait_in_sync
-from tests.support.gateway_process import (
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import (
     ACK_DEADLINE_S,
     JSON,
     Gateway,
@@ -25,7 +25,7 @@ from tests.support.gateway_process import (
     started,
     stored_ids,
 )
-from tests.support.stack_fixtures import wait_until
+from tests.support.kafka.broker_faults import frozen, restart, wait_in_sync
 
 pytestmark = pytest.mark.integration
 

@@ -13,8 +13,8 @@ from shared.event.topic_safety import Copies
 from shared.event.topics import stream_topic
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
-from tests.support.kafka_log import read_all, write_rows
-from tests.support.topics_anew import ends_of, forget
+from tests.support.kafka.kafka_log import read_all, write_rows
+from tests.support.kafka.topics_anew import ends_of, forget
 
 pytestmark = pytest.mark.integration
 

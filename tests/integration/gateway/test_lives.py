@@ -25,16 +25,16 @@ from deploy.local.cluster import Cluster
 from shared.config.configuration import Stream
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.setup_error import SetupError
-from tests.support.broker_faults import frozen, killed
-from tests.support.config_records import write_config
-from tests.support.gateway_process import (
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import (
     clients_at_work,
     new_stream,
     running,
     settings,
     stored_ids,
 )
-from tests.support.stack_fixtures import wait_until
+from tests.support.kafka.broker_faults import frozen, killed
+from tests.support.kafka.config_records import write_config
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster import Cluster
-from gateway.changes.record import Author
 from gateway.control import store
+from gateway.control.changes.record import Author
 from gateway.control.store import KafkaControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream

@@ -26,12 +26,12 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup import event_search
 from shared.runtime.kafka.lookup.event_search import find_request
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.broker_faults import frozen
-from tests.support.config_records import write_config
-from tests.support.gateway_process import Gateway, new_stream, running
-from tests.support.kafka_log import write_rows
-from tests.support.scripted_destination import Reply, Request, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.gateway.gateway_process import Gateway, new_stream, running
+from tests.support.kafka.broker_faults import frozen
+from tests.support.kafka.config_records import write_config
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.servers.scripted_destination import Reply, Request, scripted_destination
 
 pytestmark = pytest.mark.integration
 

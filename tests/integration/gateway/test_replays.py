@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.lookup import replays as routes
-from gateway.replays.store import ReplayStore
+from gateway.control.again import replays as routes
+from gateway.control.again.replay_store import ReplayStore
 from gateway.settings import Settings
 from retrier import restraint
 from retrier.broker import Broker
@@ -34,9 +34,9 @@ from shared.runtime.kafka.state_topic import StateFeed
 from shared.slots import SLOT_COUNT
 from tests.integration.gateway.test_stream_events import a_key
 from tests.integration.observe.test_console_kafka import event, stored, write
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
-from tests.support.kafka_log import read_all
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.kafka.kafka_log import read_all
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control import redrive
+from gateway.control.again import redrive
+from gateway.control.again.redrive import KafkaDeadLetters, Redriven
 from gateway.control.receipt_store import KafkaReceipts
-from gateway.control.redrive import KafkaDeadLetters, Redriven
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
@@ -33,9 +33,9 @@ from tests.integration.observe.test_console_kafka import (
     waits,
     write,
 )
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
-from tests.support.kafka_log import read_all
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.kafka.kafka_log import read_all
 
 pytestmark = pytest.mark.integration
 

@@ -20,9 +20,9 @@ from shared.event.topics import STATEMENTS, fixed_specs
 from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.integration.gateway.test_stream_events import a_key
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
-from tests.support.kafka_log import write_rows
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 

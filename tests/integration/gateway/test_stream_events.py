@@ -34,10 +34,10 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lookup import stream_pages
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import NotFoundError
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
-from tests.support.kafka_log import write_rows
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 

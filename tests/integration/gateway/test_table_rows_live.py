@@ -10,7 +10,7 @@ from threading import Thread
 import httpx
 import pytest
 
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,15 @@ import pytest
 from deploy.local.cluster import Cluster
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, Tenant, new_text, secret_from
 from shared.config.configuration import Stream
-from tests.support.config_records import write_config
-from tests.support.gateway_process import PARTITION_COUNT, Gateway, new_stream, running, stored_ids
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.gateway.gateway_process import (
+    PARTITION_COUNT,
+    Gateway,
+    new_stream,
+    running,
+    stored_ids,
+)
+from tests.support.kafka.config_records import write_config
 
 pytestmark = pytest.mark.integration
 

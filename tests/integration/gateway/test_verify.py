@@ -28,9 +28,9 @@ from shared.runtime.control_client import RefusedError
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import NoAnswerError, NotFoundError, OperatorError
 from tests.integration.gateway.test_stream_events import a_key
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
-from tests.support.kafka_log import write_rows
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 

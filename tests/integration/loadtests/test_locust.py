@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.locust_runs import locust
-from tests.support.rated_server import running_rated_server
+from tests.support.deploy.locust_runs import locust
+from tests.support.servers.rated_server import running_rated_server
 
 SHORT = ("--rate", "100", "--batch", "1", "--duration", "2s", "--warm-up", "1s", "--seed", "3")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.browser import Browser
-from tests.support.locust_runs import LOCUSTFILE, ROOT
-from tests.support.rated_server import running_rated_server
-from tests.support.stack_fixtures import fetch, wait_until
+from tests.support.console.browser import Browser
+from tests.support.deploy.locust_runs import LOCUSTFILE, ROOT
+from tests.support.deploy.stack_fixtures import fetch, wait_until
+from tests.support.servers.rated_server import running_rated_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -10,8 +10,8 @@ import pytest
 from deploy.local.cluster import Cluster
 from loadtests.rating import rate
 from loadtests.rating_file import RatingPlan
-from tests.support.gateway_process import new_stream, running, stored_ids
-from tests.support.stack_fixtures import RunningHifi
+from tests.support.deploy.stack_fixtures import RunningHifi
+from tests.support.gateway.gateway_process import new_stream, running, stored_ids
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

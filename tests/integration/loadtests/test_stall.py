@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.locust_runs import ROOT, locust
-from tests.support.rated_server import running_rated_server
+from tests.support.deploy.locust_runs import ROOT, locust
+from tests.support.servers.rated_server import running_rated_server
 
 STALL = {"stall_after_s": 4.0, "stall_s": 2.0}
 # 1 % of ten seconds' requests have waited for longer than this.

@@ -5,13 +5,13 @@ How long it takes is measured by test_worst_neighbour.py, which takes long.
 
 import pytest
 
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
 from tests.support.neighbours.kinds import KINDS
 from tests.support.neighbours.neighbour import neighbour
 from tests.support.neighbours.processes import watched
 from tests.support.neighbours.site import site_of
 from tests.support.neighbours.worst_process import worst_process
 from tests.support.neighbours.worst_tenant import unproven
-from tests.support.stack_fixtures import RunningHifi, wait_until
 
 # Three processes start in turn beside whatever else the machine does.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

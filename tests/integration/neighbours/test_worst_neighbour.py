@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.stack import Stack
-from tests.support.installed_functions import install
+from tests.support.deploy.stack_fixtures import QUICK_INTERVALS, stack_settings
 from tests.support.neighbours.figures import Round, Verdict, table, verdicts
 from tests.support.neighbours.kinds import ALL, CONTROLS
 from tests.support.neighbours.neighbour import Neighbour, neighbour
@@ -24,7 +24,7 @@ from tests.support.neighbours.processes import Processes, watched
 from tests.support.neighbours.site import QUOTAS, Site, make_tenant, site_of
 from tests.support.neighbours.worst_process import WorstProcess, be_nice, worst_process
 from tests.support.neighbours.worst_tenant import unproven
-from tests.support.stack_fixtures import QUICK_INTERVALS, stack_settings
+from tests.support.pipelines.installed_functions import install
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -44,9 +44,15 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.only_writer import only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support import memory_files
-from tests.support.audit_seeds import PARTITIONS, Seed, make_seed, tell_positions, write_seeds
-from tests.support.published import proof_of
+from tests.support.observe import memory_files
+from tests.support.observe.audit_seeds import (
+    PARTITIONS,
+    Seed,
+    make_seed,
+    tell_positions,
+    write_seeds,
+)
+from tests.support.observe.published import proof_of
 
 TIERS = [tier.name for tier in RetrySchedule().tiers]
 RULES = Rules(check_after_ms=0, overdue_ms=600_000)

@@ -27,16 +27,16 @@ from shared.flow.flow import Flow, FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.runtime.clock import now_ms
 from shared.runtime.secret_box import new_key
-from tests.component.observe.test_console_access import make_key
+from tests.component.console.access.test_console_access import make_key
 from tests.integration.observe.test_console_kafka import event, stored, write
-from tests.support.browser import Browser, Tab
-from tests.support.config_records import write_config
-from tests.support.gateway_process import running as gateway_running
-from tests.support.mail_server import SENDER, MailBox, mail_server
-from tests.support.scripted_destination import ScriptedDestination
-from tests.support.scripted_destination import scripted_destination as scripted
-from tests.support.slack_server import SlackRules
-from tests.support.stack_fixtures import fetch, wait_until
+from tests.support.console.browser import Browser, Tab
+from tests.support.deploy.stack_fixtures import fetch, wait_until
+from tests.support.gateway.gateway_process import running as gateway_running
+from tests.support.kafka.config_records import write_config
+from tests.support.servers.mail_server import SENDER, MailBox, mail_server
+from tests.support.servers.scripted_destination import ScriptedDestination
+from tests.support.servers.scripted_destination import scripted_destination as scripted
+from tests.support.servers.slack_server import SlackRules
 
 pytestmark = pytest.mark.integration
 

@@ -25,10 +25,10 @@ from shared.config.destination import Destination
 from shared.proof.receipt import ReceiptOutcome
 from tests.integration.gateway.test_replays import carry_out, queued
 from tests.integration.observe.test_console_kafka import dies, event, outcome, stored, waits, write
-from tests.support.browser import Browser, Tab
-from tests.support.config_records import write_config
-from tests.support.gateway_process import running as gateway_running
-from tests.support.stack_fixtures import fetch, wait_until
+from tests.support.console.browser import Browser, Tab
+from tests.support.deploy.stack_fixtures import fetch, wait_until
+from tests.support.gateway.gateway_process import running as gateway_running
+from tests.support.kafka.config_records import write_config
 
 pytestmark = pytest.mark.integration
 

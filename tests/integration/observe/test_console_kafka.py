@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from console.pages.events.event_steps import steps_of
 from deploy.local.cluster import Cluster
-from observe.console.pages.events.event_steps import steps_of
 from shared.event.envelope import Envelope, History, event_headers
 from shared.event.places import Places
 from shared.event.record import Origin, RecordOut
@@ -24,7 +24,7 @@ from shared.runtime.kafka.lookup.event_search import EventSearch, SearchResult
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.kafka_log import write_rows
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 

@@ -17,10 +17,10 @@ from shared.event.topics import RECEIPTS, stream_and_name
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from tests.integration.observe.test_observe import figure
-from tests.support import cli_runs
-from tests.support.prometheus_programs import ask, prometheus
-from tests.support.scripted_destination import Reply, Script, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, fetch, wait_until
+from tests.support.deploy import cli_runs
+from tests.support.deploy.stack_fixtures import RunningHifi, fetch, wait_until
+from tests.support.observe.prometheus_programs import ask, prometheus
+from tests.support.servers.scripted_destination import Reply, Script, scripted_destination
 
 STREAM = "troubles"
 EVENTS = 60

@@ -27,9 +27,9 @@ from shared.proof.acked import AckedRow, AckedSlice
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import write_rows
-from tests.support.scripted_destination import Reply, Request, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, fetch, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, fetch, wait_until
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.servers.scripted_destination import Reply, Request, scripted_destination
 
 pytestmark = pytest.mark.integration
 

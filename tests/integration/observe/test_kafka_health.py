@@ -12,7 +12,7 @@ from shared.event.topics import ACKED, OUTCOME_PARTITIONS, fixed_specs, stream_t
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import write_rows
+from tests.support.kafka.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 

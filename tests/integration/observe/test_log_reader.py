@@ -14,8 +14,8 @@ from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import TopicSpec
 from shared.proof.intervals import Offsets
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import write_rows
-from tests.support.topics_anew import forget
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.kafka.topics_anew import forget
 
 pytestmark = pytest.mark.integration
 

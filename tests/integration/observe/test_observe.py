@@ -14,9 +14,9 @@ from deploy.cli.commands import app
 from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
 from shared.runtime.clock import now_ms
-from tests.support import cli_runs
-from tests.support.scripted_destination import Reply, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.deploy import cli_runs
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+from tests.support.servers.scripted_destination import Reply, scripted_destination
 
 
 def figure(hifi: RunningHifi, name: str, **labels: str) -> float | None:

@@ -14,8 +14,7 @@ import structlog
 from deploy.local.children import Child
 from deploy.local.ports import pick_free
 from shared.config.destination import Destination
-from tests.support.scripted_destination import scripted_destination
-from tests.support.stack_fixtures import (
+from tests.support.deploy.stack_fixtures import (
     PATIENCE_S,
     QUICK_INTERVALS,
     STATEMENT_KEY,
@@ -23,6 +22,7 @@ from tests.support.stack_fixtures import (
     fetch,
     wait_until,
 )
+from tests.support.servers.scripted_destination import scripted_destination
 
 log = structlog.get_logger()
 

@@ -14,9 +14,9 @@ from shared.event.topics import STATEMENTS, fixed_specs
 from shared.proof.statement import SignedStatement
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.published import proofs_of
-from tests.support.stack_fixtures import wait_until
-from tests.support.stating_observer import STREAM, stating_observer
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.observe.published import proofs_of
+from tests.support.observe.stating_observer import STREAM, stating_observer
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,9 @@ from shared.proof.archived import ArchivedObject, ArchiveId
 from shared.runtime.archive.reading import lives_of
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.lookup.event_search import EventSearch
-from tests.support.archive_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.kafka_log import read_all
+from tests.support.pipelines.archive_runs import (
     bucket_of,
     folder_of,
     log_of,
@@ -27,8 +29,7 @@ from tests.support.archive_runs import (
     restored,
     wait_until_kept,
 )
-from tests.support.kafka_log import read_all
-from tests.support.pipeline_runs import (
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     make_streams,
@@ -38,7 +39,6 @@ from tests.support.pipeline_runs import (
     wait_for_state,
     wait_until_all_is_done,
 )
-from tests.support.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.commands import app
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 

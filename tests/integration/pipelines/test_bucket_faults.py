@@ -24,13 +24,13 @@ from shared.runtime.archive.stores import OpenStore
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.secret_box import SecretBox
-from tests.support.archive_runs import objects_of, wait_until_kept
-from tests.support.bucket_faults import FaultyBucket, Manner, faulty_bucket
-from tests.support.config_records import write_records
-from tests.support.kafka_log import write_rows
-from tests.support.object_server import ObjectServer
-from tests.support.pipeline_runs import document, put, states
-from tests.support.stack_fixtures import PATIENCE_S, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, wait_until
+from tests.support.kafka.config_records import write_records
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.pipelines.archive_runs import objects_of, wait_until_kept
+from tests.support.pipelines.bucket_faults import FaultyBucket, Manner, faulty_bucket
+from tests.support.pipelines.object_server import ObjectServer
+from tests.support.pipelines.pipeline_runs import document, put, states
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -24,9 +24,10 @@ from shared.event.envelope import LAST_DETAIL, REASON, event_headers
 from shared.event.times import rfc3339
 from shared.event.topics import stream_topic
 from shared.runtime.clock import now_ms
-from tests.support.config_records import write_config
-from tests.support.installed_functions import install
-from tests.support.pipeline_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.config_records import write_config
+from tests.support.pipelines.installed_functions import install
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     post_all,
@@ -34,10 +35,9 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
-from tests.support.pipeline_runs import put as put_all
-from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.trial_spark import a_pipeline
-from tests.support.window_runs import history, put_table
+from tests.support.pipelines.pipeline_runs import put as put_all
+from tests.support.pipelines.trial_spark import a_pipeline
+from tests.support.pipelines.window_runs import history, put_table
 
 pytestmark = pytest.mark.integration
 

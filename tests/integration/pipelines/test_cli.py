@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from deploy.cli.control.pipeline_check import checked
 from deploy.cli.control.pipeline_files import read_document
 from shared.runtime.setup_error import UsageError
-from tests.support.cli_runs import Run
+from tests.support.deploy.cli_runs import Run
 
 pytestmark = pytest.mark.integration
 

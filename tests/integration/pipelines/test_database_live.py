@@ -12,17 +12,17 @@ from deploy.cli.control.pipeline_files import read_document, to_put
 from shared.event.envelope import LAST_DETAIL, REASON
 from shared.event.record import RecordOut
 from shared.event.topics import stream_topic
-from tests.support.database_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.kafka_log import read_all, write_rows
+from tests.support.pipelines.database_runs import (
     counted_table,
     positions,
     put_document,
     state_of,
     to_database,
 )
-from tests.support.kafka_log import read_all, write_rows
-from tests.support.pipeline_runs import START_S, post_all, wait_until_all_is_done
-from tests.support.postgres_process import PASSWORD, PostgresProcess
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.pipelines.pipeline_runs import START_S, post_all, wait_until_all_is_done
+from tests.support.pipelines.postgres_process import PASSWORD, PostgresProcess
 
 pytestmark = pytest.mark.integration
 

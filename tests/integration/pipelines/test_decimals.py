@@ -12,7 +12,7 @@ from pipelines.parts.bounded import bounded
 from pipelines.parts.numbers import expression
 from pipelines.plan import RECORDS, planned
 from shared.event.envelope import event_headers
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

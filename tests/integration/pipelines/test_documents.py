@@ -12,7 +12,7 @@ from pipelines.judging import judge as judge_module
 from pipelines.judging.allowed import FUNCTIONS
 from pipelines.judging.judge import NotTriedError, Refusal, judge
 from shared.config.pipeline import Pipeline
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

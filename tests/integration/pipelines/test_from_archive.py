@@ -17,10 +17,12 @@ from shared.event.record import KafkaPartition, Origin, Position
 from shared.event.topics import PIPELINES, lane_group, table_topic
 from shared.proof.archived import ArchiveId
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
-from tests.support.archive_runs import bucket_of, folder_of, objects_of, wait_until_kept
-from tests.support.database_runs import counted_table, put_document, to_database
-from tests.support.kafka_log import read_all
-from tests.support.pipeline_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.kafka_log import read_all
+from tests.support.kafka.topics_anew import ends_of, forget
+from tests.support.pipelines.archive_runs import bucket_of, folder_of, objects_of, wait_until_kept
+from tests.support.pipelines.database_runs import counted_table, put_document, to_database
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     post_all,
@@ -29,10 +31,8 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
-from tests.support.postgres_process import PostgresProcess
-from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.topics_anew import ends_of, forget
-from tests.support.window_runs import put_table
+from tests.support.pipelines.postgres_process import PostgresProcess
+from tests.support.pipelines.window_runs import put_table
 
 pytestmark = pytest.mark.integration
 

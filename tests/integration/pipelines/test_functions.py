@@ -9,7 +9,7 @@ from pipelines.judging.allowed import FUNCTIONS
 from pipelines.judging.judge import judge
 from pipelines.judging.probes import probes_of
 from pipelines.judging.trial import came_of
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

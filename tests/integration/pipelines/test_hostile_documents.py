@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pipelines.judging.judge import Refusal, judge
 from pipelines.plan import RECORDS, planned
 from shared.config.model import ConfigError
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from shared.event.envelope import ACCEPTED_AT
-from tests.support.hostile_pipelines import HOSTILE, Hostile
-from tests.support.pipeline_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.pipelines.hostile_pipelines import HOSTILE, Hostile
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     post_all,
@@ -25,7 +26,6 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
-from tests.support.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(3_600)]
 

@@ -16,9 +16,9 @@ from pipelines.judging.apart import judge_client
 from pipelines.judging.apart.judge_client import JudgeClient, JudgeDiedError, JudgeTookTooLongError
 from pipelines.judging.apart.judge_process import JudgeQuestion
 from pipelines.judging.judge import NotTriedError
-from tests.support import judge_works
-from tests.support.stack_fixtures import wait_until
-from tests.support.trial_spark import a_pipeline
+from tests.support.deploy.stack_fixtures import wait_until
+from tests.support.pipelines import judge_works
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,8 @@ from shared.event.derived import ORIGIN, derived_id
 from shared.event.record import Origin
 from shared.event.topics import stream_topic
 from shared.runtime.kafka.reader import open_reader
-from tests.support.pipeline_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     post_all,
@@ -19,7 +20,6 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
-from tests.support.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,10 @@ from shared.event.record import Position
 from shared.event.topics import stream_spec
 from shared.proof.archived import ArchiveId
 from shared.runtime.archive.reading import listed, lives_of
-from tests.support.archive_runs import bucket_of, folder_of, log_of, restored
-from tests.support.pipeline_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.topics_anew import ends_of, forget, make_anew
+from tests.support.pipelines.archive_runs import bucket_of, folder_of, log_of, restored
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     make_streams,
@@ -22,8 +24,6 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
-from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.topics_anew import ends_of, forget, make_anew
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from pipelines.tables.look_ups import GivenRows, Tables
 from shared.config.pipeline import Pipeline
 from shared.event.envelope import EVENT_BYTES_MAX, event_headers
 from tests.integration.pipelines.test_functions import calls
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 # The session that these share has a heap of 512 MB, and ends once that is full.
 pytestmark = pytest.mark.integration

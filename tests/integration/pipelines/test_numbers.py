@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pipelines.judging.judge import judge
 from pipelines.plan import RECORDS, planned
 from tests.integration.pipelines.test_decimals import OURS, come
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -19,8 +19,9 @@ from shared.event.envelope import (
 )
 from shared.event.record import Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
-from tests.support.config_records import write_config
-from tests.support.pipeline_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.config_records import write_config
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     post_all,
@@ -31,7 +32,6 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
-from tests.support.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 

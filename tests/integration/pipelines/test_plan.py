@@ -19,7 +19,7 @@ from shared.event.envelope import (
     open_stream_record,
 )
 from shared.event.record import Headers, Origin, RecordIn
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

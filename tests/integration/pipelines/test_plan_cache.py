@@ -19,7 +19,7 @@ from shared.event.record import KafkaPartition, Ranges, RecordOut
 from shared.event.topics import TopicSpec, stream_topic
 from shared.runtime.kafka.spark_options import range_options, sink_options
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import read_all, write_rows
+from tests.support.kafka.kafka_log import read_all, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

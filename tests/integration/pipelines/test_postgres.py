@@ -14,8 +14,8 @@ from pipelines.databases.postgres_link import PostgresLink
 from pipelines.databases.refusals import AwayError, SettingError, SlowError
 from pipelines.databases.rows import EventRows
 from pipelines.databases.sync import TablePosition
-from tests.support.postgres_fixtures import server_of
-from tests.support.postgres_process import PostgresProcess
+from tests.support.pipelines.postgres_fixtures import server_of
+from tests.support.pipelines.postgres_process import PostgresProcess
 
 pytestmark = pytest.mark.integration
 

@@ -15,12 +15,18 @@ import pytest
 from shared.event.times import rfc3339
 from shared.event.topics import kept_topic, pipeline_lane
 from shared.proof.archived import ArchiveId
-from tests.support.archive_runs import bucket_of, folder_of, wait_until_kept
-from tests.support.pipeline_runs import START_S, document, post_all, wait_until_all_is_done, written
-from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.topics_anew import ends_of
-from tests.support.topics_anew import forget as cut
-from tests.support.window_runs import forget, topics
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.topics_anew import ends_of
+from tests.support.kafka.topics_anew import forget as cut
+from tests.support.pipelines.archive_runs import bucket_of, folder_of, wait_until_kept
+from tests.support.pipelines.pipeline_runs import (
+    START_S,
+    document,
+    post_all,
+    wait_until_all_is_done,
+    written,
+)
+from tests.support.pipelines.window_runs import forget, topics
 
 pytestmark = pytest.mark.integration
 

@@ -22,12 +22,18 @@ from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import restores_spec, stream_spec, stream_topic
 from shared.proof.archived import ArchiveId
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.archive_made import bucket_of, sink_of
-from tests.support.archive_runs import bucket_of as bucket_in
-from tests.support.archive_runs import folder_of, log_of, objects_of, restored, wait_until_kept
-from tests.support.kafka_log import write_rows
-from tests.support.pipeline_runs import document, make_streams, post_all, put
-from tests.support.stack_fixtures import QUICK_INTERVALS, RunningHifi, stack_settings
+from tests.support.deploy.stack_fixtures import QUICK_INTERVALS, RunningHifi, stack_settings
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.pipelines.archive_made import bucket_of, sink_of
+from tests.support.pipelines.archive_runs import bucket_of as bucket_in
+from tests.support.pipelines.archive_runs import (
+    folder_of,
+    log_of,
+    objects_of,
+    restored,
+    wait_until_kept,
+)
+from tests.support.pipelines.pipeline_runs import document, make_streams, post_all, put
 
 pytestmark = pytest.mark.integration
 

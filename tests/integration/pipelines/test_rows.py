@@ -23,7 +23,7 @@ from shared.event.envelope import (
 )
 from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, stream_topic
-from tests.support.pipeline_runs import document
+from tests.support.pipelines.pipeline_runs import document
 
 pytestmark = pytest.mark.integration
 

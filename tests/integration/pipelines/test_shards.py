@@ -9,16 +9,21 @@ import httpx
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from gateway.intake.shards import ShardFinder
+from gateway.ingest.intake.shards import ShardFinder
 from pipelines.plan import RECORDS, planned
 from shared.config.partitioning import Partitioning
 from shared.config.pipeline import Pipeline
 from shared.event.envelope import EVENT_ID, event_headers
 from shared.event.topics import stream_topic
-from tests.support.kafka_log import read_all
-from tests.support.pipeline_runs import START_S, document, post_all, wait_until_all_is_done
-from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.trial_spark import a_pipeline
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.kafka_log import read_all
+from tests.support.pipelines.pipeline_runs import (
+    START_S,
+    document,
+    post_all,
+    wait_until_all_is_done,
+)
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from shared.event.topics import stream_topic
-from tests.support.pipeline_runs import START_S, post_all, written
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.pipelines.pipeline_runs import START_S, post_all, written
 
 pytestmark = pytest.mark.integration
 

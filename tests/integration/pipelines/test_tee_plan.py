@@ -12,7 +12,7 @@ from shared.config.pipeline import Pipeline
 from shared.event.envelope import ACCEPTED_AT, EVENT_ID, EVENT_TIME, event_headers
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.runtime.archive.files import COLUMNS, of_ours
-from tests.support.fetched_rows import decoded
+from tests.support.delivery.fetched_rows import decoded
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import TRIALS
 from shared.event.trial import TrialAnswer, TrialAsked, read_trial
 from shared.runtime.clock import now_ms
-from tests.support.trial_spark import a_pipeline
+from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.cli_runs import Run
-from tests.support.pipeline_runs import document, post_all, put, written
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.cli_runs import Run
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.pipelines.pipeline_runs import document, post_all, put, written
 
 pytestmark = pytest.mark.integration
 

@@ -24,9 +24,9 @@ from shared.event.topics import fixed_specs, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.kafka_log import write_rows
-from tests.support.pipeline_runs import START_S, document, put, written
-from tests.support.stack_fixtures import PATIENCE_S, fetch, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, fetch, wait_until
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.pipelines.pipeline_runs import START_S, document, put, written
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

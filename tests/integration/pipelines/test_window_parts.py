@@ -14,7 +14,7 @@ from shared.config.pipeline import Pipeline
 from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import stream_topic
-from tests.support.pipeline_runs import document
+from tests.support.pipelines.pipeline_runs import document
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,8 @@ import pytest
 
 from shared.event.times import rfc3339
 from shared.event.topics import kept_topic
-from tests.support.pipeline_runs import (
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
     post_all,
@@ -17,8 +18,7 @@ from tests.support.pipeline_runs import (
     wait_until_all_is_done,
     written,
 )
-from tests.support.stack_fixtures import RunningHifi, wait_until
-from tests.support.window_runs import (
+from tests.support.pipelines.window_runs import (
     forget_position,
     history,
     is_under_way,

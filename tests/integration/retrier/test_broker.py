@@ -15,7 +15,7 @@ from shared.event.topics import TopicSpec, fixed_specs
 from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.stack_fixtures import PATIENCE_S
+from tests.support.deploy.stack_fixtures import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 

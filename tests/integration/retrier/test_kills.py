@@ -8,8 +8,14 @@ import pytest
 
 from shared.config.destination import Destination
 from shared.retry.schedule import RetrySchedule
-from tests.support.scripted_destination import Reply, Request, Script, always, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.servers.scripted_destination import (
+    Reply,
+    Request,
+    Script,
+    always,
+    scripted_destination,
+)
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import retry_topic, stream_topic
 from shared.runtime.kafka.lane_positions import LaneGroups
-from tests.support.scripted_destination import Reply, Request, always, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+from tests.support.servers.scripted_destination import Reply, Request, always, scripted_destination
 
 pytestmark = pytest.mark.integration
 

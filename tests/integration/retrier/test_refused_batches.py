@@ -19,17 +19,17 @@ import pytest
 
 from deploy.local.stack import Stack
 from shared.config.destination import Destination
-from tests.support.scripted_destination import (
-    Reply,
-    Request,
-    ScriptedDestination,
-    scripted_destination,
-)
-from tests.support.stack_fixtures import (
+from tests.support.deploy.stack_fixtures import (
     QUICK_INTERVALS,
     RunningHifi,
     stack_settings,
     wait_until,
+)
+from tests.support.servers.scripted_destination import (
+    Reply,
+    Request,
+    ScriptedDestination,
+    scripted_destination,
 )
 
 pytestmark = pytest.mark.integration

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from gateway.control.redrive import KafkaDeadLetters, Redriven
+from gateway.control.again.redrive import KafkaDeadLetters, Redriven
 from shared.config.destination import Destination
 from shared.event.record import RecordOut
 from shared.event.topics import DEAD, retry_topic
 from shared.retry.dead_letter import DeadLetterFilter
 from shared.retry.schedule import RetrySchedule
-from tests.support.kafka_log import write_rows
-from tests.support.scripted_destination import Reply, Request, always, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+from tests.support.deploy.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.servers.scripted_destination import Reply, Request, always, scripted_destination
 
 pytestmark = pytest.mark.integration
 

@@ -26,16 +26,16 @@ from shared.event.topics import fixed_specs, retry_key, retry_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config
-from tests.support.deliver_runs import events
-from tests.support.kafka_log import write_rows
-from tests.support.scripted_destination import (
+from tests.support.delivery.deliver_runs import events
+from tests.support.deploy.stack_fixtures import PATIENCE_S, fetch, wait_until
+from tests.support.kafka.config_records import write_config
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.servers.scripted_destination import (
     Reply,
     Request,
     ScriptedDestination,
     scripted_destination,
 )
-from tests.support.stack_fixtures import PATIENCE_S, fetch, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

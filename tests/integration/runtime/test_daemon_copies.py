@@ -11,7 +11,7 @@ import pytest
 
 from shared.runtime.spark.session import SparkSettings, running_spark
 from shared.runtime.spark.task_jobs import TaskJobs
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -17,8 +17,8 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
-from tests.support.broker_faults import restart
-from tests.support.lease_members import (
+from tests.support.kafka.broker_faults import restart
+from tests.support.kafka.lease_members import (
     SLOTS,
     MemberStep,
     NotedWork,

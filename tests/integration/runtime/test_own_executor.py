@@ -19,7 +19,7 @@ from pipelines.parts.bounded import TookTooLongError, bounded
 from shared.runtime.spark.left_tasks import LeftTasks, left_tasks, replace_executors
 from shared.runtime.spark.own_executor import executors_of
 from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
 
 pytestmark = pytest.mark.integration
 

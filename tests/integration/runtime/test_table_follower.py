@@ -23,9 +23,9 @@ from shared.runtime.kafka.only_writer import only_writer
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.tables.folders import DAMAGED, OpenCopy, TableCopies, copy_folder
 from shared.runtime.tables.keeper import command, is_followed, keep_followed
-from tests.support.config_records import write_config, write_records
-from tests.support.kafka_log import write_rows
-from tests.support.topics_anew import make_anew
+from tests.support.kafka.config_records import write_config, write_records
+from tests.support.kafka.kafka_log import write_rows
+from tests.support.kafka.topics_anew import make_anew
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from shared.event.topics import TopicSpec
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.lookup.topic_ids import topic_ids
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.topics_anew import make_anew
+from tests.support.kafka.topics_anew import make_anew
 
 pytestmark = pytest.mark.integration
 

@@ -20,11 +20,11 @@ from aiokafka import TopicPartition
 
 from shared.event.topics import stream_topic
 from shared.runtime.kafka.clients import new_consumer
+from tests.support.deploy.stack_fixtures import wait_until
 from tests.support.neighbours.figures import Window
 from tests.support.neighbours.quick_client import QuickClient
 from tests.support.neighbours.site import Site, sign_in
 from tests.support.neighbours.small_server import reply, small_server
-from tests.support.stack_fixtures import wait_until
 
 # A change takes a turn of Kafka's, one after the other: a gateway makes some ten in a second.
 EVENTS_PER_S, PAGES_PER_S, WRITES_PER_S = 20.0, 8.0, 3.0

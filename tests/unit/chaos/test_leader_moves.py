@@ -1,6 +1,6 @@
 """Leaders move to replicas in sync, and never to a broker that stands still."""
 
-from tests.support.leader_moves import PartitionLeader, moved_orders, preferred_orders
+from tests.support.kafka.leader_moves import PartitionLeader, moved_orders, preferred_orders
 
 
 def led(leader: int, replicas: tuple[int, ...], in_sync: set[int]) -> PartitionLeader:

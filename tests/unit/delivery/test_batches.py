@@ -25,8 +25,8 @@ from shared.config.selection import Condition
 from shared.event.envelope import Envelope, event_headers, open_stream_record
 from shared.event.record import Origin, RecordIn
 from shared.proof.receipt import cover, facts_of
-from tests.support.fetched_rows import fetched
-from tests.support.samples import NOW_MS, a_history, an_envelope
+from tests.support.delivery.fetched_rows import fetched
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope
 
 # Bodies that hold several events; a single one is its own body.
 JOINED: tuple[BodyFormat, ...] = ("json", "cloudevents", "ndjson")

@@ -12,7 +12,7 @@ from delivery.courier import Courier, RequestResult
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Response
 from shared.runtime.spark.processor_time import ProcessorTime
-from tests.support.samples import NOW_MS, a_history, an_envelope
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope
 
 TO = Destination("orders", "shop", "http://localhost/")
 EXCHANGE_S = 0.05

@@ -19,9 +19,9 @@ from shared.event.record import RecordOut
 from shared.flow.flow import Flow, SendLimits
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
 from shared.retry.schedule import RetrySchedule
-from tests.support.deliver_runs import new_folder
-from tests.support.samples import NOW_MS, a_history, an_envelope
-from tests.support.virtual_time import VirtualTime
+from tests.support.delivery.deliver_runs import new_folder
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope
+from tests.support.suite.virtual_time import VirtualTime
 
 # One request at a time: what ends first of several is for the event loop to say.
 TO = Destination("orders", "shop", "https://shop.example/in", batch_count_max=3, parallel_max=1)

@@ -12,8 +12,8 @@ from shared.config.destination import Destination
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.proof.receipt import facts_of
-from tests.support.fetched_rows import decoded, fetched
-from tests.support.samples import a_history
+from tests.support.delivery.fetched_rows import decoded, fetched
+from tests.support.suite.samples import a_history
 from tests.unit.delivery.test_batches import chunks
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

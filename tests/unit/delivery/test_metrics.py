@@ -9,7 +9,7 @@ from shared.config.destination import Destination
 from shared.flow.flow import Flow, parked
 from shared.flow.flow_record import FlowRecord, store_name
 from shared.retry.attempt import Response
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 from tests.unit.flow.test_flow import told
 
 TO = Destination("orders", "shop", "https://shop.example/in", disable_after_s=1_000)

@@ -8,8 +8,8 @@ from delivery.opening import Rows, open_stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History, event_headers, open_stream_record
 from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
-from tests.support.fetched_rows import fetched
-from tests.support.samples import a_history
+from tests.support.delivery.fetched_rows import fetched
+from tests.support.suite.samples import a_history
 
 TO = Destination("a", "to", "https://to.example/in", body_format="ndjson")
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -12,7 +12,7 @@ from shared.proof.intervals import Offsets
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.decision import DESTINATION_GONE, FILTERED, DeadLetter, Hop, Success
 from shared.retry.schedule import Tier
-from tests.support.samples import NOW_MS, a_history, an_envelope, receipt_of
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope, receipt_of
 
 TO = "orders/shop"
 

@@ -27,9 +27,9 @@ from shared.flow.flow import SendLimits
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.attempt import Response, classify
 from shared.retry.schedule import RetrySchedule
-from tests.support.deliver_runs import covered, new_folder
-from tests.support.samples import NOW_MS, a_history, an_envelope
-from tests.support.virtual_time import VirtualTime
+from tests.support.delivery.deliver_runs import covered, new_folder
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope
+from tests.support.suite.virtual_time import VirtualTime
 
 COUNT = 20_000
 SCHEDULE = RetrySchedule()

@@ -43,7 +43,7 @@ from shared.event.envelope import (
     retry_headers,
 )
 from shared.event.record import Headers, Origin, RecordIn
-from tests.support.samples import (
+from tests.support.suite.samples import (
     NOW_MS,
     a_history,
     a_record,

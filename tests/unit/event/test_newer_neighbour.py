@@ -26,8 +26,8 @@ from shared.event.envelope import (
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
-from tests.support.fetched_rows import fetched
-from tests.support.samples import NOW_MS, a_history, a_record, an_envelope
+from tests.support.delivery.fetched_rows import fetched
+from tests.support.suite.samples import NOW_MS, a_history, a_record, an_envelope
 
 OBJECTS: list[ConfigObject] = [
     Stream("orders", 4, tenant="acme"),

@@ -15,7 +15,7 @@ from shared.flow.breaker import (
     opened,
     unanswered,
 )
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 
 LEASE_MS = 20_000
 

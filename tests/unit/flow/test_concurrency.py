@@ -13,7 +13,7 @@ from shared.flow.concurrency import (
     recovered,
     sampled,
 )
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 
 
 def ok(latency_ms: float = 20.0, event_count: int = 500) -> Sample:

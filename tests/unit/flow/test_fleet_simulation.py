@@ -14,8 +14,8 @@ from shared.flow.breaker import BreakerState
 from shared.flow.flow import SendLimits
 from shared.retry.attempt import Attempt, Response
 from shared.retry.schedule import RetrySchedule
-from tests.support.limited_servers import AtOnce, LimitedServer, PerSecond
-from tests.support.virtual_fleet import Answering, VirtualFleet, VirtualMachine
+from tests.support.delivery.limited_servers import AtOnce, LimitedServer, PerSecond
+from tests.support.delivery.virtual_fleet import Answering, VirtualFleet, VirtualMachine
 
 pytestmark = pytest.mark.simulation
 

@@ -27,7 +27,7 @@ from shared.flow.starting import Answer, Never, NotNow, is_calm, left, may_start
 from shared.proof.last_answer import ANSWER_BYTES_MAX, LastAnswer
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response, WebhookDirective, classify
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 
 DAY_MS = 86_400_000
 TO = Destination("orders", "shop", "https://shop.example/in", parallel_max=8)

@@ -11,7 +11,7 @@ from shared.flow.flow import EndedRequest, Flow, FlowState, SendLimits, after_at
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
 from shared.flow.starting import may_start
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response, classify
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 from tests.unit.flow.test_flow import AWAY, HOLDING, LIMITS, limits_with, told
 
 attempts: st.SearchStrategy[Attempt] = st.sampled_from(

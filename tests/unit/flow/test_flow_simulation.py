@@ -13,7 +13,7 @@ from shared.config.destination import Destination
 from shared.flow.flow import SendLimits
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response
 from shared.retry.schedule import RetrySchedule
-from tests.support.virtual_lane import Answering, VirtualLane
+from tests.support.delivery.virtual_lane import Answering, VirtualLane
 
 pytestmark = pytest.mark.simulation
 

@@ -13,7 +13,7 @@ from shared.flow.neighbours import STALE_MS, Neighbours, StoreNews
 from shared.flow.rate_gate import RateGate
 from shared.flow.rejects import HALVES_IN_ROW
 from shared.flow.sharing import TaskShare
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 from tests.unit.flow.test_flow import LIMITS
 
 OPEN = Breaker(BreakerState.OPEN, open_count=1, until_ms=NOW_MS + 30_000)

@@ -12,7 +12,7 @@ from shared.config.destination import Destination
 from shared.flow.flow import SendLimits
 from shared.retry.attempt import Attempt, Response
 from shared.retry.schedule import RetrySchedule
-from tests.support.limited_servers import (
+from tests.support.delivery.limited_servers import (
     AtOnce,
     Failing,
     Knee,
@@ -20,7 +20,7 @@ from tests.support.limited_servers import (
     PerSecond,
     asks_for_a_second,
 )
-from tests.support.virtual_lane import VirtualLane
+from tests.support.delivery.virtual_lane import VirtualLane
 
 pytestmark = pytest.mark.simulation
 

@@ -25,7 +25,7 @@ from shared.flow.neighbours import (
     shared_out,
     spread,
 )
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 
 counts = st.integers(0, 20)
 

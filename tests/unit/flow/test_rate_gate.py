@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.flow.rate_gate import RateGate, opens_at_ms, rate_limited, spent, took
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 
 
 def sent_in(gate: RateGate, rate: float | None, *, seconds: float, batch: int) -> int:

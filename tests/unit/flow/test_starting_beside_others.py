@@ -8,7 +8,7 @@ from shared.flow.flow import Flow
 from shared.flow.neighbours import TURN_MS, Neighbours, StoreNews
 from shared.flow.starting import Answer, NotNow, at_its_part, is_calm, may_start, running, started
 from shared.retry.attempt import Failure
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 from tests.unit.flow.test_flow import LIMITS, limits_with
 
 

@@ -10,8 +10,8 @@ from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
-from tests.support.fake_publisher import FakePublisher
-from tests.support.gateway_fixtures import FixedConfig
+from tests.support.gateway.fake_publisher import FakePublisher
+from tests.support.gateway.gateway_fixtures import FixedConfig
 
 TEXT = new_text(kind="secret", key_id="one", entropy=bytes(20))
 OTHER = new_text(kind="secret", key_id="one", entropy=bytes([1] * 20))

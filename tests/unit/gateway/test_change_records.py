@@ -6,8 +6,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from gateway.changes.log import AskedChanges, ChangeIndex
-from gateway.changes.record import (
+from gateway.control.changes.log import AskedChanges, ChangeIndex
+from gateway.control.changes.record import (
     KEPT_MAX,
     Author,
     ChangedSetting,

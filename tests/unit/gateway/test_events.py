@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.intake.admission import Format
-from gateway.intake.event_finder import EventLimits, find_events
-from gateway.intake.events import Context, Event, ParsedBody, read_events
+from gateway.ingest.intake.admission import Format
+from gateway.ingest.intake.event_finder import EventLimits, find_events
+from gateway.ingest.intake.events import Context, Event, ParsedBody, read_events
 from gateway.problems import Problem
 from shared.event.envelope import EVENT_ID, EVENT_TIME
-from tests.support.record_headers import headers_of
+from tests.support.delivery.record_headers import headers_of
 
 ACCEPTED_AT_MS = 1_750_000_000_000
 LIMITS = EventLimits(events_max=100, event_bytes_max=100_000)

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.answers import Answer
-from gateway.idempotency import ENTRY_BYTES, KeyBook, RequestRow, Verdict, Won, digest_of, id_base
+from gateway.ingest.answers import Answer
+from gateway.ingest.idempotency import (
+    ENTRY_BYTES,
+    KeyBook,
+    RequestRow,
+    Verdict,
+    Won,
+    digest_of,
+    id_base,
+)
 from gateway.problems import Problem
 
 DONE = Answer(200, b"{}")

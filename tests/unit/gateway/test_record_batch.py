@@ -8,10 +8,10 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.intake.events import Event
-from gateway.intake.record_batch import RecordBatch
-from gateway.intake.record_encoding import varint
-from gateway.publish.produce_request import (
+from gateway.ingest.intake.events import Event
+from gateway.ingest.intake.record_batch import RecordBatch
+from gateway.ingest.intake.record_encoding import varint
+from gateway.ingest.publish.produce_request import (
     BatchOutcome,
     Handover,
     Parcel,
@@ -19,7 +19,7 @@ from gateway.publish.produce_request import (
     SendBatches,
 )
 from shared.event.record import Headers, KafkaPartition
-from tests.support.record_headers import headers_of
+from tests.support.delivery.record_headers import headers_of
 
 headers = st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=200)), max_size=4).map(tuple)
 records = st.builds(

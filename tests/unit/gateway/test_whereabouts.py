@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.lookup.whereabouts import At, counts_of, whereabouts
+from gateway.control.lookup.whereabouts import At, counts_of, whereabouts
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn
 from shared.proof.outcome_sets import OutcomeSets
@@ -15,8 +15,8 @@ from shared.proof.trail import Trail
 from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
-from tests.support import samples
-from tests.support.samples import NOW_MS, a_history, an_envelope
+from tests.support.suite import samples
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope
 
 SCHEDULE = RetrySchedule()
 TOPIC = "hifi.stream.orders"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from observe.console.pages.destinations.destination_parts import answers_section, settings_section
+from console.pages.destinations.destination_parts import answers_section, settings_section
 from observe.lag.answers import RecentAnswers
 from observe.lag.progress import WINDOW_MS, Progress
 from shared.config.credentials import Bearer
@@ -12,8 +12,8 @@ from shared.config.destination import Destination
 from shared.proof.last_answer import FailedTry
 from shared.proof.overview import Answers, RefusedRequest
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from tests.support import samples
-from tests.support.console_fixtures import destination_view
+from tests.support.console.console_fixtures import destination_view
+from tests.support.suite import samples
 
 NOW_MS = 1_790_000_000_000
 

@@ -20,7 +20,7 @@ from shared.event.times import HOUR_MS
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteState, OverdueMinutes, Stage
-from tests.support.samples import layers_of
+from tests.support.suite.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 WHERE = KafkaPartition(TOPIC, 0)

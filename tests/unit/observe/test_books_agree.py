@@ -16,7 +16,7 @@ from observe.lag.progress import Progress
 from shared.event.record import KafkaPartition, Origin
 from shared.proof.balance import Balance
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from tests.support.samples import a_receipt
+from tests.support.suite.samples import a_receipt
 
 TOPIC, TIER, TO = "hifi.stream.orders", "hifi.retry.30s", "orders/shop"
 M0 = 1_699_999_980_000

@@ -13,7 +13,7 @@ from shared.proof.overview import (
     StreamView,
 )
 from shared.proof.restored import RestoredView
-from tests.support.console_fixtures import destination_view
+from tests.support.console.console_fixtures import destination_view
 
 AT_MS = 1_700_000_000_000
 SPRING = RestoredView(4, "spring", AT_MS)

@@ -17,7 +17,7 @@ from shared.event.record import KafkaPartition
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, Stage
-from tests.support.samples import layers_of
+from tests.support.suite.samples import layers_of
 from tests.unit.observe.test_books import (
     AT_ONCE,
     M0,

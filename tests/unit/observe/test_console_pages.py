@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from observe.console.page_context import PageContext
-from observe.console.pages.destinations.destination_pages import destination_page
-from observe.console.pages.overview_page import headline, overview_page
-from observe.console.parts import axes, wording
-from observe.console.parts.loss_pieces import heat_level
-from observe.console.parts.markup import Attribute, fragment, tag
-from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
+from console.page_context import PageContext
+from console.pages.destinations.destination_pages import destination_page
+from console.pages.overview_page import headline, overview_page
+from console.parts import axes
+from console.parts.loss_pieces import heat_level
+from console.parts.markup import Attribute, fragment, tag
+from console.viewers import ANYBODY, Cookies, Session, Viewer
 from observe.lag.time_shares import time_shares
+from shared import wording
 from shared.config.configuration import Configuration, RemovedStream, Stream
 from shared.config.destination import Destination
 from shared.config.pipeline import Pipeline
@@ -30,7 +31,7 @@ from shared.proof.overview import (
     UnknownView,
 )
 from shared.runtime.hosts import HOSTS_REMEMBERED, is_ours, may_post
-from tests.support.console_fixtures import (
+from tests.support.console.console_fixtures import (
     destination_view,
     minutes,
     overview,

@@ -10,7 +10,7 @@ from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
 from shared.proof.last_answer import DEAD_STEP_MS, FailedTry
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from tests.support import samples
+from tests.support.suite import samples
 
 DEAD, WAITING = ReceiptOutcome.DEAD, ReceiptOutcome.WAITING
 WHERE = KafkaPartition("hifi.stream.orders", 0)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from observe.console.pages.events.event_page import batches_of, now_at
-from observe.console.pages.events.event_steps import steps_of
-from observe.console.parts import wording
+from console.pages.events.event_page import batches_of, now_at
+from console.pages.events.event_steps import steps_of
+from shared import wording
 from shared.event.envelope import DEAD_AT, REASON, History
 from shared.event.record import Origin
 from shared.event.topics import retry_topic
@@ -15,7 +15,7 @@ from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
 from shared.proof.trail import KeptRecord
 from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.schedule import RetrySchedule
-from tests.support.console_fixtures import found_event
+from tests.support.console.console_fixtures import found_event
 
 AT_MS = 1_790_000_000_000
 

@@ -9,7 +9,7 @@ from observe.audit.evidence import Claim, Evidence, life
 from shared.event.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.intervals import Offsets
-from tests.support.samples import layers_of
+from tests.support.suite.samples import layers_of
 from tests.unit.observe.test_progress import DELIVERED, WAITING, a_receipt
 
 TOPIC = "hifi.stream.orders"

@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from observe.console.page_context import PageContext
-from observe.console.pages.destinations.destination_pages import destination_page
-from observe.console.pages.overview_page import headline, overview_page
-from observe.console.parts import wording
-from observe.console.parts.pieces import term
-from observe.console.viewers import ANYBODY, Viewer
+from console.page_context import PageContext
+from console.pages.destinations.destination_pages import destination_page
+from console.pages.overview_page import headline, overview_page
+from console.parts.pieces import term
+from console.viewers import ANYBODY, Viewer
 from observe.metrics import ObserveMetrics
+from shared import wording
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.proof.balance import Balance
 from shared.proof.last_answer import LastAnswer
 from shared.proof.overview import Overview, RecentOutcomes, StreamVerdict, StreamView
-from tests.support.console_fixtures import destination_view, overview
+from tests.support.console.console_fixtures import destination_view, overview
 
 AT_MS = 1_790_000_000_000
 

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from shared.proof.statement import Counts
-from tests.support.model_hifi import ModelHifi
+from tests.support.observe.model_hifi import ModelHifi
 
 SETTLED_MS = 121_000
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.console import live
-from observe.console.live import Live, changes
-from observe.console.parts.layout import Page, Region
-from observe.console.parts.markup import Safe, tag
-from observe.console.parts.pieces import table
+from console import live
+from console.live import Live, changes
+from console.parts.layout import Page, Region
+from console.parts.markup import Safe, tag
+from console.parts.pieces import table
 
 
 def taken(before: Sequence[str], sent: Sequence[Any]) -> list[str]:

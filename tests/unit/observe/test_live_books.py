@@ -12,7 +12,7 @@ from shared.event.topics import RECEIPTS, RETRIER
 from shared.proof.balance import Balance
 from shared.proof.overview import AuditHealth, Overview, RemovedView, UnknownView
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from tests.support.samples import a_receipt
+from tests.support.suite.samples import a_receipt
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 

@@ -14,7 +14,7 @@ from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.proof.intervals import Offsets
 from shared.runtime.kafka.log_client import FetchAnswer
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.memory_log import MemoryLog
+from tests.support.delivery.memory_log import MemoryLog
 
 HERE, THERE = KafkaPartition("hifi.stream.orders", 0), KafkaPartition("hifi.stream.orders", 1)
 

@@ -14,8 +14,8 @@ from shared.flow.flow import Flow
 from shared.flow.flow_record import FlowRecord
 from shared.proof.balance import Balance
 from shared.proof.overview import AuditHealth, Overview, StreamVerdict, StreamView
-from tests.support.console_fixtures import destination_view
-from tests.support.samples import NOW_MS
+from tests.support.console.console_fixtures import destination_view
+from tests.support.suite.samples import NOW_MS
 
 TO = Destination(stream="orders", name="crm", url="https://crm.example/")
 CONFIGURATION = Configuration(

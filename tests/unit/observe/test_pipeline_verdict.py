@@ -11,7 +11,7 @@ from shared.config.pipeline_state import PipelineState
 from shared.proof.balance import Balance
 from shared.proof.overview import MinuteBooks, MinuteState, OverdueMinutes, Stage, StreamVerdict
 from shared.proof.receipt import CoveredOffsets, Receipt, ReceiptOutcome
-from tests.support.console_fixtures import destination_view, quantiles
+from tests.support.console.console_fixtures import destination_view, quantiles
 
 LANE = replace(
     destination_view("orders", "pipeline:p", at_ms=0),

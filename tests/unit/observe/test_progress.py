@@ -22,7 +22,7 @@ from shared.proof.last_answer import FailedTry
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import Quantiles, RecentOutcomes
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from tests.support import samples
+from tests.support.suite import samples
 
 TOPIC = "hifi.stream.orders"
 WHERE = KafkaPartition(TOPIC, 0)

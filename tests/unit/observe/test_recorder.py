@@ -10,8 +10,8 @@ from observe.lag.recorder import Recorder
 from observe.series.series import Series
 from observe.series.steps import STEP_MS, DestinationStep, EndedStep
 from shared.proof.overview import Overview
-from tests.support.console_fixtures import overview
-from tests.support.pasts import an_ended, open_series
+from tests.support.console.console_fixtures import overview
+from tests.support.console.past_series import an_ended, open_series
 
 NOW = 179_000_000
 

@@ -19,8 +19,8 @@ from observe.series.steps import (
     wider,
 )
 from shared.proof.log_buckets import LogBuckets
-from tests.support import samples
-from tests.support.pasts import WELL, an_ended, fill, open_series
+from tests.support.console.past_series import WELL, an_ended, fill, open_series
+from tests.support.suite import samples
 
 # A step at which those of all ranges begin.
 FIRST = 497_000 * 360

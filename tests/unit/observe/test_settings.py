@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from console.authentication import Authentication
+from console.viewers import Session
 from observe.audit.signing import PUBLIC, Signer
-from observe.console.authentication import Authentication
-from observe.console.viewers import Session
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.config.configuration import Configuration
 from shared.runtime.settings import read_settings

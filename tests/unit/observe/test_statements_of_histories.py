@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from observe.audit.memory import Memory
-from tests.support.model_hifi import ModelHifi
+from tests.support.observe.model_hifi import ModelHifi
 
 
 def live(dice: Random, hifi: ModelHifi, steps: int) -> None:

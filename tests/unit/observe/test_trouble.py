@@ -11,8 +11,8 @@ from shared.flow.flow_record import FlowRecord
 from shared.proof.last_answer import LastAnswer
 from shared.proof.overview import DestinationView, RecentOutcomes, StreamVerdict
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response
-from tests.support.console_fixtures import destination_view
-from tests.support.samples import NOW_MS
+from tests.support.console.console_fixtures import destination_view
+from tests.support.suite.samples import NOW_MS
 from tests.unit.flow.test_flow import HOLDING, TO, told
 
 UNHEALTHY = Response(503, detail="no healthy upstream")

@@ -20,8 +20,8 @@ from shared.proof.overview import (
     Stage,
     StreamVerdict,
 )
-from tests.support.console_fixtures import destination_view
-from tests.support.samples import NOW_MS, log_buckets
+from tests.support.console.console_fixtures import destination_view
+from tests.support.suite.samples import NOW_MS, log_buckets
 from tests.unit.flow.test_flow import AWAY, OK, TO, told
 from tests.unit.observe.test_trouble import record
 

@@ -6,8 +6,8 @@ same with a clock, in its long form.
 
 import re
 
+from console.live import STEP_S
 from deploy.alerts.rules import GROUPS, INTERVALS_S, NOTE_S, NOTES, SCRAPE_S
-from observe.console.live import STEP_S
 from observe.lag.live_books import POLL_S
 from observe.lag.sampler import SAMPLE_S
 from observe.lag.trouble import HOPELESS_MS

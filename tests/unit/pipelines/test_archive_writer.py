@@ -8,7 +8,15 @@ from pipelines.archive import sink as sink_module
 from pipelines.jobs.sink import SinkAwayError
 from shared.runtime.archive.files import read_object, rows_of
 from shared.runtime.archive.reading import Damage, fetched, listed
-from tests.support.archive_made import ARCHIVE, AT_MS, RANGES, bucket_of, kept, row, sink_of
+from tests.support.pipelines.archive_made import (
+    ARCHIVE,
+    AT_MS,
+    RANGES,
+    bucket_of,
+    kept,
+    row,
+    sink_of,
+)
 
 
 def test_an_object_is_about_the_range_and_holds_the_events_as_they_came(tmp_path: Path) -> None:

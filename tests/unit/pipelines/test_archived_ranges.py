@@ -22,7 +22,7 @@ from shared.event.record import KafkaPartition, Position
 from shared.event.topics import stream_topic
 from shared.proof.archived import ArchivedObject, Laid
 from shared.runtime.kafka.leases.fenced_positions import Reach
-from tests.support.archive_made import ARCHIVE, AT_MS, kept, row, sink_of
+from tests.support.pipelines.archive_made import ARCHIVE, AT_MS, kept, row, sink_of
 
 LIFE = "l"
 ONE, TWO = (KafkaPartition("hifi.stream.orders", number) for number in range(2))

@@ -28,7 +28,7 @@ from shared.proof.receipt import ReceiptOutcome, receipts_of
 from shared.runtime.archive.archived_log import Piece
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import FetchAnswer
-from tests.support.archive_made import kept, row, sink_of
+from tests.support.pipelines.archive_made import kept, row, sink_of
 
 WHERE = KafkaPartition("hifi.stream.s", 0)
 

@@ -16,8 +16,8 @@ from pipelines.jobs.tee import TeeEnd, TeeTask, columns_of, read, run_tee, tee
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, Ranges, RecordIn, RecordOut
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.fetched_rows import decoded
-from tests.support.memory_log import NODE, MemoryLog
+from tests.support.delivery.fetched_rows import decoded
+from tests.support.delivery.memory_log import NODE, MemoryLog
 
 TOPIC = "hifi.stream.orders"
 WHERE, OTHER = KafkaPartition(TOPIC, 0), KafkaPartition(TOPIC, 1)

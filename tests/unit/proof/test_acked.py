@@ -19,7 +19,7 @@ from shared.proof.acked import (
     request_time_ms,
     runs_of,
 )
-from tests.support.samples import log_buckets
+from tests.support.suite.samples import log_buckets
 
 MINUTE = 1_699_999_980_000
 ROW = AckedRow(

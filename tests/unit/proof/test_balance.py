@@ -12,7 +12,7 @@ from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
 from shared.proof.balance import Balance
 from shared.proof.receipt import Receipt, ReceiptOutcome
-from tests.support.samples import a_receipt
+from tests.support.suite.samples import a_receipt
 
 TOPIC = "hifi.stream.orders"
 DELIVERED, WAITING, DEAD = (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.proof.log_buckets import LogBuckets
-from tests.support.samples import log_buckets
+from tests.support.suite.samples import log_buckets
 
 WEEK_MS = 7 * 24 * 3_600_000
 durations = st.lists(st.integers(0, WEEK_MS), min_size=1, max_size=200)

@@ -4,7 +4,7 @@ import pytest
 
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import MinuteBooks, MinuteState, Quantiles, Stage, StreamVerdict, worst
-from tests.support.samples import log_buckets
+from tests.support.suite.samples import log_buckets
 
 
 def test_quantiles_of_nothing_are_unknown_and_of_something_are_true() -> None:

@@ -25,7 +25,7 @@ from shared.proof.receipt import (
     sheets_of,
     without_event,
 )
-from tests.support.samples import NOW_MS, an_envelope, log_buckets, receipt_of
+from tests.support.suite.samples import NOW_MS, an_envelope, log_buckets, receipt_of
 
 TOPIC = "hifi.stream.orders"
 

@@ -9,7 +9,7 @@ from shared.proof.trail import Trail
 from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS, a_history, an_envelope
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope
 
 TIER = RetrySchedule().tiers[0]
 ORIGINS = [an_envelope(offset).origin for offset in (3, 4, 9)]

@@ -9,7 +9,7 @@ from shared.proof.balance import Balance
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.unconfirmed import UnconfirmedReceipts
-from tests.support.samples import a_receipt
+from tests.support.suite.samples import a_receipt
 
 TOPIC, TIER = "hifi.stream.orders", "hifi.retry.30s"
 LOG = {KafkaPartition(TOPIC, 0): (0, 10)}

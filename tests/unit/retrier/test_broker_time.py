@@ -9,7 +9,7 @@ import pytest
 
 from retrier.broker import Broker
 from shared.event.topics import PROBE_PARTITIONS
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 
 BROKERS = 5
 

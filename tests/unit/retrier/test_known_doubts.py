@@ -17,10 +17,10 @@ from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import LANES, RETRIER
 from shared.retry.doubts import Doubts
 from shared.runtime.kafka.leases.fenced_positions import Reach
-from tests.support.memory_log import MemoryLog
-from tests.support.memory_outlet import MemoryOutlet
-from tests.support.memory_retrier import A, B, memory_retrier
-from tests.support.samples import NOW_MS, a_history, an_envelope
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.delivery.memory_outlet import MemoryOutlet
+from tests.support.delivery.memory_retrier import A, B, memory_retrier
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope
 
 STREAM = KafkaPartition("hifi.stream.orders", 0)
 SHOP = Strand("orders/shop", STREAM)

@@ -5,7 +5,7 @@ import asyncio
 from retrier.broker import BrokerTime
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.leases.member import clock_s
-from tests.support.memory_retrier import A, B, memory_retrier
+from tests.support.delivery.memory_retrier import A, B, memory_retrier
 
 
 def test_a_kafka_partition_without_a_leader_does_not_keep_the_others_from_being_started() -> None:

@@ -12,7 +12,7 @@ from retrier.task import DueJob, RangeEnd
 from shared.event.record import KafkaPartition
 from shared.event.topics import RETRIER
 from shared.runtime.kafka.leases.fenced_positions import WHATEVER, Reach
-from tests.support.memory_retrier import (
+from tests.support.delivery.memory_retrier import (
     OF_SLOW,
     SETTINGS,
     SLOW,

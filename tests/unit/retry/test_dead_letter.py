@@ -30,7 +30,7 @@ from shared.retry.dead_letter import (
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_malformed
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes, receipt_of
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope, envelopes, receipt_of
 
 SCHEDULE = RetrySchedule()
 

@@ -27,7 +27,7 @@ from shared.retry.decision import (
     admit_unknown,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import DAY_S, NOW_MS, a_history, decided, histories
+from tests.support.suite.samples import DAY_S, NOW_MS, a_history, decided, histories
 
 SCHEDULE = RetrySchedule()
 HOUR_S = 3_600.0

@@ -7,7 +7,7 @@ import pytest
 from shared.event.record import KafkaPartition, Origin
 from shared.event.topics import RETRIER, retry_topic
 from shared.retry.doubts import Doubts
-from tests.support.samples import a_history, an_envelope
+from tests.support.suite.samples import a_history, an_envelope
 
 STREAM = KafkaPartition("hifi.stream.orders", 0)
 TIER = KafkaPartition(retry_topic("30s"), 2)

@@ -19,7 +19,7 @@ from shared.retry.decision import (
     settle,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS, a_history, an_envelope, decided
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope, decided
 
 SCHEDULE = RetrySchedule()
 IN_LINE = Situation(

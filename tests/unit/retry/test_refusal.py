@@ -20,7 +20,7 @@ from shared.retry.decision import (
     settle,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import DAY_S, NOW_MS, a_history, an_envelope, decided
+from tests.support.suite.samples import DAY_S, NOW_MS, a_history, an_envelope, decided
 
 SCHEDULE = RetrySchedule()
 SITUATION = Situation(9, NOW_MS, may_retry_locally=True, local_attempt_count=3, budget_s=5.0)

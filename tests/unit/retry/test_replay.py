@@ -17,7 +17,7 @@ from shared.retry.replay import (
     with_replay,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import an_envelope
+from tests.support.suite.samples import an_envelope
 
 ORDER = ReplayOrder(
     id="spring",

@@ -8,7 +8,7 @@ from shared.proof.balance import Balance
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.resend import RESENT_REASON, resent_rows
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS, a_receipt, an_envelope, receipt_of
+from tests.support.suite.samples import NOW_MS, a_receipt, an_envelope, receipt_of
 
 SCHEDULE = RetrySchedule()
 

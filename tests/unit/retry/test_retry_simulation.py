@@ -32,7 +32,7 @@ from shared.retry.decision import (
 from shared.retry.retry_after import RETRY_AFTER_S_MAX
 from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import an_envelope, decided
+from tests.support.suite.samples import an_envelope, decided
 
 pytestmark = pytest.mark.simulation
 

@@ -13,7 +13,7 @@ from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter, Hop, Park, RetryLater, Waiting
 from shared.retry.routing import in_sheets, route, route_malformed, route_receipt, route_state
 from shared.retry.schedule import SLOW, Tier
-from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes, receipt_of
+from tests.support.suite.samples import NOW_MS, a_history, an_envelope, envelopes, receipt_of
 
 TIER = Tier("5m", 300.0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shared.retry.retry_after import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, Wait, parse_retry_after
 from shared.retry.schedule import JITTER_FRACTION, RetrySchedule, Tier, jittered
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 
 rolls = st.floats(0, 1, exclude_max=True)
 

@@ -9,7 +9,7 @@ from shared.event.times import DAY_MS
 from shared.proof.archived import ArchivedObject
 from shared.runtime.archive import archived_log
 from shared.runtime.archive.archived_log import ArchivedLog, DamagedObjectError, sound_bytes
-from tests.support.archive_made import ARCHIVE, AT_MS, bucket_of, kept, row, sink_of
+from tests.support.pipelines.archive_made import ARCHIVE, AT_MS, bucket_of, kept, row, sink_of
 
 ONE = KafkaPartition("hifi.stream.orders", 0)
 

@@ -14,7 +14,7 @@ from shared.runtime import health as health_module
 from shared.runtime.health import Health, Pulse
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
-from tests.support.stack_fixtures import wait_until
+from tests.support.deploy.stack_fixtures import wait_until
 
 
 class Clock:

@@ -10,7 +10,7 @@ from shared.runtime.java import home_for_spark as module
 from shared.runtime.java.home_for_spark import home_for_spark
 from shared.runtime.java.java import Java, find_java, java_version
 from shared.runtime.setup_error import SetupError
-from tests.support.javas import empty_wheel, java_that_says
+from tests.support.deploy.javas import empty_wheel, java_that_says
 
 OLD, NEW = 'openjdk version "11.0.22"', 'openjdk version "21.0.1" 2023-10-17'
 

@@ -21,7 +21,7 @@ from shared.runtime.kafka.connection import (
 from shared.runtime.kafka.settings import JAAS_VARIABLE, KafkaAccess, kafka_access
 from shared.runtime.kafka.spark_options import range_options, sink_options
 from shared.runtime.setup_error import SetupError
-from tests.support.authority import Authority
+from tests.support.servers.authority import Authority
 
 SECRET = 'hunter2 "\\'
 

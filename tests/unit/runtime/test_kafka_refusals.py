@@ -26,7 +26,7 @@ from shared.runtime.kafka.connection import _own, learn_access
 from shared.runtime.kafka.refusals import java_refusal, missing_right, refusal
 from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.setup_error import KafkaRefusedError
-from tests.support.authority import Authority
+from tests.support.servers.authority import Authority
 
 WHERE = "broker:9094"
 DELIVERY = KafkaAccess(protocol="SASL_PLAINTEXT", user="delivery", password=SecretStr("hunter2"))

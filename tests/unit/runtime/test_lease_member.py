@@ -9,7 +9,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.leases import member
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.slots import SLOT_COUNT
-from tests.support.lease_members import NotedWork
+from tests.support.kafka.lease_members import NotedWork
 
 ALL = frozenset(range(SLOT_COUNT))
 

@@ -8,7 +8,7 @@ import pytest
 from shared.runtime.kafka.leases import standing as module
 from shared.runtime.kafka.leases.member import LeaseMember, Standing
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
-from tests.support.lease_members import NotedWork
+from tests.support.kafka.lease_members import NotedWork
 
 GROUP = "hifi.leases.delivery"
 FIRST, SECOND = Standing(GROUP, "a-1", 3), Standing(GROUP, "a-1", 4)

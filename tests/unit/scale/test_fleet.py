@@ -13,7 +13,7 @@ from shared.scale.fleet import FleetPlan, FleetRun, LaneLoad, simulate
 from shared.scale.policy import FleetMetrics, Policy, policy_of
 from shared.scale.throughput import Proportional
 from shared.scale.traffic import DAY_S, curve_of, rates_of
-from tests.support.slot_names import names_in
+from tests.support.kafka.slot_names import names_in
 
 ONE = FleetPlan(
     throughput=Proportional(100.0), count_min=1, count_first=1, count_max=1, handover_s=0

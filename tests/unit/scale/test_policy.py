@@ -20,7 +20,7 @@ from shared.scale.scale_error import ScaleError
 from shared.scale.throughput import Proportional
 from shared.scale.traffic import curve_of, noisy
 from shared.slots import SLOT_COUNT
-from tests.support.slot_names import names_in
+from tests.support.kafka.slot_names import names_in
 
 SEEN = FleetMetrics(
     at_s=0, ready=10, desired=10, use=0.6, arrivals=6_000.0, backlog=0, age_s=0, rating=1_000.0

@@ -1,6 +1,6 @@
 // Sends a batch to each address of a gateway that answers oddly, and writes the fates of all.
 //
-// `go run ./trials/oddanswers URL ADDRESSES EVENTS TIMEOUT_MS`; tests/support/odd_answers.py
+// `go run ./trials/oddanswers URL ADDRESSES EVENTS TIMEOUT_MS`; tests/support/gateway/odd_answers.py
 // says what is at each address.
 package main
 

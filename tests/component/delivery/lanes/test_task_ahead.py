@@ -10,7 +10,7 @@ from delivery.lanes import task
 from delivery.lanes.marks import Mark
 from delivery.lanes.units import Span, Strand, StrandEnd
 from tests.component.delivery.test_task import PATIENCE_S, WHERE, Ground, let_drip
-from tests.support.deliver_runs import events
+from tests.support.delivery.deliver_runs import events
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from shared.event.topics import RECEIPTS
 from shared.proof.receipt import ReceiptOutcome, receipts_of
 from shared.runtime.kafka.log_client import FetchAnswer
 from tests.component.delivery.test_task import Ground, ground
-from tests.support.deliver_runs import TOPIC, events
-from tests.support.memory_log import MemoryLog
-from tests.support.scripted_destination import always
+from tests.support.delivery.deliver_runs import TOPIC, events
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.servers.scripted_destination import always
 
 __all__ = ["ground"]
 

@@ -16,8 +16,8 @@ from shared.event.record import RecordOut
 from shared.event.topics import RECEIPTS
 from shared.runtime.clock import now_ms
 from tests.component.delivery.test_task import PATIENCE_S, Ground, is_mark, is_of, speaks_of
-from tests.support.deliver_runs import events
-from tests.support.scripted_destination import Reply
+from tests.support.delivery.deliver_runs import events
+from tests.support.servers.scripted_destination import Reply
 
 
 @pytest.fixture

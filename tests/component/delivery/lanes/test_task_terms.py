@@ -12,8 +12,8 @@ from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import LANES, RECEIPTS
 from shared.runtime.clock import now_ms
 from tests.component.delivery.test_task import PATIENCE_S, Ground, is_mark, labels, speaks_of
-from tests.support.deliver_runs import events
-from tests.support.memory_log import NODE
+from tests.support.delivery.deliver_runs import events
+from tests.support.delivery.memory_log import NODE
 
 NUMBER = 7
 

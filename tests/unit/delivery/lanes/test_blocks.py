@@ -8,7 +8,7 @@ from delivery.lanes.units import Job, Span
 from delivery.settling import Block
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
-from tests.support.samples import NOW_MS, a_history
+from tests.support.suite.samples import NOW_MS, a_history
 from tests.unit.delivery.lanes.test_book import A, Driver, strand
 
 HELD = replace(a_history(attempt_count=3), not_before_ms=NOW_MS + 9, last_attempt_at_ms=NOW_MS)

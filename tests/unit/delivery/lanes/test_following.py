@@ -16,7 +16,7 @@ from shared.event.record import Origin, RecordIn, RecordOut
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.flow.neighbours import Neighbours, StoreNews
-from tests.support.memory_log import NODE
+from tests.support.delivery.memory_log import NODE
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, Driver, known
 
 REAL_TIME = replace(TO, latency="realtime")

@@ -11,7 +11,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import LANES
-from tests.support.memory_log import MemoryLog
+from tests.support.delivery.memory_log import MemoryLog
 from tests.unit.delivery.lanes.test_roster import TO, A, B, House
 
 COMES = Destination("s", "comes", "http://localhost/")

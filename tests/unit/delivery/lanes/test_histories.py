@@ -18,8 +18,8 @@ from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Lane, Span, Strand
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import LANES
-from tests.support.memory_log import MemoryLog
-from tests.support.memory_outlet import MemoryOutlet
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.delivery.memory_outlet import MemoryOutlet
 from tests.unit.delivery.lanes.test_roster import TO, A, B, House
 
 PLACES = (A, B)

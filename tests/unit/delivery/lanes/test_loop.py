@@ -34,9 +34,9 @@ from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.slots import SLOT_COUNT
-from tests.support.memory_log import MemoryLog
-from tests.support.memory_outlet import MemoryOutlet
-from tests.support.samples import NOW_MS
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.delivery.memory_outlet import MemoryOutlet
+from tests.support.suite.samples import NOW_MS
 
 A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
 TO = Destination("s", "a", "http://localhost/")

@@ -12,7 +12,7 @@ from delivery.lanes.units import JobKind
 from shared.event.record import KafkaPartition
 from shared.runtime import health
 from shared.runtime.health import Health, Pulse
-from tests.support.memory_log import MemoryLog
+from tests.support.delivery.memory_log import MemoryLog
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
 
 

@@ -21,7 +21,7 @@ from shared.event.topics import LANES
 from shared.runtime.health import Health
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark import process
-from tests.support.memory_log import MemoryLog
+from tests.support.delivery.memory_log import MemoryLog
 from tests.unit.delivery.lanes.test_hand_over import HERE, HandOver
 from tests.unit.delivery.lanes.test_roster import TO, A, B
 

@@ -16,7 +16,7 @@ from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.runtime.kafka.log_client import FetchAnswer
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.memory_log import NODE, MemoryLog
+from tests.support.delivery.memory_log import NODE, MemoryLog
 
 A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
 

@@ -21,8 +21,8 @@ from shared.config.configuration import Configuration, RemovedDestination, Strea
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.event.topics import LANES, RETRIER
-from tests.support.memory_log import MemoryLog
-from tests.support.memory_outlet import MemoryOutlet
+from tests.support.delivery.memory_log import MemoryLog
+from tests.support.delivery.memory_outlet import MemoryOutlet
 
 A, B, C = (KafkaPartition("hifi.stream.s", number) for number in range(3))
 TO = Destination("s", "d", "http://localhost/")

@@ -19,7 +19,7 @@ from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.spark import process
 from shared.runtime.spark.session import SparkEndedError
-from tests.support.samples import NOW_MS
+from tests.support.suite.samples import NOW_MS
 from tests.unit.flow.test_flow import told
 
 TO = Destination("s", "a", "http://localhost/")

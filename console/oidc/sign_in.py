@@ -1,0 +1,164 @@
+"""Signs people in with an OpenID provider: to its door, and back with a code.
+
+A sign-in under way is in a sealed cookie, and nothing is kept on the server.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TypeAlias
+from urllib.parse import quote
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from console.authentication import Authentication, local_path
+from console.oidc.provider import BACK, Provider, ProviderError
+from console.pages.plain_pages import sign_in_page, signed_in_page
+from console.viewers import SESSION_MS, Person
+from observe.settings import ConsoleSettings
+from shared.event.times import MINUTE_MS
+from shared.runtime.clock import now_ms
+from shared.runtime.tokens.reading import TokenError, bearer_of
+
+log = structlog.get_logger()
+
+DOOR = "/sign-in/with"
+COOKIE = "hifi-console-begun"
+_OWNER = "console sign-in"
+# As long as somebody looks for a second factor.
+_BEGUN_MS = 10 * MINUTE_MS
+_CHANCE_BYTES = 32
+# Characters of a cookie's name and value; browsers drop longer ones silently.
+_COOKIE_CHARS_MAX = 4_000
+# A sign-in under way: state, nonce, verifier, and where to go afterwards.
+_Begun: TypeAlias = tuple[str, str, str, str]
+_NOT_BEGUN = "This sign-in was not begun in this browser, or more than 10 minutes ago: begin again."
+
+
+class OpenIdSignIn:
+    """Signing in with the provider that the settings name."""
+
+    def __init__(self, authentication: Authentication, settings: ConsoleSettings) -> None:
+        self._authentication = authentication
+        self._issuer, self._names = settings.oidc_issuer, settings.claim_names
+        self._is_https = authentication.is_https
+        self._provider = Provider(settings)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(DOOR, self.begin, methods=["GET"]),
+            Route(BACK, self.come_back, methods=["GET"]),
+        ]
+
+    async def begin(self, request: Request) -> Response:
+        """Send the browser to the provider."""
+        next_path = local_path(request.query_params.get("next", "/"))
+        state, nonce, verifier = (secrets.token_urlsafe(_CHANCE_BYTES) for _ in range(3))
+        digest = hashlib.sha256(verifier.encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        try:
+            door = await self._provider.door(state=state, nonce=nonce, challenge=challenge)
+        except ProviderError as error:
+            return self._refuse(request, str(error), next_path)
+        fields = [now_ms() + _BEGUN_MS, state, nonce, verifier, next_path]
+        response = RedirectResponse(door, status_code=303)
+        response.set_cookie(
+            COOKIE,
+            self._authentication.cookies.seal(fields, owner=_OWNER),
+            max_age=_BEGUN_MS // 1000,
+            path="/sign-in",
+            httponly=True,
+            # The provider's page leads back: a strict one would stay behind.
+            samesite="lax",
+            secure=self._is_https,
+        )
+        return response
+
+    async def come_back(self, request: Request) -> Response:
+        """Take a browser back, with a code or with the reason why there is none."""
+        begun, query = self._begun(request), request.query_params
+        if begun is None or not hmac.compare_digest(
+            query.get("state", "").encode(), begun[0].encode()
+        ):
+            return self._refuse(request, _NOT_BEGUN, "/", status=HTTPStatus.BAD_REQUEST)
+        _, nonce, verifier, next_path = begun
+        try:
+            cookie = await self._cookie(
+                _code_of(query, self._issuer), nonce=nonce, verifier=verifier
+            )
+        except ProviderError as refusal:
+            return self._refuse(request, str(refusal), next_path)
+        # Go on from a page of our own: in a redirect that the provider's page has begun, the
+        # browser would keep the session's cookie back.
+        onward = quote(next_path, safe=":/%#?=@[]!$&'()*+,;")
+        response = HTMLResponse(signed_in_page(onward), headers={"Refresh": f"0; url={onward}"})
+        self._authentication.set_cookie(response, cookie)
+        response.delete_cookie(COOKIE, path="/sign-in", httponly=True, samesite="lax")
+        return response
+
+    async def _cookie(self, code: str, *, nonce: str, verifier: str) -> str:
+        """The cookie of a new session; ProviderError with the reason when there is none."""
+        proven = await self._provider.redeem(code, verifier=verifier, nonce=nonce)
+        try:
+            bearer = bearer_of(proven.claims, self._names)
+        except TokenError as error:
+            raise ProviderError(
+                f"{error} Whoever runs the provider gives you a tenant, or whoever runs this"
+                " console names the right claim: HIFI_OBSERVE_CONSOLE_OIDC_TENANT_CLAIM."
+            ) from error
+        if not bearer.scopes & {"read", "admin"}:
+            raise ProviderError(
+                f"You may neither read nor change anything here: your claim {self._names.scope}"
+                f" says neither {self._names.read} nor {self._names.admin}. Whoever runs the"
+                " provider can give you one."
+            )
+        person = Person(self._issuer, bearer.subject, bearer.tenant, tuple(sorted(bearer.scopes)))
+        # The gateway gets its token, so the session ends no later than the token.
+        until_ms = min(now_ms() + SESSION_MS, int(proven.claims["exp"]) * 1000)
+        cookie = self._authentication.session_of(proven.token, person, until_ms=until_ms)
+        if len(cookie) > _COOKIE_CHARS_MAX:
+            raise ProviderError(
+                f"Your token is too long for a cookie ({len(proven.token)} characters): whoever"
+                " runs the provider has it put fewer claims into ID tokens."
+            )
+        log.info("console.signed_in", subject=bearer.subject, tenant=bearer.tenant)
+        return cookie
+
+    def _begun(self, request: Request) -> _Begun | None:
+        cookies = self._authentication.cookies
+        fields = cookies.unseal(request.cookies.get(COOKIE), owner=_OWNER)
+        if fields is None or now_ms() >= fields[0]:
+            return None
+        _, state, nonce, verifier, next_path = fields
+        return state, nonce, verifier, next_path
+
+    def _refuse(
+        self, request: Request, says: str, next_path: str, *, status: int = HTTPStatus.BAD_GATEWAY
+    ) -> Response:
+        log.warning("console.not_signed_in", problem=says)
+        authentication = self._authentication
+        session, cookie = authentication.stranger(request)
+        page = sign_in_page(
+            csrf=authentication.cookies.csrf(session),
+            next_path=next_path,
+            problem=says,
+            provider=authentication.provider_name,
+        )
+        response = HTMLResponse(page, status_code=status)
+        authentication.set_cookie(response, cookie)
+        response.delete_cookie(COOKIE, path="/sign-in", httponly=True, samesite="lax")
+        return response
+
+
+def _code_of(query: Mapping[str, str], issuer: str) -> str:
+    if query.get("iss", issuer) != issuer:
+        raise ProviderError("Another provider has answered: begin again.")
+    if (error := query.get("error")) is not None:
+        raise ProviderError(f"The provider has not signed you in: {error[:100]}. Try again.")
+    return query.get("code", "")

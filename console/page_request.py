@@ -1,0 +1,286 @@
+"""One request to the console: its sender, its content, and the sources to answer it from."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from console.authentication import Authentication, Identity
+from console.control_session import FILTERS, ControlSession, Letters
+from console.forms import BYTES_MAX, LongForms, form_of
+from console.page_context import PageContext
+from console.page_threads import InThread, PageThreads
+from console.parts.layout import Page, PageFrame, is_shown_by_link, render
+from console.viewers import Viewer
+from shared.config.access import DEFAULT_TENANT, ApiKey
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.config.outside.channel import Channel
+from shared.config.pipeline import Pipeline
+from shared.event.topics import destination_id
+from shared.proof.acked import AckedRequest
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.lookup.event_search import SearchResult
+from shared.runtime.kafka.lookup.key_search import KeyedEvents
+from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
+from shared.runtime.setup_error import NoAnswerError
+from shared.runtime.tenant_turns import TenantTurns
+
+# 2 s in all, the longest that a change takes to come back; then the page is shown as it is.
+_LOOK_S = 0.05
+_LOOKS_MAX = 40
+# No year in milliseconds, and no count of ours, has more.
+_DIGITS_MAX = 15
+# As long as three searches may take.
+_SEARCH_WAIT_S = 20.0
+
+
+class EventFinder(Protocol):
+    """Looks for events by id, key or request; in a running process shared.runtime.kafka.lookup."""
+
+    async def find(
+        self,
+        stream: str,
+        event_id: str,
+        *,
+        before_ms: int | None = None,
+        destination_ids: Collection[str] = (),
+    ) -> SearchResult: ...
+
+    async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId: ...
+
+    async def of_key(self, streams: Sequence[str], key: str) -> KeyedEvents: ...
+
+    async def request(self, request_id: str, *, since_ms: int) -> AckedRequest: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    viewer: Viewer
+    around: PageFrame
+    path: str
+    # The fields of its query, or of its form.
+    fields: Mapping[str, str]
+    sources: "Sources"
+    context: PageContext
+    control: ControlSession
+
+    @property
+    def in_thread(self) -> InThread:
+        """Runs work in the viewer's own share of threads, beside that of others."""
+        return self.sources.threads.of(self.viewer.tenant)
+
+    def search_turn(self) -> AbstractAsyncContextManager[None]:
+        """A turn for the length of one search; others have theirs in between."""
+        return self.sources.searches.of(self.viewer.tenant)
+
+    def field(self, name: str) -> str:
+        return self.fields.get(name, "").strip()
+
+    def number(self, name: str) -> int | None:
+        text = self.field(name)
+        return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else None
+
+    @property
+    def streams(self) -> list[str]:
+        """The names of the streams that the viewer may see, including removed ones."""
+        names, tenant_of = self.context.configuration.past_streams, self.context.tenant_of
+        return sorted(each for each in names if self.viewer.sees(each, tenant=tenant_of(each)))
+
+    @property
+    def keys(self) -> list[ApiKey]:
+        """The keys of the viewer's tenant; those of every tenant for an operator."""
+        tenant, keys = self.viewer.tenant, self.context.configuration.keys.values()
+        if tenant == DEFAULT_TENANT and self.viewer.may_change:
+            # As the gateway has it.
+            tenant = None
+        return [key for key in keys if tenant in {None, key.tenant}]
+
+    @property
+    def key(self) -> ApiKey:
+        """The key that is named, if it is one of the viewer's."""
+        for key in self.keys:
+            if key.id == self.field("id"):
+                return key
+        raise HTTPException(404, "There is no such key (any more).")
+
+    def channel_id(self, name: str) -> str:
+        """The id of a channel of the viewer's tenant, or of the default one without sign-in."""
+        return f"{self.viewer.tenant or DEFAULT_TENANT}/{name}"
+
+    @property
+    def channels(self) -> list[Channel]:
+        """The channels of the viewer's tenant, by name."""
+        if self.viewer.streams:
+            # As the gateway has it.
+            return []
+        found = sorted(self.context.configuration.channels.values(), key=lambda each: each.name)
+        return [each for each in found if each.id == self.channel_id(each.name)]
+
+    @property
+    def channel(self) -> Channel:
+        """The channel that is named, if it is one of the viewer's."""
+        known = self.context.configuration.channels
+        found = known.get(self.channel_id(self.field("channel")))
+        # A viewer of some streams has none, as at the gateway.
+        if found is None or self.viewer.streams:
+            raise HTTPException(404, "There is no such channel (any more).")
+        return found
+
+    @property
+    def destination(self) -> Destination:
+        """The destination that is named, if it is one of the viewer's."""
+        stream = self.field("stream")
+        named = self.context.configured(destination_id(stream, self.field("destination")))
+        if named is None or stream not in self.streams:
+            raise HTTPException(404, "There is no such destination, or it is not yours.")
+        return named
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that is named, if it is one of the viewer's."""
+        named = self.context.configuration.streams.get(self.field("stream"))
+        if named is None or named.name not in self.streams:
+            raise HTTPException(404, "There is no such stream, or it is not yours.")
+        return named
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that is named, if all of its streams are the viewer's."""
+        named = self.context.configuration.pipelines.get(self.field("pipeline"))
+        if named is None or not named.streams <= set(self.streams):
+            raise HTTPException(404, "There is no such pipeline, or it is not yours.")
+        return named
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the object that the path names is set and the viewer's, even if not shown yet."""
+        known = self.context.configuration
+        match self.path.strip("/").split("/"):
+            case ["streams", stream]:
+                return stream in known.streams and stream in self.streams
+            case ["streams", stream, name]:
+                return f"{stream}/{name}" in known.destinations and stream in self.streams
+            case ["pipelines", name] if name in known.pipelines:
+                return known.pipelines[name].streams <= set(self.streams)
+            case _:
+                return False
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The filters that pick dead letters."""
+        return {name: value for name in FILTERS if (value := self.field(name))}
+
+    async def letters(self) -> Letters:
+        """The requested dead letters that the viewer may see."""
+        if (streams := self._letter_streams) is None:
+            return Letters()
+        before = self.field("before")
+        return await self.control.letters(self.filters, streams=streams, before=before)
+
+    async def export(self) -> bytes:
+        """The oldest of them as NDJSON."""
+        if (streams := self._letter_streams) is None:
+            return b""
+        return await self.control.export_letters(self.filters, streams=streams)
+
+    @property
+    def _letter_streams(self) -> list[str] | None:
+        """The streams to ask the gateway for; an empty list means all that the key may see."""
+        stream = self.field("stream")
+        streams = [name for name in self.streams if stream in {"", name}]
+        if self.viewer.tenant is None and not stream:
+            # Nobody has signed in: the gateway says which streams are everybody's.
+            return [] if streams else None
+        return streams or None
+
+    async def wait_until(self, is_seen: Callable[[PageContext], bool]) -> None:
+        """Wait for our own feed, so that the next page shows a change."""
+        for _ in range(_LOOKS_MAX):
+            if is_seen(self.sources.context()):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+
+# A route's answer to a request.
+Answer: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
+
+
+def _search_turns() -> TenantTurns:
+    """The turns of searches, each of which reads Kafka for seconds: one at a time per tenant."""
+    return TenantTurns(math.inf, within_s=_SEARCH_WAIT_S, refusal=_searching_already)
+
+
+def _searching_already() -> NoAnswerError:
+    return NoAnswerError("Other searches of yours are under way: search again when they are done.")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The sources that answers are made from. Put together once, in the server."""
+
+    authentication: Authentication
+    context: Callable[[], PageContext]
+    events: EventFinder
+    # Where the gateway answers.
+    gateway: str
+    schedule: RetrySchedule
+    threads: PageThreads
+    searches: TenantTurns = field(default_factory=_search_turns)
+    long_forms: LongForms = field(default_factory=LongForms)
+    # Each trial holds a thread for as long as Spark takes, and there are few threads.
+    trials: LongForms = field(
+        default_factory=lambda: LongForms(1, 2, "Other pipelines are being tried: try it again.")
+    )
+
+    def route(
+        self,
+        method: str,
+        path: str,
+        answer: Answer,
+        *,
+        for_admins: bool = False,
+        form_bytes_max: int = BYTES_MAX,
+    ) -> Route:
+        """Identify the viewer, check their rights, and accept forms of their own session only."""
+
+        async def serve(request: Request) -> Response:
+            identity = self.authentication.identify(request)
+            if identity.viewer.has_link and not is_shown_by_link(path):
+                raise HTTPException(403, "This is not shown by a link: sign in with a key.")
+            if for_admins and not identity.viewer.may_change:
+                raise HTTPException(403, "This needs a key with the scope admin.")
+            if method != "POST":
+                return await respond(request, identity, request.query_params)
+            with ExitStack() as held:
+                turn = self.long_forms.turn(identity.viewer.tenant or "")
+                fields = await form_of(
+                    request,
+                    self.threads.of(identity.viewer.tenant),
+                    bytes_max=form_bytes_max,
+                    on_long=lambda: held.enter_context(turn),
+                )
+                self.authentication.check_post(request, identity.session, fields)
+                return await respond(request, identity, fields)
+
+        async def respond(
+            request: Request, identity: Identity, fields: Mapping[str, str]
+        ) -> Response:
+            viewer, around = identity.viewer, identity.around
+            in_thread = self.threads.of(viewer.tenant)
+            control = ControlSession(self.gateway, identity.session.credential, in_thread)
+            here, context = request.url.path, self.context()
+            made = await answer(PageRequest(viewer, around, here, fields, self, context, control))
+            if isinstance(made, Page):
+                made = HTMLResponse(render(made, around))
+            self.authentication.set_cookie(made, identity.new_cookie)
+            return made
+
+        return Route(path, serve, methods=[method])

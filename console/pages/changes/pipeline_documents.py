@@ -1,0 +1,93 @@
+"""Reads the documents of pipelines that people type, and says in which line one is wrong."""
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from console.page_request import PageRequest
+from console.page_threads import InThread
+from console.pages.changes.form_pages import FormPage, json_text
+from console.parts.markup import Child, tag
+from shared.runtime.control_client import RefusedError
+from shared.runtime.files.document_text import Document, document_of
+from shared.runtime.setup_error import UsageError
+
+PIPELINES = "/pipelines"
+# With a colon, as for streams: no pipeline has such a name.
+NEW, CHANGE, TRY = (f"{PIPELINES}:{what}" for what in ("new", "change", "try"))
+# Fields that the gateway adds to the document.
+_NOT_TYPED = {"state", "tenant", "generation"}
+# A parser that knows lines takes half a second of a core for a document of this size.
+_WITH_LINES_BYTES_MAX = 65_536
+# Lines to show around a wrong one, and characters of each.
+_AROUND, _LINE_CHARS_MAX = 2, 200
+
+
+def typed_document(asked: PageRequest) -> str:
+    # As it is: what YAML means by a line, its blanks say.
+    return asked.fields.get("document", "").replace("\r\n", "\n")
+
+
+async def read_document(text: str, in_thread: InThread) -> Document:
+    """UsageError with the line where it is no document."""
+    raw = text.encode(errors="replace")
+    if len(raw) <= _WITH_LINES_BYTES_MAX:
+        return await in_thread(document_of, raw, "document")
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        wrong = f"A document of more than {_WITH_LINES_BYTES_MAX:,} bytes must be JSON: {error}."
+        raise UsageError(wrong) from error
+    if not isinstance(fields, dict):
+        raise UsageError("It must be an object: {...}.")
+    return Document("document", fields, {})
+
+
+def refused(
+    asked: PageRequest, shown: FormPage, refusal: RefusedError, document: Document, text: str
+) -> Response:
+    wrong = placed(document, refusal.pointer, refusal.detail)
+    return shown.again(asked, wrong, refusal.status, around(document, refusal.pointer, text))
+
+
+def placed(document: Document, pointer: str, says: str) -> str:
+    """The message with the line and the part of the document that it is about."""
+    nth, part = document.line(pointer) if pointer else None, ".".join(pointer.split("/")[1:])
+    where = [] if nth is None else [f"line {nth}"]
+    where += [part] if part and not says.startswith(part) else []
+    return ": ".join([*where, says])
+
+
+def around(document: Document, pointer: str, text: str) -> Child:
+    """The wrong line with the lines around it; nothing if the line is not known."""
+    wrong = document.line(pointer) if pointer else None
+    if wrong is None:
+        return None
+    lines = text.split("\n")
+    first = max(1, wrong - _AROUND)
+    shown = [
+        f"{'→' if nth == wrong else ' '}{nth:5}  {lines[nth - 1][:_LINE_CHARS_MAX]}"
+        for nth in range(first, min(len(lines), wrong + _AROUND) + 1)
+    ]
+    return tag("pre", "\n".join(shown), tabindex="0", role="region", aria_label="Where it is wrong")
+
+
+def text_of(shown: dict[str, Any]) -> str:
+    """The gateway's document as text, without fields at their defaults."""
+    fields = {name: shown[name] for name in shown if name not in _NOT_TYPED}
+    try:
+        said = Document("", fields, {}).pipeline().known_fields(with_defaults=False)
+    except UsageError:
+        # The document is from a newer release, with fields that we do not know.
+        return json_text(fields)
+    return json_text(_said_in(fields, said))
+
+
+def _said_in(shown: Any, said: Any) -> Any:
+    """The same without the members that `said` does not have."""
+    if isinstance(shown, dict) and isinstance(said, dict):
+        return {name: _said_in(shown[name], said[name]) for name in shown if name in said}
+    if isinstance(shown, list) and isinstance(said, list) and len(shown) == len(said):
+        return [_said_in(*each) for each in zip(shown, said, strict=True)]
+    return shown

@@ -1,0 +1,109 @@
+"""The form on the page of an event that sends it again, and its action."""
+
+from http import HTTPStatus
+from urllib.parse import urlencode
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from console.page_request import PageRequest
+from console.parts.layout import form, render, still_page
+from console.parts.markup import NOTHING, Safe, fragment, tag
+from console.parts.pieces import code, event_path
+from shared.retry.dead_letter import Place
+from shared.retry.resend import LEFT_ALONE
+from shared.runtime.control_client import RefusedError
+from shared.runtime.kafka.lookup.event_search import FoundEvent
+
+log = structlog.get_logger()
+
+PATH = "/events/resend"
+# Destinations whose outcome the address carries; it has no room for more.
+_TOLD_MAX = 50
+
+
+def send_again_form(found: FoundEvent, asked: PageRequest) -> Safe:
+    """A button for one destination or all of them, with the command that does the same."""
+    envelope = found.envelope
+    names = _names(asked, envelope.stream)
+    if not names:
+        return NOTHING
+    place = str(Place(envelope.origin.partition, envelope.origin.offset))
+    # By its place: senders choose the ids of events, and this is pasted into a shell.
+    command = f"hifi events resend {envelope.stream} --place {place}"
+    if not asked.viewer.may_change:
+        says = " sends it again, with a key of the scope admin."
+        return tag("p", code(command), says, class_="quiet")
+    options = [tag("option", "each that has taken it, or for which it was given up", value="")]
+    options += [tag("option", name, value=name) for name in names]
+    hidden = {
+        "csrf": asked.around.csrf,
+        "stream": envelope.stream,
+        "id": envelope.event_id,
+        "place": place,
+    }
+    button = form(
+        "post",
+        PATH,
+        hidden,
+        tag("label", "Send it again to ", tag("select", options, name="destination")),
+        tag("button", "Send again", type="submit"),
+        class_="row card pad",
+    )
+    note = tag("p", "Or: ", code(f"{command} --destination NAME"),
+               ". It goes within half a minute, under the same id.", class_="quiet")  # fmt: skip
+    return fragment(button, note)
+
+
+async def resend(asked: PageRequest) -> Response:
+    """Send the event again if the gateway allows the viewer to; a page shows its refusal."""
+    stream, event_id = asked.field("stream"), asked.fields.get("id", "")
+    if stream not in asked.streams:
+        raise HTTPException(404, "There is no such stream, or it is not yours.")
+    place, destination = asked.field("place"), asked.field("destination")
+    log.info(
+        "event.resent",
+        key_id=asked.viewer.key_id,
+        stream=stream,
+        event_id=event_id,
+        place=place,
+        destination=destination,
+    )
+    back = event_path(stream, event_id)
+    try:
+        told = await asked.control.resend(stream, place=place, destination=destination)
+    except RefusedError as refusal:
+        if refusal.status == HTTPStatus.UNAUTHORIZED:
+            raise
+        page = still_page(
+            "Not sent again",
+            "/events",
+            "refused",
+            tag("h1", "Not sent again"),
+            tag("p", refusal.detail),
+            tag("p", tag("a", "Back to the event", href=back)),
+            status=refusal.detail,
+        )
+        return HTMLResponse(render(page, asked.around), status_code=refusal.status)
+    listed = sorted(told.items(), key=lambda each: each[1] != "resent")[:_TOLD_MAX]
+    sent = urlencode({"sent": ",".join(f"{name}:{what}" for name, what in listed)})
+    return RedirectResponse(f"{back}&{sent}", status_code=303)
+
+
+def sent_note(asked: PageRequest) -> str:
+    """Report an event's fresh outcome at each destination, only in words of our own."""
+    names = set(_names(asked, asked.field("stream")))
+    pairs = (pair.partition(":") for pair in asked.field("sent").split(","))
+    told = {name: what for name, _, what in pairs if name in names}
+    resent = [name for name, what in told.items() if what == "resent"]
+    said = [f"It goes again to {' and '.join(resent)}, within half a minute."] if resent else []
+    said += [
+        f"Not to {name}: {LEFT_ALONE[what]}." for name, what in told.items() if what in LEFT_ALONE
+    ]
+    return " ".join(said)
+
+
+def _names(asked: PageRequest, stream: str) -> list[str]:
+    there = asked.context.configuration.destinations_of(stream)
+    return sorted(each.name for each in there) if stream in asked.streams else []

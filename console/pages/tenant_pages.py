@@ -1,0 +1,264 @@
+"""The list of tenants, the worst first, and the page of one; only operators see others' tenants."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
+
+from starlette.exceptions import HTTPException
+
+from console.page_context import PageContext, is_in_trouble, worst_first
+from console.page_request import PageRequest
+from console.pages.changes.key_changes import KEYS
+from console.parts.layout import Page, still_page
+from console.parts.markup import NOTHING, Child, Safe, tag
+from console.parts.pieces import (
+    badge,
+    code,
+    dead_path,
+    facts_list,
+    figure,
+    nothing_yet,
+    path_of,
+    section,
+    table,
+    ways,
+)
+from console.parts.search_list import ROWS_MAX, ListQuery, SearchList, more_note
+from shared import wording
+from shared.config.access import ApiKey, Tenant
+from shared.event.topics import pipeline_of
+from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, StreamView, worst
+
+PATH = "/tenants"
+_ONLY = {"": "all tenants", "trouble": "those in trouble"}
+# The things whose total number a tenant's quota bounds, in people's words.
+_BOUNDS = ("streams", "partitions", "destinations", "pipelines", "tables", "channels", "keys")
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A tenant's things, and how they fare."""
+
+    name: str
+    quotas: Tenant | None = None
+    streams: list[StreamView] = field(default_factory=list)
+    # Destinations, and pipelines that read.
+    takers: list[DestinationView] = field(default_factory=list)
+    keys: list[ApiKey] = field(default_factory=list)
+    # Counts configured things, whether they were observed or not.
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_BOUNDS, 0))
+
+    @property
+    def verdict(self) -> StreamVerdict:
+        return worst([*(it.verdict for it in self.streams), *(it.verdict for it in self.takers)])
+
+    @property
+    def dead(self) -> int:
+        return sum(view.balance.dead for view in self.takers)
+
+    @property
+    def events_per_s(self) -> float:
+        return sum(stream.events_per_s for stream in self.streams)
+
+    @property
+    def why(self) -> str:
+        """The trouble of the worst taker."""
+        bad = [each for each in worst_first(self.takers) if is_in_trouble(each.verdict)]
+        return f"{_name_of(bad[0])}: {bad[0].reason}" if bad else ""
+
+    @property
+    def quota(self) -> str:
+        rates = self.quotas.rates if self.quotas else {}
+        return ", ".join(f"{rate:,.15g} {of}/s" for of, rate in rates.items()) or "none"
+
+
+async def tenants_page(asked: PageRequest) -> Page:
+    query = ListQuery.of(asked.fields, _ONLY)
+    found = [
+        each
+        for each in _holdings(asked).values()
+        if query.text in each.name and (not query.only or is_in_trouble(each.verdict))
+    ]
+    found.sort(key=lambda each: (-SEVERITY.index(each.verdict), each.name))
+    listed = SearchList(PATH, "tenant", _ONLY, query, found)
+    heads = ("Tenant", "Verdict", "Why", "Quota", "Events/s", "Streams", "Destinations", "Keys",
+             "Dead")  # fmt: skip
+    rows: list[list[Child]] = [
+        [
+            tag("a", each.name, href=_path(each.name)),
+            badge(each.verdict),
+            tag("span", each.why, class_="why") if each.why else "",
+            each.quota,
+            f"{each.events_per_s:,.1f}",
+            *(wording.count(each.counts[name]) for name in ("streams", "destinations", "keys")),
+            wording.count(each.dead),
+        ]
+        for each in listed.shown
+    ]
+    lead = "" if asked.viewer.is_operator else " Only an operator sees others than their own."
+    return still_page(
+        "Tenants",
+        PATH,
+        "tenants",
+        tag("h1", "Tenants"),
+        listed.search,
+        tag("p", listed.said, lead, class_="lead"),
+        table(heads, rows, caption="Tenants, worst first", numbers_from=4) if rows else NOTHING,
+        listed.more,
+        status=listed.said,
+    )
+
+
+async def tenant_page(asked: PageRequest) -> Page:
+    name = asked.path.removeprefix(f"{PATH}/")
+    held = _holdings(asked).get(name)
+    if held is None:
+        raise HTTPException(404, "There is no such tenant, or it is not yours.")
+    keys = f"{KEYS}?{urlencode({'tenant': name})}"
+    changes = f"/changes?{urlencode({'tenant': name})}"
+    links = ways([("Its keys", keys), ("Its changes", changes)])
+    return still_page(
+        f"Tenant {name}",
+        PATH,
+        "tenant",
+        tag("p", tag("a", "Tenants", href=PATH), " / ", name, class_="crumbs"),
+        tag("h1", name, " ", badge(held.verdict)),
+        tag("p", held.why, class_="lead") if held.why else NOTHING,
+        facts_list(_facts(held)),
+        tag("p", links),
+        section("Streams", _streams(held, asked)),
+        section("Destinations and pipelines", _takers(held, asked)),
+        section("Keys", _keys(held, keys)),
+        status=f"{name}: {held.verdict.value}",
+    )
+
+
+def _holdings(asked: PageRequest) -> dict[str, _Holding]:
+    """The things of each tenant that the viewer may see, by its name."""
+    sees_all, viewer, known = asked.viewer.is_operator, asked.viewer, asked.context.configuration
+    context = asked.context if sees_all else asked.context.seen_by(viewer)
+    named: dict[str, _Holding] = {}
+
+    def of(tenant: str) -> _Holding:
+        return named.setdefault(tenant, _Holding(tenant, known.tenants.get(tenant)))
+
+    for tenant in (*known.tenants, *([viewer.tenant] if viewer.tenant else [])):
+        of(tenant)
+    for key in known.keys.values() if sees_all else asked.keys:
+        of(key.tenant).keys.append(key)
+    for kind, tenant in _set_up(context, set(asked.streams), sees_all=sees_all):
+        of(tenant).counts[kind] += 1
+    for stream in context.overview.streams:
+        of(context.tenant_of(stream.name)).streams.append(stream)
+    for view in context.overview.takers:
+        of(context.tenant_of(view.stream)).takers.append(view)
+    for each in named.values():
+        each.counts["keys"] = len(each.keys)
+    # An unknown stream has no tenant.
+    return {
+        name: each for name, each in named.items() if name and (sees_all or name == viewer.tenant)
+    }
+
+
+def _set_up(
+    context: PageContext, streams: set[str], *, sees_all: bool
+) -> Iterable[tuple[str, str]]:
+    """The kind and the tenant of each thing that is set."""
+    known = context.configuration
+    for stream in known.streams.values():
+        if sees_all or stream.name in streams:
+            yield "streams", stream.tenant
+            yield from [("partitions", stream.tenant)] * stream.partition_count
+    for destination in known.destinations.values():
+        if sees_all or destination.stream in streams:
+            yield "destinations", known.tenant_of(destination.stream)
+    for pipeline in known.pipelines.values():
+        if sees_all or pipeline.streams <= streams:
+            yield "pipelines", pipeline.tenant
+    for made in known.tables.values():
+        yield "tables", made.tenant
+    for channel in known.channels.values():
+        yield "channels", channel.tenant
+
+
+def _facts(held: _Holding) -> list[tuple[str, Child]]:
+    facts: list[tuple[str, Child]] = [
+        ("Events/s", f"{held.events_per_s:,.1f}"),
+        ("Dead", wording.count(held.dead)),
+        ("Queued", wording.count(sum(view.balance.queued for view in held.takers))),
+        ("Quota", held.quota),
+    ]
+    for name in _BOUNDS:
+        most = getattr(held.quotas, f"{name}_max", None)
+        said = wording.count(held.counts[name])
+        facts.append((name.capitalize(), said if most is None else f"{said} of {most:,} at most"))
+    return facts
+
+
+def _streams(held: _Holding, asked: PageRequest) -> Safe:
+    views = sorted(held.streams, key=lambda each: (-SEVERITY.index(each.verdict), each.name))
+    if not views:
+        return nothing_yet("It has no stream of which anything is known.")
+    ours = set(asked.streams)
+    rows: list[list[Child]] = [
+        [
+            _link(view.name, f"/streams/{view.name}", is_seen=view.name in ours),
+            badge(view.verdict),
+            tag("span", view.reason, class_="why") if view.reason else "",
+            f"{view.events_per_s:,.1f}",
+            wording.count(view.acked),
+        ]
+        for view in views[:ROWS_MAX]
+    ]
+    heads = ("Stream", "Verdict", "Why", "Events/s", "Events")
+    listed = table(heads, rows, caption="Its streams, worst first", numbers_from=3)
+    return tag("div", listed, more_note(len(views) - ROWS_MAX, "all streams", "/streams"))
+
+
+def _takers(held: _Holding, asked: PageRequest) -> Safe:
+    views = worst_first(held.takers)
+    if not views:
+        return nothing_yet("It has no destination of which anything is known.")
+    ours = set(asked.streams)
+    rows: list[list[Child]] = [
+        [
+            _link(_name_of(view), path_of(view), is_seen=view.stream in ours),
+            badge(view.verdict),
+            tag("span", view.reason, class_="why") if view.reason else "",
+            wording.count(view.balance.queued),
+            wording.count(view.balance.waiting),
+            figure(
+                wording.count(view.balance.dead),
+                dead_path(stream=view.stream, destination=view.name)
+                if view.balance.dead and view.stream in ours
+                else "",
+            ),
+        ]
+        for view in views[:ROWS_MAX]
+    ]
+    heads = ("Name", "Verdict", "Why", "Queued", "Waiting", "Dead")
+    listed = table(heads, rows, caption="Destinations and pipelines, worst first", numbers_from=3)
+    return tag("div", listed, more_note(len(views) - ROWS_MAX, "all destinations", "/destinations"))
+
+
+def _name_of(view: DestinationView) -> str:
+    """The name that people gave it: a pipeline has an internal one in the books."""
+    pipeline = pipeline_of(view.destination_id)
+    return view.destination_id if pipeline is None else f"pipeline {pipeline}"
+
+
+def _keys(held: _Holding, path: str) -> Safe:
+    if not held.keys:
+        return nothing_yet("It has no key.")
+    names = sorted(key.id for key in held.keys)[:ROWS_MAX]
+    listed = [[", " if nth else NOTHING, code(name)] for nth, name in enumerate(names)]
+    return tag("div", tag("p", listed), more_note(len(held.keys) - ROWS_MAX, "all keys", path))
+
+
+def _link(name: str, path: str, *, is_seen: bool) -> Child:
+    """A link; only the name if it is another tenant's and the viewer signed in with a key."""
+    return tag("a", name, href=path) if is_seen else name
+
+
+def _path(tenant: str) -> str:
+    return f"{PATH}/{quote(tenant)}"

@@ -1,0 +1,47 @@
+"""Shows JSON with a colour for each kind of part, a member to a line; each part as it was sent."""
+
+import json
+import re
+
+from console.parts.markup import Safe, fragment, tag
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_OPENS, _CLOSES = frozenset("{["), frozenset("}]")
+_ENDS, _NAMES = frozenset(","), frozenset(":")
+# Deeper than anybody reads.
+_DEPTH_MAX = 50
+
+
+def json_lines(text: str) -> Safe:
+    """Indent JSON; numbers and texts stay as written, and a text that is not JSON as it is."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return fragment(text)
+    tokens = _TOKEN.findall(text)
+    parts: list[str | Safe] = []
+    depth = 0
+    for at, token in enumerate(tokens):
+        after = tokens[at + 1] if at + 1 < len(tokens) else ""
+        if token in _OPENS:
+            depth += 1
+            is_empty = after in _CLOSES and after != ""
+            parts += [token] if is_empty else [token, _line(depth)]
+        elif token in _CLOSES:
+            depth -= 1
+            is_empty = tokens[at - 1] in _OPENS
+            parts += [token] if is_empty else [_line(depth), token]
+        elif token in _ENDS:
+            parts += [token, _line(depth)]
+        elif token in _NAMES:
+            parts.append(": ")
+        else:
+            kind = "other"
+            if token.startswith('"'):
+                kind = "name" if after == ":" else "text"
+            parts.append(tag("span", token, class_=f"j-{kind}"))
+    return fragment(*parts)
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * min(depth, _DEPTH_MAX)

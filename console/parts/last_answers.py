@@ -1,0 +1,21 @@
+"""Says in words how a destination has answered lately, for its page and for `hifi destinations`."""
+
+from observe.lag.trouble import words_of
+from shared import wording
+from shared.proof.overview import DestinationView
+
+
+def last_answers(view: DestinationView) -> list[tuple[str, str]]:
+    """A destination's last successes and refusals; its own words are shown beside these."""
+    facts = []
+    if view.lately.total:
+        outcomes = ("delivered", "refused", "failed", "rate_limited")
+        said = [f"{getattr(view.lately, name):,} {name.replace('_', '-')}" for name in outcomes]
+        facts.append(("Outcomes of the last 5 min", ", ".join(said)))
+    if view.last_ok_at_ms:
+        facts.append(("Last taken at", wording.moment(view.last_ok_at_ms)))
+    if (answer := view.last_refusal) is not None:
+        facts.append(
+            ("Last refusal", f"{words_of(answer.reason)} at {wording.moment(answer.at_ms)}")
+        )
+    return facts

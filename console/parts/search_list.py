@@ -1,0 +1,122 @@
+"""A list to search by part of a name or by trouble, one page of rows at a time."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Self, TypeVar
+from urllib.parse import urlencode
+
+from console.parts.layout import form
+from console.parts.markup import NOTHING, Safe, tag
+from console.parts.pieces import pager
+from shared import wording
+
+# As many rows as somebody reads at a time; with 10,000 entries a page is no longer than this.
+ROWS_MAX = 100
+# The longest part of a name to search for.
+_TEXT_CHARS_MAX = 200
+# The query parameters of its address.
+ASKED = ("q", "only", "page")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """The query that an address makes of a list."""
+
+    text: str
+    only: str
+    page: int
+
+    @classmethod
+    def of(cls, asked: Mapping[str, str], choices: Mapping[str, str]) -> Self:
+        only, number = asked.get("only", ""), asked.get("page", "")
+        is_number = number.isdecimal() and 0 < len(number) < 9  # noqa: PLR2004 - no list is as long
+        text = asked.get("q", "").strip()[:_TEXT_CHARS_MAX]
+        return cls(text, only if only in choices else "", int(number) if is_number else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchList(Generic[T]):
+    """The found entries in order, and the requested page of them."""
+
+    path: str
+    # The word for one of them.
+    kind: str
+    # The choices to narrow it by, and their labels.
+    choices: Mapping[str, str]
+    query: ListQuery
+    found: Sequence[T]
+    order: str = "the worst first"
+    # Other parameters of the address, kept in its links.
+    kept: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> Sequence[T]:
+        return self.found[self._first : self._first + ROWS_MAX]
+
+    @property
+    def said(self) -> str:
+        count, shown = len(self.found), len(self.shown)
+        is_narrowed = bool(self.query.text or self.query.only)
+        if not count:
+            return f"No {self.kind} matches." if is_narrowed else f"No {self.kind} yet."
+        matches = (" matches" if count == 1 else " match") if is_narrowed else ""
+        said = wording.plural(count, self.kind) + matches
+        if shown == count:
+            return f"{said}."
+        first = self._first
+        return f"{said}; {first + 1:,} to {first + shown:,} are shown, {self.order}."
+
+    @property
+    def search(self) -> Safe:
+        text, only = self.query.text, self.query.only
+        options = [
+            tag("option", says, value=value, selected=value == only)
+            for value, says in self.choices.items()
+        ]
+        part = tag("input", name="q", value=text, size=24, autocomplete="off", spellcheck="false")
+        return form(
+            "get",
+            self.path,
+            self.kept,
+            tag("label", "Part of its name ", part),
+            tag("label", "Which ", tag("select", options, name="only")),
+            tag("button", "Find", type="submit"),
+            tag("a", "Clear", href=self.path) if text or only else NOTHING,
+            class_="row card pad",
+        )
+
+    @property
+    def more(self) -> Safe:
+        """The way to the pages before and after."""
+        around = [
+            ("Page before", self._page - 1, self._page > 1),
+            ("Next page", self._page + 1, self._page < self._pages),
+        ]
+        links = [(says, self._address(to) if is_there else "") for says, to, is_there in around]
+        return pager(links, f"More {self.kind}s")
+
+    @property
+    def _pages(self) -> int:
+        return max(1, math.ceil(len(self.found) / ROWS_MAX))
+
+    @property
+    def _page(self) -> int:
+        return min(max(1, self.query.page), self._pages)
+
+    @property
+    def _first(self) -> int:
+        return (self._page - 1) * ROWS_MAX
+
+    def _address(self, page: int) -> str:
+        asked = {**self.kept, "q": self.query.text, "only": self.query.only, "page": page}
+        return f"{self.path}?{urlencode({name: value for name, value in asked.items() if value})}"
+
+
+def more_note(count: int, says: str, path: str) -> Safe:
+    """The way to those that have no row here, if there are any."""
+    if count <= 0:
+        return NOTHING
+    return tag("p", f"{count:,} more: ", tag("a", says, href=path), ".", class_="note")

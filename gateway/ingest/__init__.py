@@ -1,0 +1,1 @@
+"""Takes events in: reads and judges them, stores them in Kafka, and answers."""

@@ -1,0 +1,34 @@
+"""Finds an event's Kafka partition in a stream that lays its events by shards."""
+
+from functools import lru_cache
+
+from gateway.ingest.intake.events import key_finder
+from shared.config.partitioning import Partitioning
+
+# Enough characters of an unknown shard to recognize it.
+_SHOWN_CHARS = 100
+
+
+class ShardFinder:
+    """Finds the shard that an event names, and its Kafka partition."""
+
+    def __init__(self, partitioning: Partitioning) -> None:
+        self.pointer = partitioning.pointer
+        find = key_finder(partitioning.pointer)
+        assert find is not None, "a member is pointed to"
+        self._find = find
+        self._partitions = {shard: nth for nth, shard in enumerate(partitioning.shards)}
+
+    def partition(self, value: bytes) -> int | str:
+        """Return the Kafka partition, or the fault of the event."""
+        shard = self._find(value)
+        partition = None if shard is None else self._partitions.get(shard)
+        if partition is not None:
+            return partition
+        count = len(self._partitions)
+        if shard is None:
+            return f"it names none of the stream's {count} shards, by a text or a whole number"
+        return f"{shard[:_SHOWN_CHARS]!r} is none of the stream's {count} shards"
+
+
+shard_finder = lru_cache(maxsize=1_000)(ShardFinder)

@@ -1,0 +1,211 @@
+"""Writes acknowledged events into the ledger, gathered for a second each time.
+
+Rows that cannot be written are written later, or never: no caller waits for the ledger, and the
+audit reads the log itself for events that the ledger does not name. A row whose fate is unknown is
+not repeated, since two rows for the same offsets would look like a lost event.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from gateway.ingest.intake.events import Event
+from gateway.ingest.intake.plain_events import PlainEvents
+from gateway.ingest.publish.publisher import Publisher
+from gateway.ingest.publish.report import Fate, Report
+from shared.event.spread import frequent
+from shared.event.topics import ACKED, stream_of
+from shared.proof.acked import (
+    ROW_EVENTS_MAX,
+    AckedRow,
+    AckedSlice,
+    audited_minute,
+    key_mark,
+    runs_of,
+)
+from shared.proof.log_buckets import LogBuckets
+
+log = structlog.get_logger()
+
+# The ledger may lag by this; after a crash this much must be read from the log.
+_FLUSH_S = 1.0
+# Rows of a few seconds at full speed; while Kafka is away, nothing is acknowledged anyway.
+_ROWS_MAX = 1_000
+
+
+class Request(msgspec.Struct, frozen=True):
+    """The ledger's view of the request that brought events."""
+
+    id: str
+    accepted_at_ms: int
+    # How many of its events are stored, or on a disk from which they will be.
+    count: int
+
+
+class _Note(NamedTuple):
+    """A request whose events were reported on, and when."""
+
+    topic: str
+    events: Sequence[Event]
+    reports: Sequence[Report]
+    request: Request
+    now_ms: int
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The row of one Kafka partition, while it is gathered."""
+
+    slices: list[AckedSlice] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    value_bytes: int = 0
+    ingest: LogBuckets = field(default_factory=LogBuckets)
+    process: LogBuckets = field(default_factory=LogBuckets)
+    # At most as many as a row has events.
+    keys: Counter[bytes] = field(default_factory=Counter)
+
+    def row(self, topic: str, partition: int) -> AckedRow:
+        return AckedRow(
+            topic=topic,
+            partition=partition,
+            slices=tuple(self.slices),
+            ids=tuple(self.ids),
+            value_bytes=self.value_bytes,
+            ingest=self.ingest,
+            process=self.process,
+            keys=frequent(self.keys, len(self.ids)),
+            key_marks=tuple(map(key_mark, self.keys)),
+        )
+
+
+class AckLedger:
+    """Takes note of acknowledged events. `run` writes them, until it is cancelled."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._drafts: dict[tuple[str, int], _Draft] = {}
+        self._notes: list[_Note] = []
+        self._full: list[Event] = []
+        self._turn = asyncio.Lock()
+
+    def note(
+        self,
+        topic: str,
+        events: Sequence[Event],
+        reports: Sequence[Report],
+        *,
+        request: Request,
+        now_ms: int,
+    ) -> None:
+        """Enter a request's stored events soon: while Kafka is busy with others."""
+        self._notes.append(_Note(topic, events, reports, request, now_ms))
+        if len(self._notes) == 1:
+            self._publisher.meanwhile(self._enter_notes)
+
+    def _enter_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for topic, events, reports, request, now_ms in notes:
+            for report in reports:
+                if report.fate is not Fate.STORED or report.first_offset is None:
+                    continue
+                assert report.partition is not None, "what is stored is somewhere"
+                positions, first = report.positions, report.first_offset
+                for at in range(0, len(positions), ROW_EVENTS_MAX):
+                    part = _chosen(events, positions[at : at + ROW_EVENTS_MAX])
+                    draft = self._draft(topic, report.partition, len(part))
+                    _enter(draft, first + at, part, request, now_ms)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            try:
+                # After a cancellation, rows under way must come back if Kafka refuses them.
+                await asyncio.shield(self.flush())
+            except Exception:
+                # A fault of ours, in one row; the next flush writes the others.
+                log.exception("ledger.failed")
+
+    async def flush(self) -> None:
+        """Write all rows, after any earlier flush; Kafka's order is that of writing."""
+        async with self._turn:
+            self._enter_notes()
+            for topic, partition in list(self._drafts):
+                self._close(topic, partition)
+            rows, self._full = self._full, []
+            if not rows:
+                return
+            reports = await self._publisher.publish(ACKED, rows)
+            again = [
+                rows[position]
+                for report in reports
+                if report.fate is Fate.NOT_STORED
+                for position in report.positions
+            ]
+            self._full = (again + self._full)[-_ROWS_MAX:]
+            written = sum(len(r.positions) for r in reports if r.fate is Fate.STORED)
+            if written < len(rows):
+                log.warning(
+                    "ledger.rows_not_written", rows=len(rows) - written, kept=len(self._full)
+                )
+
+    def _draft(self, topic: str, partition: int, count: int) -> _Draft:
+        """Return a draft that has room for `count` events."""
+        draft = self._drafts.get((topic, partition))
+        if draft is None or len(draft.ids) + count > ROW_EVENTS_MAX:
+            self._close(topic, partition)
+            draft = self._drafts[topic, partition] = _Draft()
+        return draft
+
+    def _close(self, topic: str, partition: int) -> None:
+        draft = self._drafts.pop((topic, partition), None)
+        if draft is not None:
+            row = draft.row(topic, partition)
+            self._full.append(
+                Event.of(id="", key=stream_of(topic).encode(), value=row.to_bytes(), headers=())
+            )
+
+
+def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
+    """Return the events at some positions: mostly all of them, or a run of them."""
+    if len(positions) == len(events):
+        return events
+    if isinstance(positions, range) and positions.step == 1:
+        return events[positions.start : positions.stop]
+    return [events[position] for position in positions]
+
+
+def _enter(
+    draft: _Draft, first: int, events: Sequence[Event], request: Request, now_ms: int
+) -> None:
+    accepted_at_ms = request.accepted_at_ms
+    times_ms: Sequence[int]
+    if type(events) is PlainEvents:
+        happened_ms, ids, value_bytes = events.happened_ms, events.ids, events.byte_count
+        # Events without a time of their own share one, and nobody asks for each.
+        times_ms = [happened_ms] if isinstance(happened_ms, int) else happened_ms
+        if events.key is not None:
+            draft.keys[events.key] += len(ids)
+    else:
+        times_ms = [event.time_ms for event in events]
+        ids = [event.id for event in events]
+        value_bytes = sum([len(event.value) for event in events])
+        draft.keys.update([event.key for event in events if event.key is not None])
+    earliest, latest = min(times_ms), max(times_ms)
+    minute = audited_minute(earliest, accepted_at_ms)
+    if earliest == latest or minute == audited_minute(latest, accepted_at_ms):
+        runs: tuple[tuple[int, int], ...] = ((len(events), minute),)
+    else:
+        runs = runs_of([audited_minute(time_ms, accepted_at_ms) for time_ms in times_ms])
+    draft.slices.append(AckedSlice(first, runs, accepted_at_ms, request.id, request.count))
+    draft.ids += ids
+    draft.value_bytes += value_bytes
+    if earliest == latest:
+        draft.ingest.add(accepted_at_ms - earliest, len(events))
+    else:
+        draft.ingest.merge(LogBuckets.of_counts(Counter(times_ms), until_ms=accepted_at_ms))
+    draft.process.add(now_ms - accepted_at_ms, len(events))

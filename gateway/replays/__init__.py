@@ -1,1 +1,0 @@
-"""Replays as gateways keep them: the orders, and the events that each would send."""

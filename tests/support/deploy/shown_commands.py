@@ -1,0 +1,131 @@
+"""Runs what pages of the documentation show, as a reader would, and compares what comes with them.
+
+A page's ```console blocks are one session of one shell, from the top down. `...` in what is shown
+stands for anything, on a line of its own for other lines.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from tests.support.deploy.stack_fixtures import PATIENCE_S
+from tests.tidy import sources
+
+# Commands that the reader runs once, and a test has run already.
+_DONE = ("make up", "source ")
+# To say these twice does more than to say them once.
+_ONCE = ("hifi send ", "AT=", "export ", "hifi keys ", "hifi dead redrive ")
+_SENDS = re.compile(r"\bcurl\b.* (-d|--data\S*|-X|-H|-T|-F) ")
+_CONTINUED = re.compile(r"\\\n\s*")
+
+
+class ShownCommand(NamedTuple):
+    command: str
+    says: str
+
+
+def shown(page: str, names: Mapping[str, str]) -> list[ShownCommand]:
+    """The commands of a page (its path in docs/), with other names in place of its own."""
+    text = (sources.ROOT / "docs" / page).read_text()
+    for name, other in names.items():
+        text = text.replace(name, other)
+    blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found = []
+    for part in re.split(r"^\$ ", _CONTINUED.sub(" ", "".join(blocks)), flags=re.MULTILINE)[1:]:
+        command, _, says = part.partition("\n")
+        if not command.startswith(_DONE):
+            found.append(ShownCommand(command, says))
+    return found
+
+
+class Terminal:
+    """One bash; processes that it starts in the background end with it."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        for name in ("examples", "deploy"):
+            (folder / name).symlink_to(sources.ROOT / name)
+        path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+        python_path = os.pathsep.join([str(sources.ROOT), str(sources.ROOT / "clients" / "python")])
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HIFI_")}
+        kept = {"PATH": path, "PYTHONPATH": python_path, "COLUMNS": "200"}
+        self._process = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=folder,
+            env={**inherited, **kept, **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
+        )
+
+    def do(self, one: ShownCommand, *, timeout_s: float = PATIENCE_S) -> None:
+        """Say a command, again if that does no harm, until what comes is what is shown."""
+        until_s = time.monotonic() + timeout_s
+        while True:
+            code, told = self._say(one.command)
+            if code == 0 and (not one.says or is_shown(one.says, told)):
+                return
+            is_once = one.command.startswith(_ONCE) or _SENDS.search(one.command) is not None
+            may_repeat = not is_once and time.monotonic() < until_s
+            assert may_repeat, f"$ {one.command}\n{told}(exit code {code}), not:\n{one.says}"
+            time.sleep(1)
+
+    def _say(self, command: str) -> tuple[int, str]:
+        mark = uuid.uuid4().hex
+        source, answers = self._ends()
+        # A command that asks gets no answer, and not the next command either.
+        source.write(f"{{ {command}\n}} </dev/null\necho {mark} $?\n")
+        source.flush()
+        lines = []
+        for line in answers:
+            before, found, code = line.partition(mark)
+            lines.append(before)
+            if found:
+                return int(code), "".join(lines)
+        raise AssertionError(f"the shell ended at: {command}\n{''.join(lines)}")
+
+    def _ends(self) -> tuple[IO[str], IO[str]]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+    def end(self) -> None:
+        source, answers = self._ends()
+        source.write("kill $(jobs -p) 2>/dev/null; wait\n")
+        source.close()
+        answers.read()
+        answers.close()
+        self._process.wait(30)
+
+
+def dated(folder: Path, *, minutes_ago: int) -> None:
+    """A `date` that is behind: a minute of then is signed at once, one of now when it is over."""
+    program = folder / "date"
+    program.write_text(f'#!/bin/sh\nexec /bin/date -d "-{minutes_ago} min" "$@"\n')
+    program.chmod(0o755)
+
+
+def run_page(terminal: Terminal, commands: Sequence[ShownCommand]) -> None:
+    try:
+        for each in commands:
+            terminal.do(each)
+    finally:
+        terminal.end()
+
+
+def is_shown(says: str, told: str) -> bool:
+    """Every line that the page shows is there, and no other, but where it has a line `...`."""
+    lines = {" ".join(line.split()) for line in told.splitlines()} - {""}
+    wanted = [" ".join(line.split()) for line in says.splitlines()]
+    patterns = [re.compile(".*".join(map(re.escape, line.split("...")))) for line in wanted if line]
+    return all(any(map(pattern.fullmatch, lines)) for pattern in patterns) and (
+        "..." in wanted or all(any(each.fullmatch(line) for each in patterns) for line in lines)
+    )

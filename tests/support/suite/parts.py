@@ -1,0 +1,46 @@
+"""Cuts the suite in parts that run side by side, each with processes of its own.
+
+Much of its time a test waits: for a process to start, a lease to end, an event to be due.
+The part of a test depends on nothing but the test, so that a run is like the last one.
+"""
+
+from collections.abc import Collection
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+_COMPONENT = Path(__file__).parents[2] / "component"
+
+
+class Part(StrEnum):
+    # Tests that share one whole Hifi.
+    STACK = "stack"
+    # Tests that start brokers, commands and Spark sessions of their own.
+    BROKERS = "brokers"
+    # One service each, with fakes.
+    COMPONENTS = "components"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=list(Part), help="one of those that make the suite")
+
+
+def part_of(path: Path, fixtures: Collection[str]) -> Part:
+    if "hifi_stack" in fixtures:
+        return Part.STACK
+    is_alone = _COMPONENT in path.parents and "jars_cache" not in fixtures
+    return Part.COMPONENTS if is_alone else Part.BROKERS
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("--part")
+    if part is None:
+        return
+    mine: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        fixtures = getattr(item, "fixturenames", [])
+        (mine if part_of(item.path, fixtures) == part else others).append(item)
+    items[:] = mine
+    config.hook.pytest_deselected(items=others)
