@@ -11,7 +11,7 @@ BIN := .venv/bin
 PYTEST_ALL := $(BIN)/pytest tests/component tests/contract tests/integration --durations=15
 # uv must use the Python found above, and fetch none of its own.
 export UV_PYTHON_DOWNLOADS := never
-# Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
+# Some images set it; every start of Python then compiles hundreds of modules again (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test stack brokers components programs test-aws test-long bench bench-archive bench-client bench-gateway \
@@ -55,8 +55,8 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 programs: # what tests start besides Python and Java
 	@.ci/programs
 
-# What the examples for JavaScript use besides the client, what looks at pages for those who cannot,
-# and with what people sign in.
+# Packages that the examples for JavaScript use besides the client, that look at pages for those who
+# cannot, and that people sign in with.
 PACKAGES := $(addsuffix /node_modules/.synced,examples/javascript tests/packages/axe tests/packages/oidc)
 
 # A line for each test that some part of the run has skipped (tests/support/suite/skips.py).
@@ -149,7 +149,7 @@ clean: ## remove what make has made here; data/ stays
 	@touch $@
 
 # Inexact: what the benchmarks need may be there as well. Its own Python: another's name for the same
-# one has been seen to make the whole environment anew.
+# one has been seen to make the whole environment from scratch.
 .venv/.rate-synced: .venv/.synced
 	@$(UV) sync --quiet --frozen --inexact --extra local --extra java --group rate --python $(BIN)/python
 	@touch $@

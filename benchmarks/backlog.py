@@ -72,8 +72,8 @@ class Backlog:
         await receipts.start()
         try:
             starts = range(0, count, _REQUEST_EVENTS)
-            for nth in range(0, len(starts), _REQUESTS_AT_ONCE):
-                together = starts[nth : nth + _REQUESTS_AT_ONCE]
+            for begin in range(0, len(starts), _REQUESTS_AT_ONCE):
+                together = starts[begin : begin + _REQUESTS_AT_ONCE]
                 times = [minute_ms + at * MINUTE_MS // count for at in together]
                 await asyncio.gather(*(self._post(publisher, ledger, at_ms) for at_ms in times))
                 # About as often as it does by the clock, at 20,000 events a second.
@@ -124,9 +124,9 @@ class Backlog:
         times_ms = [events[at].time_ms for at in report.positions]
         part.reports[report.first_offset] = (times_ms, accepted_at_ms)
         # They come side by side: what closes up is entered.
-        while (found := part.reports.pop(part.first + len(part.times_ms), None)) is not None:
-            part.times_ms += found[0]
-            part.accepted_ats_ms += [found[1]] * len(found[0])
+        while (entry := part.reports.pop(part.first + len(part.times_ms), None)) is not None:
+            part.times_ms += entry[0]
+            part.accepted_ats_ms += [entry[1]] * len(entry[0])
 
     async def _tell(self, receipts: KafkaProducer, *, at_least: int) -> None:
         """Write receipts for the events so far, in whole batches."""

@@ -34,7 +34,7 @@ _STREAM = "bench"
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else _ROUNDS
     duration_s = float(sys.argv[2]) if len(sys.argv) > 2 else _DURATION_S  # noqa: PLR2004
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in _KINDS}
+    runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in _KINDS}
     with (
         tempfile.TemporaryDirectory() as folder,
         Cluster(folder=Path(folder) / "kafka", cache=default_cache()) as cluster,
@@ -43,11 +43,11 @@ def main() -> None:
         with running(cluster.bootstrap_servers) as gateway:
             for kind in _KINDS:
                 _run(kind, gateway.url, 2)
-            for nth in range(rounds):
+            for number in range(rounds):
                 for kind in _KINDS:
-                    found[kind].append(_run(kind, gateway.url, duration_s))
-                print(f"round {nth + 1} of {rounds} is done", file=sys.stderr)
-    _print(found)
+                    runs[kind].append(_run(kind, gateway.url, duration_s))
+                print(f"round {number + 1} of {rounds} is done", file=sys.stderr)
+    _print(runs)
 
 
 async def _prepare(servers: str) -> None:
@@ -59,8 +59,8 @@ async def _prepare(servers: str) -> None:
 def _run(kind: str, url: str, duration_s: float) -> dict[str, float]:
     argv = [sys.executable, "-m", "benchmarks.client_load", kind, url, _STREAM, str(duration_s)]
     ended = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
-    said: dict[str, float] = json.loads(ended.stdout)
-    return said
+    figures: dict[str, float] = json.loads(ended.stdout)
+    return figures
 
 
 def _print(found: dict[str, list[dict[str, float]]]) -> None:

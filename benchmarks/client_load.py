@@ -39,8 +39,8 @@ def main() -> None:
     load = send(kind, url, stream, until_s=begun_s + float(seconds))
     took_s = load.ended_s - begun_s
     cores = (load.cpu_s - begun_cpu_s) / took_s
-    said = {"events_per_s": load.accepted / took_s, "errors": load.errors, "cores": cores}
-    print(json.dumps(said))
+    figures = {"events_per_s": load.accepted / took_s, "errors": load.errors, "cores": cores}
+    print(json.dumps(figures))
 
 
 def _raw(_: str, url: str, stream: str, *, until_s: float) -> Load:
@@ -53,12 +53,12 @@ def _raw(_: str, url: str, stream: str, *, until_s: float) -> Load:
         while time.perf_counter() < until_s:
             connection.request("POST", f"/v1/streams/{stream}/events", body, headers)
             answer = connection.getresponse()
-            said = json.loads(answer.read())
-            counts[nth] += said.get("accepted", 0)
+            result = json.loads(answer.read())
+            counts[nth] += result.get("accepted", 0)
             errors[nth] += answer.status != http.HTTPStatus.OK
         connection.close()
 
-    threads = [threading.Thread(target=post_many, args=[nth]) for nth in range(PARALLEL)]
+    threads = [threading.Thread(target=post_many, args=[index]) for index in range(PARALLEL)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -95,12 +95,12 @@ def main() -> None:
         asyncio.run(_prepare(place.servers))
         print(f"| figure | value |\n|{'---|' * 2}")
         for part in parts:
-            found = _PARTS[part](place)
+            measured = _PARTS[part](place)
             # Printed as they come: a run that is cut off has then printed its results so far.
-            for what, figure in found.items():
+            for what, figure in measured.items():
                 print(f"| {what} | {figure:,} |", flush=True)
-            errors = figures.get("errors", 0) + found.get("errors", 0)
-            figures |= {**found, "errors": errors}
+            errors = figures.get("errors", 0) + measured.get("errors", 0)
+            figures |= {**measured, "errors": errors}
     print()
     print(json.dumps({**figures, **describe()}))
 
@@ -172,9 +172,9 @@ def _lags(place: Place, driver: Driver, latency: Latency, duration_s: float) -> 
     to = Destination(stream=latency, name="sink", url=place.sink.url("quick"), latency=latency)
     driver.set_up([to])
     _measure(place, [latency], _LAG_EVENTS_PER_S, _WARM_UP_S)
-    found = _measure(place, [latency], _LAG_EVENTS_PER_S, duration_s)
+    lags = _measure(place, [latency], _LAG_EVENTS_PER_S, duration_s)
     driver.take_away([to])
-    return found
+    return lags
 
 
 def _neighbours(place: Place, driver: Driver) -> list[tuple[Lags, Lags]]:

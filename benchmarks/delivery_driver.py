@@ -66,11 +66,11 @@ def await_lanes(
     until_s = time.monotonic() + _READY_TIMEOUT_S
     wanted = {f'hifi_delivery_lane_up{{destination="{one.id}"}}' for one in destinations}
     while True:
-        said = [driver.says() for driver in drivers]
-        lines = [line.rpartition(" ") for text in said for line in text.splitlines()]
+        pages = [driver.says() for driver in drivers]
+        lines = [line.rpartition(" ") for text in pages for line in text.splitlines()]
         shown = {name: float(value) for name, _, value in lines if name in wanted}
         # An empty answer, as from a busy driver, proves nothing.
-        if all(shown.get(one) for one in wanted) if are_up else all(said) and not shown:
+        if all(shown.get(one) for one in wanted) if are_up else all(pages) and not shown:
             return
         if time.monotonic() > until_s:
             raise RuntimeError(

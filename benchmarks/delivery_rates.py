@@ -49,15 +49,15 @@ def rates(  # noqa: PLR0917 - what is measured
         name="bench", folder=folder, worker_daemon="delivery.lanes.worker_daemon", more=AT_ITS_BEST
     )
     with running_spark(settings) as spark:
-        found: list[tuple[float, float]] = []
+        measured: list[tuple[float, float]] = []
         # Figures that are thrown away: the JVM's compiler, connections, caches.
         for _ in range(_WARM_UP_ROUNDS):
             _read(spark, servers, stream, event_count)
-        for nth in range(rounds + 1):
-            to = Destination(stream=stream, name=f"sink-{nth}", url=sink.url("counting"))
+        for number in range(rounds + 1):
+            to = Destination(stream=stream, name=f"sink-{number}", url=sink.url("counting"))
             limit = _read(spark, servers, stream, event_count)
-            found.append((limit, delivered_per_s(sink, driver, to, event_count)))
-        return found[1:]
+            measured.append((limit, delivered_per_s(sink, driver, to, event_count)))
+        return measured[1:]
 
 
 def _read(spark: SparkSession, servers: str, stream: str, event_count: int) -> float:

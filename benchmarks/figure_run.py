@@ -23,7 +23,7 @@ def run_figures(figures: ModuleType) -> None:
     given = sys.argv[1:]
     wanted = [part for part in given if part != _SHORT]
     parts = _parts(figures)
-    found: dict[str, float] = {"errors": 0}
+    measured: dict[str, float] = {"errors": 0}
     with (
         tempfile.TemporaryDirectory() as name,
         Cluster(folder=Path(name) / "kafka", cache=default_cache()) as cluster,
@@ -35,10 +35,10 @@ def run_figures(figures: ModuleType) -> None:
             here = parts[part](Bench(servers, Path(name) / part, is_short=_SHORT in given))
             for what, figure in here.items():
                 print(f"| {what} | {figure:,} |", flush=True)
-            errors = found["errors"] + here.pop("errors", 0)
-            found |= {**here, "errors": errors}
+            errors = measured["errors"] + here.pop("errors", 0)
+            measured |= {**here, "errors": errors}
     print()
-    print(json.dumps({**found, **describe()}))
+    print(json.dumps({**measured, **describe()}))
 
 
 def _parts(figures: ModuleType) -> dict[str, Measure]:

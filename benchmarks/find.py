@@ -31,8 +31,8 @@ def find_ms(
         def asked(**query: Any) -> dict[str, Any]:
             answer = client.get(url, params=query)
             answer.raise_for_status()
-            found: dict[str, Any] = answer.json()
-            return found
+            body: dict[str, Any] = answer.json()
+            return body
 
         # The oldest: reading backwards from the end reaches them last.
         since = {"from": "2020-01-01T00:00:00Z", "limit": _LOOKS}
@@ -44,14 +44,14 @@ def find_ms(
         took_ms, nothing_ms = [], []
         for event_id in ids:
             begun_s = time.perf_counter()
-            found = asked(id=event_id)
+            page = asked(id=event_id)
             took_ms.append((time.perf_counter() - begun_s) * 1000)
-            assert found["index"] == "found", found["index"]
-            assert [event["id"] for event in found["events"]] == [event_id]
+            assert page["index"] == "found", page["index"]
+            assert [event["id"] for event in page["events"]] == [event_id]
             begun_s = time.perf_counter()
-            found = asked(id=f"{event_id}-is-not-there")
+            page = asked(id=f"{event_id}-is-not-there")
             nothing_ms.append((time.perf_counter() - begun_s) * 1000)
-            assert (found["index"], found["events"], found["is_complete"]) == ("none", [], True)
+            assert (page["index"], page["events"], page["is_complete"]) == ("none", [], True)
     return sorted(took_ms), sorted(nothing_ms)
 
 

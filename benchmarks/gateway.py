@@ -91,9 +91,9 @@ def main() -> None:
             all_served = gateway, reader, beside
             # A round whose figures are thrown away: connections, caches, the JVM's compiler.
             _round(Figures(), cluster, all_served, duration_s=2, folder=Path(name))
-            for nth in range(rounds):
+            for number in range(rounds):
                 _round(figures, cluster, all_served, duration_s, folder=Path(name))
-                print(f"round {nth + 1} of {rounds} is done", file=sys.stderr)
+                print(f"round {number + 1} of {rounds} is done", file=sys.stderr)
             figures.rss_mb = _peak_rss_mb(gateway.pid)
     _print(figures)
 
@@ -122,27 +122,27 @@ def _round(
     figures.read.append(run(reader, 1))
     for size in _SIZES:
         begun_s, (begun_cpu_s, _) = time.perf_counter(), used_by(gateway.pid)
-        found = run(gateway, size)
+        measured = run(gateway, size)
         took_s = time.perf_counter() - begun_s
         cpu_s = used_by(gateway.pid)[0] - begun_cpu_s
         figures.cores_busy[size].append(cpu_s / took_s)
-        figures.gateway[size].append(found)
-        figures.errors += found.errors
+        figures.gateway[size].append(measured)
+        figures.errors += measured.errors
         if size == 1:
-            figures.us_per_single.append(cpu_s * 1e6 / (found.requests_per_s * duration_s))
+            figures.us_per_single.append(cpu_s * 1e6 / (measured.requests_per_s * duration_s))
     if beside is not None:
         begun_cpu_s = used_by(beside.pid)[0]
-        found = run(beside, 1)
+        measured = run(beside, 1)
         cpu_s = used_by(beside.pid)[0] - begun_cpu_s
-        figures.beside.append(found)
-        figures.us_per_single_beside.append(cpu_s * 1e6 / (found.requests_per_s * duration_s))
+        figures.beside.append(measured)
+        figures.us_per_single_beside.append(cpu_s * 1e6 / (measured.requests_per_s * duration_s))
 
 
 def _raw(cluster: Cluster, duration_s: float, how: str) -> float:
     argv = [cluster.bootstrap_servers, stream_topic(_RAW_STREAM), str(duration_s), how]
     command = [sys.executable, "-m", "benchmarks.raw_produce", *argv]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    return float(said)
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return float(output)
 
 
 async def _prepare(servers: str) -> None:
@@ -208,13 +208,13 @@ def _served(
 
 
 def _peak_rss_mb(pid: int) -> float:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None, "Linux says the peak of every process"
-    return int(found[1]) / 1_000
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match is not None, "Linux says the peak of every process"
+    return int(match[1]) / 1_000
 
 
 def _print(figures: Figures) -> None:
-    raw, read = figures.raw_events_per_s, [found.requests_per_s for found in figures.read]
+    raw, read = figures.raw_events_per_s, [run.requests_per_s for run in figures.read]
     print(f"\n| what | events/s | requests/s | p50 ms | p99 ms | cores |\n|{'---|' * 6}")
     blind = _median(figures.blind_events_per_s)
     print(f"| (a) raw librdkafka | {_median(raw):,.0f} | | | | |")
@@ -222,7 +222,7 @@ def _print(figures: Figures) -> None:
     print(f"| (b) reads its body | | {_median(read):,.0f} | {_p(figures.read)} | |")
     ratios: dict[int, float] = {}
     for size, runs in figures.gateway.items():
-        rates = [found.requests_per_s for found in runs]
+        rates = [run.requests_per_s for run in runs]
         events, cores = size * _median(rates), _median(figures.cores_busy[size])
         print(
             f"| (c) batch {size} | {events:,.0f} | {_median(rates):,.0f}"
@@ -237,7 +237,7 @@ def _print(figures: Figures) -> None:
         **{f"ratio_batch_{size}": round(ratio, 3) for size, ratio in ratios.items()},
         "us_per_single": round(_median(figures.us_per_single), 1),
         **_beside(figures),
-        "p99_ms_batch_100": round(_median([found.p99_ms for found in figures.gateway[100]]), 1),
+        "p99_ms_batch_100": round(_median([run.p99_ms for run in figures.gateway[100]]), 1),
         "errors": figures.errors,
         "rss_mb": round(figures.rss_mb, 1),
         "raw_events_per_s": round(_median(raw)),

@@ -77,15 +77,15 @@ class Flood:
 
 def main() -> None:
     """Print what was measured, and one JSON object as the last line."""
-    found = pace()
+    paced = pace()
     print(
-        f"(b) audited       {found.events_per_s:>10,.0f} events/s of a minute with 20,000 a second,"
-        f" in {found.busy.took_s:.1f} s, {found.busy.processor_s:.1f} s of a core\n"
-        f"    small minutes {found.warm_s:>10.1f} s, {found.warm_processor_s:.1f} s of a core;"
-        f" the first run {found.first.took_s:.1f} s, {found.first.processor_s:.1f} s of a core\n"
-        f"    just started  {found.cold_events_per_s:>10,.0f} events/s, all in"
-        f" {found.all_at_once.took_s:.1f} s, then {found.all_at_once.memory_mb:,} MB\n"
-        f"    memory        {found.memory_mb} MB, the second of a stream ten times as long"
+        f"(b) audited       {paced.events_per_s:>10,.0f} events/s of a minute with 20,000 a second,"
+        f" in {paced.busy.took_s:.1f} s, {paced.busy.processor_s:.1f} s of a core\n"
+        f"    small minutes {paced.warm_s:>10.1f} s, {paced.warm_processor_s:.1f} s of a core;"
+        f" the first run {paced.first.took_s:.1f} s, {paced.first.processor_s:.1f} s of a core\n"
+        f"    just started  {paced.cold_events_per_s:>10,.0f} events/s, all in"
+        f" {paced.all_at_once.took_s:.1f} s, then {paced.all_at_once.memory_mb:,} MB\n"
+        f"    memory        {paced.memory_mb} MB, the second of a stream ten times as long"
     )
     floods, p95_error_ms, p95_ms, (took_ms, nothing_ms) = _whole()
     off, unindexed, on = (
@@ -124,11 +124,11 @@ def main() -> None:
                 "find_entries": ENTRIES,
                 "off_events_per_s": round(off),
                 "on_events_per_s": round(on),
-                "events_per_s": round(found.events_per_s),
-                "cold_events_per_s": round(found.cold_events_per_s),
-                "run_processor_s": round(found.warm_processor_s, 2),
-                "first_run_processor_s": round(found.first.processor_s, 1),
-                "memory_mb": found.memory_mb,
+                "events_per_s": round(paced.events_per_s),
+                "cold_events_per_s": round(paced.cold_events_per_s),
+                "run_processor_s": round(paced.warm_processor_s, 2),
+                "first_run_processor_s": round(paced.first.processor_s, 1),
+                "memory_mb": paced.memory_mb,
                 "p95_error_ms": round(p95_error_ms, 1),
                 "p95_ms": round(p95_ms, 1),
                 **describe(),
@@ -157,9 +157,9 @@ def _whole() -> tuple[dict[str, list[Flood]], float, float, tuple[list[float], l
                 f"(c) p95           {p95_ms:,.1f} ms at the destination, {p95_error_ms:,.1f} ms off"
             )
             floods: dict[str, list[Flood]] = {mode: [] for mode in _MODES}
-            for nth in range(_ROUNDS):
+            for number in range(_ROUNDS):
                 # The order alternates, so that slow growth favours no mode.
-                for mode in _MODES if nth % 2 == 0 else reversed(_MODES):
+                for mode in _MODES if number % 2 == 0 else reversed(_MODES):
                     _restart(stack, mode)
                     stream = _STREAM_OFF if mode == _OFF else _STREAM
                     _flood(stack, sink, stream, _WARM_UP_EVENTS)
@@ -308,9 +308,9 @@ def _figure(stack: Stack, name: str, labels: tuple[str, ...] = ()) -> float | No
         return None
     wanted = (f'"{_STREAM}/sink"', *(f'"{label}"' for label in labels)) if labels else ()
     for line in page.splitlines():
-        found = re.match(rf"{name}(\{{.*\}})? (\S+)$", line)
-        if found and all(label in (found[1] or "") for label in wanted):
-            return float(found[2])
+        match = re.match(rf"{name}(\{{.*\}})? (\S+)$", line)
+        if match and all(label in (match[1] or "") for label in wanted):
+            return float(match[2])
     return None
 
 

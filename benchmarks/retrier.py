@@ -100,10 +100,10 @@ def main() -> None:
             Cluster(folder=folder / "kafka", cache=default_cache()) as cluster,
             running_sink() as url,
         ):
-            found = _run(cluster.bootstrap_servers, url, folder, options)
-    for name, value in found.items():
+            figures = _run(cluster.bootstrap_servers, url, folder, options)
+    for name, value in figures.items():
         print(f"{name:<32} {value:>12,}")
-    print(json.dumps({"bench": "retrier", **found, **describe()}))
+    print(json.dumps({"bench": "retrier", **figures, **describe()}))
 
 
 def _options() -> argparse.Namespace:
@@ -212,24 +212,24 @@ def _wait_up(url: str) -> None:
 
 def _memory_mb(process: subprocess.Popen[bytes]) -> float:
     """The most that the process and all it has started hold, over some seconds."""
-    found = []
+    sizes_mb = []
     until_s = time.monotonic() + _MEMORY_LOOK_S
     while time.monotonic() < until_s:
-        found.append(sum(map(_resident_mb, _family(process.pid))))
+        sizes_mb.append(sum(map(_resident_mb, _family(process.pid))))
         time.sleep(0.5)
-    return max(found)
+    return max(sizes_mb)
 
 
 def _family(pid: int) -> list[int]:
     """A process and its descendants."""
-    found = [pid]
-    for parent in found:
+    pids = [pid]
+    for parent in pids:
         for children in Path(f"/proc/{parent}/task").glob("*/children"):
             try:
-                found += map(int, children.read_text().split())
+                pids += map(int, children.read_text().split())
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def _resident_mb(pid: int) -> float:
@@ -243,11 +243,11 @@ def _resident_mb(pid: int) -> float:
 
 def _stamps(kafka: str) -> dict[int, int]:
     """When the broker took each event of the 30 s tier, by the number in its origin."""
-    found: dict[int, int] = {}
+    stamps: dict[int, int] = {}
     for message in _read(kafka, _TIER):
         number = int(dict(message.headers())["origin-offset"])
-        found.setdefault(number, message.timestamp()[1])
-    return found
+        stamps.setdefault(number, message.timestamp()[1])
+    return stamps
 
 
 def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
@@ -255,23 +255,23 @@ def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
 
     Those of a dead destination are mostly never tried: its breaker parks them.
     """
-    found: dict[int, int] = {}
+    attempts: dict[int, int] = {}
     at: dict[int, int] = {}
     # The last ones are due after the tier's delay.
     until_s = time.monotonic() + _DELAY_MS / 1000 + _QUIET_S
     while time.monotonic() < until_s:
-        before = len(found)
+        before = len(attempts)
         for receipt in _receipts(kafka, at):
             if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
                 # It was parked, not tried.
                 continue
             for covered in receipt.covered:
                 for number in range(max(covered.first, first), min(covered.end, end)):
-                    found.setdefault(number, receipt.started_at_ms)
-        if len(found) > before:
+                    attempts.setdefault(number, receipt.started_at_ms)
+        if len(attempts) > before:
             until_s = max(until_s, time.monotonic() + _QUIET_S)
         time.sleep(1.0)
-    return found
+    return attempts
 
 
 def _receipts(kafka: str, at: dict[int, int]) -> Iterator[Receipt]:

@@ -29,11 +29,11 @@ def destinations(kafka: str, url: str) -> None:
     async def run() -> None:
         async with topic_admin(kafka) as admin:
             await admin.create_missing(fixed_specs(list(_TIERS)))
-        found = [
+        targets = [
             Destination(stream=STREAM, name=f"d{n}", url=_NOBODY if n % 2 else url)
             for n in range(DESTINATIONS)
         ]
-        await write_config(kafka, [Stream(STREAM), *found])
+        await write_config(kafka, [Stream(STREAM), *targets])
 
     asyncio.run(run())
 

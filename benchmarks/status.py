@@ -132,7 +132,7 @@ def _line(number: int, offset: int) -> bytes:
 def _counts(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The books; how a destination fares is known by observe alone."""
     return [
-        {name: said for name, said in books.items() if name not in {"verdict", "reason"}}
+        {name: value for name, value in books.items() if name not in {"verdict", "reason"}}
         for books in answer["books"]
     ]
 

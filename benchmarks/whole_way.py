@@ -71,9 +71,11 @@ def main() -> None:
         print(f"| figure | value |\n|{'---|' * 2}")
         for part in parts:
             for latency in _LATENCIES:
-                found = _PARTS[part](replace(wanted, latency=latency), stack)
-                figures["errors"] += found.pop("errors")
-                named = {f"{latency.replace('-', '')}_{name}": each for name, each in found.items()}
+                measured = _PARTS[part](replace(wanted, latency=latency), stack)
+                figures["errors"] += measured.pop("errors")
+                named = {
+                    f"{latency.replace('-', '')}_{name}": each for name, each in measured.items()
+                }
                 for name, figure in named.items():
                     print(f"| {name} | {figure:,} |", flush=True)
                 figures |= named
@@ -96,13 +98,13 @@ def _chosen(figures: _Figures) -> _Figures:
 
 
 def _age(wanted: RatingPlan, stack: Stack) -> _Figures:
-    found: _Figures = {"errors": 0}
+    figures: _Figures = {"errors": 0}
     with way(replace(wanted, hold_s=_AGE_S)) as step_at:
         for rate in _AGE_RATES:
             before_s = _used_s(stack)
             step = step_at(rate)
             _say(after(step))
-            found |= {
+            figures |= {
                 # The time of workers that have ended may be missing.
                 f"{name}_us_at_{rate:.0f}": round(
                     max(0.0, used_s - before_s[name]) / step["ends"]["acked"] * 1e6
@@ -110,9 +112,9 @@ def _age(wanted: RatingPlan, stack: Stack) -> _Figures:
                 for name, used_s in _used_s(stack).items()
             }
             ages = step["ends"]["age_ms"]
-            found |= {f"single_{p}_ms_at_{rate:.0f}": ages.get(p, 0.0) for p in _SHOWN}
-            found["errors"] += step["failed"] + step["ends"]["unaccounted"]
-    return found
+            figures |= {f"single_{p}_ms_at_{rate:.0f}": ages.get(p, 0.0) for p in _SHOWN}
+            figures["errors"] += step["failed"] + step["ends"]["unaccounted"]
+    return figures
 
 
 def _used_s(stack: Stack) -> dict[str, float]:

@@ -74,6 +74,6 @@ def read_output(text: str) -> Load:
 
 
 def _percentile(text: str, percent: int) -> float:
-    found = re.search(rf"\s{percent}%\s+([\d.]+)(us|ms|s|m)", text)
-    assert found is not None, text
-    return float(found[1]) * _UNITS_MS[found[2]]
+    match = re.search(rf"\s{percent}%\s+([\d.]+)(us|ms|s|m)", text)
+    assert match is not None, text
+    return float(match[1]) * _UNITS_MS[match[2]]

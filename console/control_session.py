@@ -156,9 +156,9 @@ class ControlSession:
 
     async def row(self, table: str, key: str) -> TableRows:
         """The row of a key, if there is one: no key is taken for a part of a path."""
-        found = await self._rows(table, **{"from": key, "limit": "1"})
-        rows = tuple(row for row in found.rows if row.key == key)
-        return msgspec.structs.replace(found, rows=rows)
+        answer = await self._rows(table, **{"from": key, "limit": "1"})
+        rows = tuple(row for row in answer.rows if row.key == key)
+        return msgspec.structs.replace(answer, rows=rows)
 
     async def _rows(self, table: str, **asked: str) -> TableRows:
         query = {name: value for name, value in asked.items() if value}
@@ -170,8 +170,8 @@ class ControlSession:
         """Send an event again to one destination, or all of its stream; return the outcomes."""
         body = {"place": place, **({"destination": destination} if destination else {})}
         done = await self._call("POST", "streams", stream, "events:resend", body=body)
-        told: Mapping[str, str] = done["destinations"]
-        return told
+        outcomes: Mapping[str, str] = done["destinations"]
+        return outcomes
 
     async def test_channel(self, name: str) -> dict[str, Any]:
         """Have a test message sent; return whether it was accepted, and the answer."""

@@ -121,18 +121,18 @@ class PageRequest:
         if self.viewer.streams:
             # As the gateway has it.
             return []
-        found = sorted(self.context.configuration.channels.values(), key=lambda each: each.name)
-        return [each for each in found if each.id == self.channel_id(each.name)]
+        channels = sorted(self.context.configuration.channels.values(), key=lambda each: each.name)
+        return [each for each in channels if each.id == self.channel_id(each.name)]
 
     @property
     def channel(self) -> Channel:
         """The channel that is named, if it is one of the viewer's."""
         known = self.context.configuration.channels
-        found = known.get(self.channel_id(self.field("channel")))
+        channel = known.get(self.channel_id(self.field("channel")))
         # A viewer of some streams has none, as at the gateway.
-        if found is None or self.viewer.streams:
+        if channel is None or self.viewer.streams:
             raise HTTPException(404, "There is no such channel (any more).")
-        return found
+        return channel
 
     @property
     def destination(self) -> Destination:

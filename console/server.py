@@ -55,7 +55,9 @@ async def serve_console(
 
     def context() -> PageContext:
         at_ms = now_ms()
-        deaths = [it for it in read_deaths(settings.deaths_file) if it.is_news(now_ms=at_ms)]
+        deaths = [
+            death for death in read_deaths(settings.deaths_file) if death.is_news(now_ms=at_ms)
+        ]
         ailing = [death.sentence(now_ms=at_ms) for death in deaths]
         return PageContext(overview(), configuration(), flows(), series, ailing, told())
 

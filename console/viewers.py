@@ -99,10 +99,10 @@ class Cookies:
         fields = self.unseal(cookie, owner=_OWNER)
         if fields is None:
             return None
-        nonce, until_ms, credential, *told = fields
+        nonce, until_ms, credential, *claims = fields
         person = None
-        if told:
-            issuer, subject, tenant, scopes = told
+        if claims:
+            issuer, subject, tenant, scopes = claims
             person = Person(issuer, subject, tenant, tuple(scopes))
         session = Session(nonce, until_ms, credential, person)
         return session if now_ms < until_ms else None

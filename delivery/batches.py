@@ -191,7 +191,7 @@ def refused_group(batch: Batch, destination: Destination) -> str:
 def _groups(tried: Sequence[TriedEvent]) -> Iterator[TriedBatch]:
     """Yield each refused batch that has come whole, and the events between them."""
     others: list[TriedEvent] = []
-    for name, each in groupby(tried, lambda it: it.history.refused_group):
+    for name, each in groupby(tried, lambda event: event.history.refused_group):
         events = list(each)
         if name and name.partition(".")[0] == str(len(events)):
             yield TriedBatch(others)

@@ -76,9 +76,9 @@ class RequestResult:
         failed = FailedTry(self.exchange.ended_at_ms, self.verdict.reason, took_ms)
         if isinstance(attempt, NoResponse):
             return structs.replace(failed, text=shown_text(attempt.detail))
-        said = attempt.detail or attempt.report[:ANSWER_BYTES_MAX].decode(errors="replace")
-        told = {"status": attempt.status, "text": shown_text(said)}
-        return structs.replace(failed, **told, headers=dict(attempt.headers))
+        text = attempt.detail or attempt.report[:ANSWER_BYTES_MAX].decode(errors="replace")
+        fields = {"status": attempt.status, "text": shown_text(text)}
+        return structs.replace(failed, **fields, headers=dict(attempt.headers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,10 @@ async def tell_news(
     loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "flows")
     while True:
         known = states.flows, config.configuration.destinations
-        if told := await loop.run_in_executor(thread, news.go, *known):
+        if records := await loop.run_in_executor(thread, news.go, *known):
             # If this fails, the next record says the same.
             with suppress(*AWAY):
-                await store([route_state(name, each.to_json()) for name, each in told])
+                await store([route_state(name, each.to_json()) for name, each in records])
         await asyncio.sleep(_NEWS_S)
 
 
@@ -80,8 +80,8 @@ class NewsRound:
                 self._heard[name], self._look_at_ms[name] = record, at_ms + _LOOK_MS
                 # A full disk, or a file that is gone, harms this destination alone.
                 with suppress(OSError):
-                    if told := self._told(to, at_ms):
-                        news.append((name, told))
+                    if ours := self._told(to, at_ms):
+                        news.append((name, ours))
         return news
 
     def _told(self, to: Destination, at_ms: int) -> FlowRecord | None:
@@ -89,8 +89,8 @@ class NewsRound:
         if not path.exists() or self._asleep.get(to.id) == path.stat().st_mtime_ns:
             return None
         with self.store.hold(SendLimits(to, self.schedule), now_ms=at_ms) as held:
-            told = held.to_publish()
+            record = held.to_publish()
             has_left = not held.record.flow.neighbours.mine.wants
             is_asleep = has_left and not is_sent_to(held.flow.tasks, now_ms=at_ms)
         self._asleep[to.id] = path.stat().st_mtime_ns if is_asleep else 0
-        return told
+        return record

@@ -55,9 +55,9 @@ def outcomes_of(
     tries = share_room(exchange.failed_tries, receipt_count=len(kinds))
     for kind, events in kinds.items():
         # For the events that were taken, the last answer is no refusal.
-        told = tries[:-1] if kind[1] == PARTLY_TAKEN else tries
+        failed = tries[:-1] if kind[1] == PARTLY_TAKEN else tries
         facts = facts_of([tried.envelope for tried in events])
-        own = replace(exchange, failed_tries=told)
+        own = replace(exchange, failed_tries=failed)
         outcomes.append(_receipt(destination_id, kind, facts, own, read_at))
     return outcomes
 

@@ -195,10 +195,10 @@ class Settlement:
     ) -> SettledBatch:
         pairs: list[tuple[TriedEvent, Final]] = []
         block = None
-        for nth, (tried, decision) in enumerate(decided):
+        for index, (tried, decision) in enumerate(decided):
             ended = settle(decision, tried.envelope)
             if isinstance(ended, Hold):
-                block = _block(ended.history, decided[nth:], is_sent=bool(exchange.batch_id))
+                block = _block(ended.history, decided[index:], is_sent=bool(exchange.batch_id))
                 break
             pairs.append((tried, ended))
         waiting = [(tried, decision) for tried, decision in pairs if isinstance(decision, Waiting)]

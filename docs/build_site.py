@@ -37,7 +37,7 @@ def gather(root: Path) -> None:
     for path in _linked():
         (pages / path).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            # Who draws such charts loads a script from elsewhere; their text can be read as well.
+            # Drawing such charts would take a script from elsewhere; their text can be read as well.
             text = (ROOT / path).read_text(encoding="utf-8").replace("```mermaid", "```text")
             (pages / path).write_text(text, encoding="utf-8")
         else:
@@ -50,7 +50,7 @@ def gather(root: Path) -> None:
 
 
 def render(root: Path, command: str = "build") -> int:
-    """Make HTML of what was gathered as zensical.toml says, and say whether all is well with it."""
+    """Make HTML of the gathered pages by zensical.toml, and say whether all is well."""
     strictly = ("--strict", "--clean") if command == "build" else ()
     program = Path(sys.executable).with_name("zensical")
     config = root / "zensical.toml"

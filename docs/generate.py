@@ -145,9 +145,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
 def _row(option: Any) -> str:
     is_argument = option.param_type_name == "argument"
     names = [option.metavar or option.name.upper()] if is_argument else option.opts
-    told = ", ".join(f"`{each}`" for each in [*names, *option.secondary_opts])
+    spellings = ", ".join(f"`{each}`" for each in [*names, *option.secondary_opts])
     variable = f" (`{option.envvar}`)" if option.envvar else ""
-    return f"| {told} | {_cell(option.help or '')}{variable} | {_default(option)} |"
+    return f"| {spellings} | {_cell(option.help or '')}{variable} | {_default(option)} |"
 
 
 def _default(option: Any) -> str:

@@ -115,7 +115,7 @@ def diurnal(low: float, high: float, duration_s: float) -> RatePlan:
     def rate(nth: int) -> float:
         return low + (high - low) * (1 - math.cos(2 * math.pi * nth / _PIECES)) / 2
 
-    rates = [rate(nth) for nth in range(_PIECES + 1)]
+    rates = [rate(number) for number in range(_PIECES + 1)]
     return RatePlan(tuple(Piece(duration_s / _PIECES, *both) for both in pairwise(rates)))
 
 
@@ -162,10 +162,10 @@ def plan_of(text: str) -> RatePlan:
 
 def seconds_of(text: str) -> float:
     """Read a time as it is typed: 90, 90s, 1.5m, 1h."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if match is None:
         raise PlanError(f"{text!r} is no time: write 90s, 5m or 1h")
-    return float(found[1]) * _UNITS_S[found[2]]
+    return float(match[1]) * _UNITS_S[match[2]]
 
 
 def _stage_of(text: str) -> RatePlan:

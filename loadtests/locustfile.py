@@ -69,16 +69,16 @@ class Step:
 
     def document(self) -> dict[str, Any]:
         """Return its result so far, also while it runs."""
-        found = document(self.asked, self.recorder, is_complete=self.done >= self.workers)
+        result = document(self.asked, self.recorder, is_complete=self.done >= self.workers)
         if self.problem:
-            return {**found, "reasons": [self.problem]}
+            return {**result, "reasons": [self.problem]}
         if self.is_running or self.asked.run == _NONE:
             return {
-                **found,
+                **result,
                 "verdict": "running" if self.is_running else "not begun",
                 "reasons": [],
             }
-        return found
+        return result
 
 
 step = Step()
@@ -342,15 +342,16 @@ def _end(environment: Any, **_: Any) -> None:
     step.has_ended = step.is_running = False
     if isinstance(environment.runner, WorkerRunner) or not step.asked.stream:
         return
-    found = step.document()
+    result = step.document()
     if out := environment.parsed_options.out:
-        Path(out).write_text(json.dumps(found))
-    due, late = found["due_ms"], found["late_ms"]
+        Path(out).write_text(json.dumps(result))
+    due, late = result["due_ms"], result["late_ms"]
     says = (
-        f"{found['verdict']}: {found['acked_per_s']:,.0f} events/s of {found['events_per_s']:,.0f};"
-        f" from due p50 {due['p50']:.1f}, p99 {due['p99']:.1f} ms; late p99 {late['p99']:.1f} ms"
+        f"{result['verdict']}: {result['acked_per_s']:,.0f} events/s of"
+        f" {result['events_per_s']:,.0f}; from due p50 {due['p50']:.1f}, p99 {due['p99']:.1f} ms;"
+        f" late p99 {late['p99']:.1f} ms"
     )
-    sys.stderr.write(f"{says}\n" + "".join(f"  {reason}\n" for reason in found["reasons"]))
+    sys.stderr.write(f"{says}\n" + "".join(f"  {reason}\n" for reason in result["reasons"]))
     # Requests that Locust counts as failed belong to the verdict; they do not fail the run.
     environment.process_exit_code = 0
     assert isinstance(environment.runner, LocalRunner | MasterRunner), "all others have returned"

@@ -63,5 +63,5 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def percentiles(table: dict[str, float]) -> str:
-    said = ", ".join(f"{name} {table[name]:,.1f}" for name in _SHOWN)
-    return said.replace("p100", "longest") + " ms"
+    text = ", ".join(f"{name} {table[name]:,.1f}" for name in _SHOWN)
+    return text.replace("p100", "longest") + " ms"

@@ -99,7 +99,7 @@ def _whole_step(wanted: RatingPlan, offered: float, sink: Sink) -> dict[str, Any
 
 def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
     """Return the figures and the verdict that the destination adds to a step."""
-    found = StepFigures(
+    figures = StepFigures(
         planned=step["planned"],
         offered=step["offered"],
         unsent=step["unsent"],
@@ -112,7 +112,7 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
         backlog_share=ends.backlog_share,
         unaccounted=ends.unaccounted,
     )
-    verdict = judge(slo, found)
+    verdict = judge(slo, figures)
     if ends.not_asked:
         verdict = replace(verdict, reasons=(*verdict.reasons, ends.not_asked))
     return {"ends": {**asdict(ends), "unaccounted": ends.unaccounted}, **words(verdict)}
@@ -139,13 +139,13 @@ class RunningStep:
     def result(self) -> dict[str, Any]:
         """Waits for it; SetupError with its last words when it wrote nothing."""
         try:
-            _, said = self.process.communicate(timeout=self.longest_s)
+            _, errors = self.process.communicate(timeout=self.longest_s)
         except subprocess.TimeoutExpired as expired:
             raise SetupError(
                 f"The generator had not ended after {expired.timeout:.0f} s."
             ) from expired
         if not self.out.exists():
-            last = said.strip().splitlines()[-1:] or ["it said nothing"]
+            last = errors.strip().splitlines()[-1:] or ["it said nothing"]
             raise SetupError(f"The generator ended without a result: {last[0]}")
         step: dict[str, Any] = json.loads(self.out.read_text())
         return step
@@ -209,19 +209,19 @@ def _before(nth: int, offered: float, wanted: RatingPlan) -> str:
 def after(step: dict[str, Any]) -> str:
     """A step in a line or two."""
     due, late = step["due_ms"], step["late_ms"]
-    said = (
+    text = (
         f"  {step['verdict']}: {step['acked_per_s']:,.0f} events/s acknowledged, from due p50"
         f" {due['p50']:.1f}, p99 {due['p99']:.1f} ms; late p99 {late['p99']:.1f} ms"
     )
     if ends := step.get("ends"):
         age = ends["age_ms"]
         ages = ", ".join(f"{name} {age.get(name, 0):,.0f}" for name in ("p50", "p95", "p99"))
-        said += (
+        text += (
             f"\n    at the destination: {ages} ms; {ends['acked']:,} acknowledged ="
             f" {ends['delivered']:,} delivered + {ends['waiting']:,} waiting + {ends['dead']:,}"
             f" dead, {ends['unaccounted']:,} unaccounted"
         )
-    return "\n".join([said, *(f"    {reason}" for reason in step["reasons"])])
+    return "\n".join([text, *(f"    {reason}" for reason in step["reasons"])])
 
 
 def _control(wanted: RatingPlan) -> ControlClient:

@@ -141,27 +141,29 @@ def rating_of(
 
 def caveats(rating: Mapping[str, Any]) -> list[str]:
     """Return the warnings that the figure alone does not show."""
-    said = []
+    warnings = []
     if rating["shared"]:
-        said.append(
+        warnings.append(
             "Generator, Hifi and Kafka shared a machine: compare it with nothing but itself, and"
             " size no fleet by it."
         )
     if not rating["shared"] and rating["machine"]["instance"] is None:
-        said.append("Nobody said what machine was rated (--instance).")
+        warnings.append("Nobody said what machine was rated (--instance).")
     if not rating["rated"]:
-        said.append("No step met the objective.")
+        warnings.append("No step met the objective.")
     elif not rating["is_confirmed"]:
-        said.append("The rated step was not repeated, or did not repeat.")
+        warnings.append("The rated step was not repeated, or did not repeat.")
     if rating["is_limited_by_generator"]:
-        said.append(
+        warnings.append(
             "The generator was the limit: the rating is the least that was shown. Give it more"
             " processes, or another machine."
         )
     seconds = min((step["measured_s"] for step in rating["steps"]), default=0)
     if seconds < 60:  # noqa: PLR2004 - as long as a step is by default
-        said.append(f"Steps were measured for {seconds:g} s; 60 s see what comes once a minute.")
-    return said
+        warnings.append(
+            f"Steps were measured for {seconds:g} s; 60 s see what comes once a minute."
+        )
+    return warnings
 
 
 def keep(rating: dict[str, Any], folder: Path, *, is_rating: bool) -> tuple[Path, Path]:

@@ -120,7 +120,7 @@ async def _kept_in_kafka(
 ) -> tuple[dict[str, int], set[tuple[int, int]]]:
     """How many of them wait in a tier, how many are dead, an event counting once; and the rest."""
     waiting_in = retry_topics(tier.name for tier in RetrySchedule().tiers)
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     async with LaneGroups(kafka) as groups:
         passed = await groups.position(RETRIER) or {}
     async with open_reader(kafka) as log:
@@ -138,9 +138,9 @@ async def _kept_in_kafka(
                     for each in find(record.value or b"")
                     if each.run.decode() == step["run"]
                 }
-            found[end] = len(there & sought)
+            counts[end] = len(there & sought)
             sought = sought - there
-    return found, sought
+    return counts, sought
 
 
 def _ages(step: dict[str, Any], ages_ms: dict[int, dict[str, int]]) -> dict[str, float]:

@@ -61,7 +61,7 @@ class RunArrivals:
         self, acked: Iterable[tuple[int, Iterable[Range]]]
     ) -> list[tuple[int, list[Range]]]:
         """Return the acknowledged events that have not arrived, by worker."""
-        found = []
+        lost = []
         for worker, ranges in acked:
             numbers = self.numbers[worker]
             gone = [
@@ -73,8 +73,8 @@ class RunArrivals:
                 if number >= len(numbers) or not numbers[number]
             ]
             if gone:
-                found.append((worker, merged(gone)))
-        return found
+                lost.append((worker, merged(gone)))
+        return lost
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -148,10 +148,10 @@ class Sink:
         self.url = url
 
     def figures(self, run: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask(f"figures/{run}", None)
+        figures: dict[str, Any] = self._ask(f"figures/{run}", None)
         for name in ("ages_ms", "seconds"):
-            found[name] = {int(key): value for key, value in found[name].items()}
-        return found
+            figures[name] = {int(key): value for key, value in figures[name].items()}
+        return figures
 
     def missing(self, run: str, acked: Any) -> list[tuple[int, list[Range]]]:
         return [

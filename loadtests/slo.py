@@ -108,14 +108,14 @@ def _why_broken(slo: Slo, measured: StepFigures) -> list[str]:
         ("p99", slo.age_p99_ms, measured.age_p99_ms),
     ):
         if promised is not None and (age is None or age > promised):
-            found = "nothing" if age is None else f"{name} {age:.0f} ms"
-            reasons.append(f"{found} at the destination, {promised:.0f} ms promised")
+            text = "nothing" if age is None else f"{name} {age:.0f} ms"
+            reasons.append(f"{text} at the destination, {promised:.0f} ms promised")
     if slo.backlog_share is not None and (
         measured.backlog_share is None or measured.backlog_share > slo.backlog_share
     ):
         grows = measured.backlog_share
-        found = "is not known" if grows is None else f"grows by {grows:.1%} of the rate"
-        reasons.append(f"what waits {found}, {slo.backlog_share:.1%} at most")
+        text = "is not known" if grows is None else f"grows by {grows:.1%} of the rate"
+        reasons.append(f"what waits {text}, {slo.backlog_share:.1%} at most")
     if measured.unaccounted:
         reasons.append(f"{measured.unaccounted:,} acknowledged events are unaccounted for")
     return reasons

@@ -47,8 +47,8 @@ def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") 
     rest = _fitted(points, weights, (0, 1, 2))
     if min(rest) < 0:
         fits = (_fitted(points, weights, kept) for kept in ((0, 2), (0, 1), (0,)))
-        allowed = [found for found in fits if min(found) >= 0]
-        rest = min(allowed, key=lambda found: _squares(points, weights, found))
+        allowed = [row for row in fits if min(row) >= 0]
+        rest = min(allowed, key=lambda row: _squares(points, weights, row))
     largest = round(max(workers for workers, _ in points))
     return Usl(1 / rest[0], rest[1] / rest[0], rest[2] / rest[0], largest)
 
@@ -71,7 +71,7 @@ def fit_between(points: Sequence[Point], roll: Callable[[], float]) -> Fit:
         return fit(drawn)
 
     laws = [again() for _ in range(_RESAMPLES)]
-    counts = [1 + nth * (BEYOND_MAX * law.measured_max - 1) / _CURVE for nth in range(_CURVE + 1)]
+    counts = [1 + step * (BEYOND_MAX * law.measured_max - 1) / _CURVE for step in range(_CURVE + 1)]
     curve = tuple((count, *_middle([each.of(count) for each in laws])) for count in counts)
     return Fit(
         law, _middle([each.sigma for each in laws]), _middle([each.kappa for each in laws]), curve
@@ -97,10 +97,10 @@ def _fitted(points: Sequence[Point], weights: Sequence[float], kept: Sequence[in
     scales = [
         weight * rate**2 / workers for (workers, rate), weight in zip(points, weights, strict=True)
     ]
-    found = _solved(rows, sought, scales, kept)
-    best, best_squares = found, _squares(points, weights, found)
+    guess = _solved(rows, sought, scales, kept)
+    best, best_squares = guess, _squares(points, weights, guess)
     for _ in range(_ROUNDS):
-        denominators = [_dot(row, found) for row in rows]
+        denominators = [_dot(row, guess) for row in rows]
         if min(denominators) <= 0:
             break
         scales = [
@@ -112,11 +112,11 @@ def _fitted(points: Sequence[Point], weights: Sequence[float], kept: Sequence[in
             below + (workers / below - rate) * below**2 / workers
             for (workers, rate), below in zip(points, denominators, strict=True)
         ]
-        found = _solved(rows, sought, scales, kept)
-        squares = _squares(points, weights, found)
+        guess = _solved(rows, sought, scales, kept)
+        squares = _squares(points, weights, guess)
         if not squares < best_squares * (1 - 1e-9):
             break
-        best, best_squares = found, squares
+        best, best_squares = guess, squares
     return best
 
 

@@ -112,8 +112,8 @@ class Entrance:
         # After this, no earlier owner can write any more.
         await writer.begin()
         servers = self.settings.bootstrap_servers
-        found, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
-        if not found:
+        reaches, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
+        if not reaches:
             return
         kept = None
         if lane_id not in self.book.lanes:
@@ -127,16 +127,18 @@ class Entrance:
             kept = stand.kept if stand else None
             if is_new and stand and stand.position:
                 # Kafka forgets a group that was not written for a week; or somebody has deleted it.
-                found = await self._as_kept(found, stand.position)
+                reaches = await self._as_kept(reaches, stand.position)
                 is_new = False
                 log.warning("lane.position_lost", lane=lane_id, goes_on="where what it keeps ends")
-        found, borders = await self.earlier.begin(pipeline, found, is_new=is_new)
-        await writer.store([], {lane_group(lane_id): found}, _begun(pipeline, kept, found))
+        reaches, borders = await self.earlier.begin(pipeline, reaches, is_new=is_new)
+        await writer.store([], {lane_group(lane_id): reaches}, _begun(pipeline, kept, reaches))
         # If the slot was lost and regained meanwhile, others may have gone on with the lane.
         if self.writers.of(pipeline.name) is writer and self.is_running(lane_id):
             most = _ONCE_EVENTS_MAX if pipeline.dedupe else self.settings.micro_batch_events_max
             keeps = 0 if kept is None else most
-            self.book.enter(lane_id, pipeline.tenant, found, self._gathering(pipeline), keeps=keeps)
+            self.book.enter(
+                lane_id, pipeline.tenant, reaches, self._gathering(pipeline), keeps=keeps
+            )
             self.book.lanes[lane_id].earlier.hide(borders)
             if kept is not None:
                 self.keepers.by_lane[lane_id] = LaneState(pipeline.tenant, kept)
@@ -196,7 +198,7 @@ async def begins(
     finally:
         await positions.close()
     ends = await log.ends(places)
-    found = {
+    reaches = {
         where: _within(known[where], ends[where])
         for where in places
         if where in known and where in ends
@@ -204,8 +206,8 @@ async def begins(
     # Partitions that a stream has gained since are read whole.
     new = [where for where in places if where not in known]
     firsts = await _firsts(log, "earliest" if known else start, new)
-    found |= {where: Reach(at, at) for where, at in firsts.items()}
-    return Beginning(found, is_new=not known)
+    reaches |= {where: Reach(at, at) for where, at in firsts.items()}
+    return Beginning(reaches, is_new=not known)
 
 
 async def _firsts(log: LogClient, start: Start, places: Collection[KafkaPartition]) -> Position:

@@ -304,7 +304,7 @@ class PipelineLoop:
                 await self.log.follow(topics)
                 asked_ms = self.writers.clock.now_ms(time.monotonic())
                 ends = await self.log.ends(
-                    [it for top in topics for it in self.log.partitions(top)]
+                    [where for top in topics for where in self.log.partitions(top)]
                 )
                 await self.losses.look(running, self.book.see_ends(ends, asked_ms))
             # Wait for each to end: a request repeated while one is under way is written twice.
@@ -322,8 +322,8 @@ class PipelineLoop:
 
     def _refuse(self, pipeline: Pipeline, why: str) -> None:
         """Refuse a pipeline that cannot go on with its kept state."""
-        nth = next(it for it, step in enumerate(pipeline.steps) if isinstance(step, Keeping))
-        pointer = f"/steps/{nth}"
+        index = next(at for at, step in enumerate(pipeline.steps) if isinstance(step, Keeping))
+        pointer = f"/steps/{index}"
         if self.documents.judged(pipeline, why=why, pointer=pointer, now_ms=now_ms()):
             log.error("pipeline.refused", pipeline=pipeline.name, why=why)
             self.metrics.lane_up(pipeline.name, is_up=False)

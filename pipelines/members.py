@@ -92,8 +92,8 @@ def is_type(name: str) -> bool:
 
 def first_line(error: BaseException) -> str:
     """The first line of Spark's message, without the text that it shows below."""
-    said = str(error).strip().split("\n")[0]
-    return said.split("] ", 1)[-1].split(" SQLSTATE:")[0]
+    line = str(error).strip().split("\n")[0]
+    return line.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
 def depth_of(text: str, opening: str, closing: str) -> int:

@@ -252,10 +252,10 @@ def _written(pipeline: Pipeline, rows: DataFrame, targets: _Targets) -> DataFram
     rows = rows.withColumns({f"{OURS}out_value": value, f"{OURS}to": alive(chosen)})
     rows = rows.withColumns(
         {
-            f"{OURS}place:{nth}": alive(
+            f"{OURS}place:{number}": alive(
                 partition_at(targets.streams[output.stream], ours("out_value"))
             )
-            for nth, output in _sharded(pipeline, targets)
+            for number, output in _sharded(pipeline, targets)
         }
     )
     fate = _last_fate(pipeline, targets, is_one=is_one)
@@ -270,8 +270,8 @@ def _written(pipeline: Pipeline, rows: DataFrame, targets: _Targets) -> DataFram
 def _sharded(pipeline: Pipeline, targets: _Targets) -> list[tuple[int, ToStream]]:
     """The outputs to streams of shards, with their numbers."""
     return [
-        (nth, output)
-        for nth, output in enumerate(pipeline.to)
+        (number, output)
+        for number, output in enumerate(pipeline.to)
         if isinstance(output, ToStream) and output.stream in targets.streams
     ]
 
@@ -287,7 +287,7 @@ def _first(wants: list[Column]) -> Column:
 
 def _all(wants: list[Column]) -> Column:
     """The numbers of all outputs that want an event."""
-    return F.array_compact(F.array(*(F.when(wanted, nth) for nth, wanted in enumerate(wants))))
+    return F.array_compact(F.array(*(F.when(wanted, at) for at, wanted in enumerate(wants))))
 
 
 def _last_fate(pipeline: Pipeline, targets: _Targets, *, is_one: bool) -> Column:
@@ -300,16 +300,16 @@ def _last_fate(pipeline: Pipeline, targets: _Targets, *, is_one: bool) -> Column
     def is_wanted(nth: int) -> Column:
         return to == nth if is_one else F.array_contains(to, nth)
 
-    for nth, output in enumerate(pipeline.to):
+    for number, output in enumerate(pipeline.to):
         if isinstance(output, ToDead):
-            fate = fate.when(is_wanted(nth), BY_PIPELINE)
+            fate = fate.when(is_wanted(number), BY_PIPELINE)
         elif isinstance(output, ToTable):
-            fate = fate.when(is_wanted(nth) & ~names_row(), NO_ROW_KEY)
+            fate = fate.when(is_wanted(number) & ~names_row(), NO_ROW_KEY)
             row_bytes_max = targets.tables[output.table].row_bytes_max
             is_large = F.octet_length(ours("out_value")) > row_bytes_max
-            fate = fate.when(is_wanted(nth) & is_large, TOO_LARGE)
-    for nth, _ in _sharded(pipeline, targets):
-        fate = fate.when(is_wanted(nth) & ours(f"place:{nth}").isNull(), UNKNOWN_SHARD)
+            fate = fate.when(is_wanted(number) & is_large, TOO_LARGE)
+    for number, _ in _sharded(pipeline, targets):
+        fate = fate.when(is_wanted(number) & ours(f"place:{number}").isNull(), UNKNOWN_SHARD)
     if pipeline.sink is None:
         fate = fate.when(size > size_max, TOO_LARGE)
     return F.coalesce(ours("fate"), fate)
@@ -319,7 +319,7 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
     """The columns of ROWS."""
     fate, is_gone = ours("fate"), F.equal_null(ours("fate"), F.lit(GONE))
     is_passed, is_dead = fate.isNull() | is_gone, (fate != FILTERED) & ~is_gone
-    nth = F.coalesce(ours("at"), F.lit(0)) * len(pipeline.to) + F.coalesce(ours("to"), F.lit(0))
+    number = F.coalesce(ours("at"), F.lit(0)) * len(pipeline.to) + F.coalesce(ours("to"), F.lit(0))
     topic = F.when(F.lit(False), F.lit(""))
     for to, output in enumerate(pipeline.to):
         if (name := _topic(output, targets)) is not None:
@@ -331,7 +331,7 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
     def either(passed: Column, dead: Column) -> Column:
         return F.when(is_passed, passed).when(is_dead, dead)
 
-    key, value, headers = ours("out_key"), ours("out_value"), headers_of(pipeline, nth)
+    key, value, headers = ours("out_key"), ours("out_value"), headers_of(pipeline, number)
     if pipeline.sink is not None and pipeline.keeps_events:
         key, value, headers = ours("key"), ours("raw"), ours("headers")
     if pipeline.to_database:
@@ -351,7 +351,7 @@ def _row(pipeline: Pipeline, targets: _Targets) -> list[Column]:
         either(headers, ours("headers")).alias("headers"),
         ours("stored_ms").alias("stored_ms"),
         (ours("seen") if pipeline.dedupe else F.lit(None).cast("string")).alias("seen"),
-        *(for_a_sink(pipeline, nth) if pipeline.sink is not None else ()),
+        *(for_a_sink(pipeline, number) if pipeline.sink is not None else ()),
     ]
 
 

@@ -65,11 +65,11 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
         if cluster is None:
             return None
         # Spark's own source and sink read and write Kafka, in Java.
-        told = {JAAS_VARIABLE: access.jaas} if access.is_named else {}
+        for_java = {JAAS_VARIABLE: access.jaas} if access.is_named else {}
         # Tasks that follow tables there enter Kafka as well.
         words, files = access.for_another_process()
         # Sinks open their secrets where they run.
         words = {**words, "HIFI_SECRET_KEYS": self.secret_keys}
         return replace(
-            cluster, told=words, files=files, told_java=told, executors=self.spark_executors
+            cluster, told=words, files=files, told_java=for_java, executors=self.spark_executors
         )

@@ -55,7 +55,7 @@ class SlotWriter:
         self, rows: Iterable[RecordOut], reaches: Reaches, more: Iterable[Row] = ()
     ) -> None:
         """Return when Kafka has all of it; if it raises, Kafka may have all or nothing."""
-        told = {
+        positions = {
             group: {where: (reach.at, reach.word) for where, reach in position.items()}
             for group, position in reaches.items()
         }
@@ -63,7 +63,7 @@ class SlotWriter:
             try:
                 async with asyncio.timeout(_WITHIN_S):
                     write = await self._opened()
-                    reports = await write([*more, *rows_of(rows)], told)
+                    reports = await write([*more, *rows_of(rows)], positions)
             except BaseException:
                 await self._close()
                 raise

@@ -187,13 +187,17 @@ class RetryLoop:
         begun, held = self._begun, self.member.held
         try:
             places = await self._places()
-            ours = {it: self._delays_s[it.topic] for it in places if it.partition in held}
+            ours = {
+                where: self._delays_s[where.topic] for where in places if where.partition in held
+            }
             now_ms = await self.broker.now_ms()
             ends, self._due = await due_ends(self.log, ours, now_ms=now_ms)
             if missing := ours.keys() - self._reaches.keys():
                 await self._enter(missing, ends, begun)
             idle = [where for where in self._reaches if where in ends and not self._is_busy(where)]
-            await self._go_on_without(it for it in idle if self._reaches[it].at > ends[it])
+            await self._go_on_without(
+                where for where in idle if self._reaches[where].at > ends[where]
+            )
             await self._write(idle)
         except AWAY as error:
             if self.problem is None:
@@ -202,7 +206,11 @@ class RetryLoop:
         self._heard_s = time.monotonic()
         self._tell()
         for name, lane in self.lanes.items():
-            behind = [it for it, reach in self._reaches.items() if reach.at < self._due.get(it, 0)]
+            behind = [
+                where
+                for where, reach in self._reaches.items()
+                if reach.at < self._due.get(where, 0)
+            ]
             mine = [where for where in behind if where.topic in lane.delays_s]
             self.watch.look(name, mine, now_s=self._heard_s)
         # A Kafka partition without a leader is no reason to restart this process.
@@ -214,11 +222,11 @@ class RetryLoop:
         """Go on at the offsets that Kafka has, and elsewhere where the log begins."""
         known = await self.fenced.read()
         unmarked = [where for where in missing if where not in known]
-        told: Mapping[str, Position] = {RETRIER: {}}
+        positions: Mapping[str, Position] = {RETRIER: {}}
         if unmarked:
-            told = await self.positions.last([RETRIER])
+            positions = await self.positions.last([RETRIER])
         # Positions of a retrier without leases: everything now in the log may have been sent.
-        former = told.get(RETRIER)
+        former = positions.get(RETRIER)
         starts = await self.log.starts(unmarked)
         if former is None or begun != self._begun:
             return
@@ -293,7 +301,9 @@ class RetryLoop:
             for where, (begin, end) in ranges.items()
         }
         self._reaches |= begun
-        reports = {it: RangeEnd(it, begin, error=_NO_WORD) for it, (begin, _) in ranges.items()}
+        reports = {
+            place: RangeEnd(place, begin, error=_NO_WORD) for place, (begin, _) in ranges.items()
+        }
         is_begun = False
         try:
             # Its events are now in the tiers, so their lanes' earlier records are in Kafka, too.
@@ -308,14 +318,14 @@ class RetryLoop:
             reports = {where: end._replace(error=why) for where, end in reports.items()}
         try:
             # Others may have had some of it meanwhile.
-            ours = [it for it, reach in begun.items() if self._reaches.get(it) is reach]
+            ours = [place for place, reach in begun.items() if self._reaches.get(place) is reach]
             for where in ours:
                 at, is_unsure = reports[where].at, is_begun and reports[where].error
                 until = begun[where].until if is_unsure else before[where].until
                 self._reaches[where] = Reach(at, max(at, until))
             self._note(queue, [reports[where] for where in ours], began_s)
             with suppress(*AWAY):
-                await self._go_on_without(it for it in ours if reports[it].is_gone)
+                await self._go_on_without(place for place in ours if reports[place].is_gone)
                 # If that fails, the next look writes it.
                 await self._write(ours)
             self._tell()
@@ -341,7 +351,7 @@ class RetryLoop:
         lease_ends_s: float,
     ) -> DueJob:
         clock = await self.broker.clock()
-        again = {it: (reach.at, reach.until) for it, reach in before.items()}
+        again = {where: (reach.at, reach.until) for where, reach in before.items()}
         await self.doubts.read_again(again, now_ms=clock())
         plan = replace(
             plan_of(self.lanes[queue.lane], self.settings),
@@ -358,9 +368,13 @@ class RetryLoop:
     async def _write(self, places: Iterable[KafkaPartition]) -> None:
         """Write where they are, and how far they may go, if Kafka does not know it yet."""
         known, reaches = self._told, self._reaches
-        news = {it: reaches[it] for it in places if it in reaches and reaches[it] != known.get(it)}
+        news = {
+            where: reaches[where]
+            for where in places
+            if where in reaches and reaches[where] != known.get(where)
+        }
         await self.fenced.write(news, lambda: self._standing_for(news))
-        known |= {it: reach for it, reach in news.items() if reaches.get(it) is reach}
+        known |= {where: reach for where, reach in news.items() if reaches.get(where) is reach}
 
     def _standing_for(self, news: Mapping[KafkaPartition, Reach]) -> Standing | None:
         """Return the standing to write with; None if any of them was lost, even if it came back."""

@@ -254,11 +254,11 @@ class _Course:
 
     async def _store(self, rows: list[Row], progress: ReplayProgress) -> None:
         progress = replace(progress, updated_at_ms=await self._replayer.now_ms())
-        said: Row = (REPLAYS, *progress_row(self._order, progress), ())
-        reports: list[Any] = await self._write([*rows, said])
+        row: Row = (REPLAYS, *progress_row(self._order, progress), ())
+        reports: list[Any] = await self._write([*rows, row])
         self._progress = progress
         # The events come first, and then their receipts.
-        in_tier = [it for it in reports if rows and it.topic == rows[0][0]]
+        in_tier = [report for report in reports if rows and report.topic == rows[0][0]]
         if in_tier:
             newest = in_tier[-1]
             where = KafkaPartition(newest.topic, newest.partition)

@@ -198,8 +198,8 @@ def word_of(text: str) -> Word | None:
 def hint_of(word: Word) -> str:
     """Its explanation, as short as it is read beside a table."""
     plain = word.plain
-    said = plain if len(plain) <= _HINT_CHARS_MAX else plain.partition(". ")[0]
-    return f"{said[0].upper()}{said[1:]}."
+    hint = plain if len(plain) <= _HINT_CHARS_MAX else plain.partition(". ")[0]
+    return f"{hint[0].upper()}{hint[1:]}."
 
 
 def table() -> str:

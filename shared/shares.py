@@ -10,8 +10,8 @@ from collections.abc import Sequence
 def share(rate: float, *, mine: float, others: Sequence[float]) -> float:
     """Our part of a rate, from what we want of it and what each of the others wants."""
     wants, left = sorted((mine, *others)), rate
-    for nth, want in enumerate(wants):
-        even = left / (len(wants) - nth)
+    for index, want in enumerate(wants):
+        even = left / (len(wants) - index)
         if want > even:
             # Nobody from here on gets all.
             return min(mine, even)

@@ -71,8 +71,8 @@ def moment(at_ms: int) -> str:
 
 def to_minute(at_ms: int) -> str:
     """Month, day and time to the minute, UTC, for a moment less than a month ago."""
-    said = moment(at_ms)
-    return said[5:16] if said.endswith("Z") else said
+    text = moment(at_ms)
+    return text[5:16] if text.endswith("Z") else text
 
 
 def sentence(text: str) -> str:

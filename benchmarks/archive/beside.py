@@ -47,12 +47,12 @@ def beside_delivery(
     ):
         deliveries = _Deliveries(sink, driver, backlog)
         rounds = [
-            _round(deliveries, runner, pipeline_of(nth), events)
-            for nth in range(_WARM_UP_ROUNDS + _ROUNDS)
+            _round(deliveries, runner, pipeline_of(number), events)
+            for number in range(_WARM_UP_ROUNDS + _ROUNDS)
         ][_WARM_UP_ROUNDS:]
     share = statistics.median(beside / alone for alone, beside, _ in rounds)
     return RoundMedians(
-        round(share, 2), *(round(statistics.median(it)) for it in zip(*rounds, strict=True))
+        round(share, 2), *(round(statistics.median(column)) for column in zip(*rounds, strict=True))
     )
 
 

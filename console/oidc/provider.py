@@ -156,16 +156,16 @@ class Provider:
             return keys
 
     async def _about(self) -> _About:
-        told = await self._ask(
+        metadata = await self._ask(
             "GET", f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
         )
-        if told.get("issuer") != self._issuer:
-            raise _no_provider(f"it calls itself {str(told.get('issuer'))[:_TEXT_MAX]!r}")
-        ways = told.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        if metadata.get("issuer") != self._issuer:
+            raise _no_provider(f"it calls itself {str(metadata.get('issuer'))[:_TEXT_MAX]!r}")
+        ways = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         return _About(
-            self._endpoint(told, "authorization_endpoint"),
-            self._endpoint(told, "token_endpoint"),
-            self._endpoint(told, "jwks_uri"),
+            self._endpoint(metadata, "authorization_endpoint"),
+            self._endpoint(metadata, "token_endpoint"),
+            self._endpoint(metadata, "jwks_uri"),
             takes_basic=not isinstance(ways, list) or "client_secret_basic" in ways,
         )
 
@@ -179,9 +179,9 @@ class Provider:
 
     async def _keys(self, about: _About) -> KeySet:
         self._keys_s = monotonic()
-        told = await self._ask("GET", about.keys)
+        published = await self._ask("GET", about.keys)
         try:
-            return read_key_set(json.dumps(told))
+            return read_key_set(json.dumps(published))
         except ValueError as error:
             raise _no_provider(f"its keys are none ({error})") from error
 
@@ -205,18 +205,18 @@ class Provider:
         finally:
             self._asked -= 1
         try:
-            told = answer.json()
+            content = answer.json()
         except ValueError:
-            told = None
-        if answer.status != HTTPStatus.OK or not isinstance(told, dict):
-            said = told.get("error") if isinstance(told, dict) else None
+            content = None
+        if answer.status != HTTPStatus.OK or not isinstance(content, dict):
+            reason = content.get("error") if isinstance(content, dict) else None
             where = urlsplit(url).path
             raise _no_provider(
                 f"{where} answered {answer.status}"
-                + (f", {str(said)[:_TEXT_MAX]}" if said else "")
-                + (", and no JSON" if told is None else "")
+                + (f", {str(reason)[:_TEXT_MAX]}" if reason else "")
+                + (", and no JSON" if content is None else "")
             )
-        return told
+        return content
 
 
 def _answer(

@@ -31,7 +31,7 @@ def alerts_page(context: PageContext) -> Page:
     ill = [view for view in worst_first(context.overview.takers) if view.verdict in OF_VERDICT]
     rows += [_row(view) for view in ill[:ROWS_MAX]]
     count = len(rows) + len(ill[ROWS_MAX:])
-    said = f"{wording.plural(count, 'thing')} to look at." if count else "Nothing is the matter."
+    summary = f"{wording.plural(count, 'thing')} to look at." if count else "Nothing is the matter."
     heads = ("What", "Verdict", "Why", "Next step")
     listed = (
         table(heads, rows, caption="Alerts, worst first")
@@ -49,8 +49,8 @@ def alerts_page(context: PageContext) -> Page:
         runbook_link(INDEX, "All runbooks"),
         class_="quiet",
     )
-    top = fragment(tag("h1", "Alerts"), tag("p", said, class_="lead"), listed, rest, note)
-    return Page("Alerts", PATH, (Region("list", top),), said)
+    top = fragment(tag("h1", "Alerts"), tag("p", summary, class_="lead"), listed, rest, note)
+    return Page("Alerts", PATH, (Region("list", top),), summary)
 
 
 async def runbooks_page(asked: PageRequest) -> Page:

@@ -33,33 +33,33 @@ _LAST_WITHIN_S = 2.0
 async def changes_page(asked: PageRequest) -> Page:
     picked = {name: text for name in _PICKED if (text := asked.field(name)[:_TEXT_CHARS_MAX])}
     before = asked.number("before")
-    found = await asked.control.changes(picked, before=before)
-    said = wording.plural(len(found["changes"]), "change")
+    listing = await asked.control.changes(picked, before=before)
+    count = wording.plural(len(listing["changes"]), "change")
     content: list[Child] = [
         tag("h1", "Changes"),
         tag("p", "Every change and its author, newest first. Each is stored with its object; a"
             " tenant's last 10,000 are kept, for a year. No secret is in them.", class_="lead"),
         _choice(picked),
-        _rows(found, asked.context.configuration),
-        _older(picked, found, is_first=before is None),
+        _rows(listing, asked.context.configuration),
+        _older(picked, listing, is_first=before is None),
     ]  # fmt: skip
-    return still_page("Changes", PATH, "changes", content, status=f"{said} shown")
+    return still_page("Changes", PATH, "changes", content, status=f"{count} shown")
 
 
 async def with_last_change(page: Page, asked: PageRequest, kind: str, name: str) -> Page:
     """The page of an object, with the author of its last change if the gateway answers in time."""
     try:
         async with asyncio.timeout(_LAST_WITHIN_S):
-            found = await asked.control.changes({"kind": kind, "name": name}, count=1)
+            listing = await asked.control.changes({"kind": kind, "name": name}, count=1)
     except (OperatorError, TimeoutError):
         return page
     all_of_it = f"{PATH}?{urlencode({'kind': kind, 'name': name})}"
-    said: Child = "No change is kept for this. "
-    for last in found["changes"]:
+    sentence: Child = "No change is kept for this. "
+    for last in listing["changes"]:
         what = [", ", _settings(last)] if last["settings"] else ""
-        said = fragment(f"{last['did'].capitalize()} by ", _author(last), " at ",
-                        wording.moment(last["at_ms"]), what, ". ")  # fmt: skip
-    line = tag("p", said, tag("a", "All changes of it", href=all_of_it))
+        sentence = fragment(f"{last['did'].capitalize()} by ", _author(last), " at ",
+                            wording.moment(last["at_ms"]), what, ". ")  # fmt: skip
+    line = tag("p", sentence, tag("a", "All changes of it", href=all_of_it))
     region = Region("changed", section("Last change", line), is_live=False)
     return replace(page, regions=(*page.regions, region))
 
@@ -135,8 +135,8 @@ def _object(change: Mapping[str, Any], configuration: Configuration) -> Safe:
 
 
 def _settings(change: Mapping[str, Any]) -> str:
-    said = ", ".join(map(_setting, change["settings"]))
-    return said + (f" and {change['left_out']} more" if change["left_out"] else "")
+    settings = ", ".join(map(_setting, change["settings"]))
+    return settings + (f" and {change['left_out']} more" if change["left_out"] else "")
 
 
 def _setting(setting: Mapping[str, Any]) -> str:

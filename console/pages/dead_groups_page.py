@@ -92,10 +92,10 @@ def given_up(context: PageContext) -> list[GivenUp]:
 def dead_groups_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
     """One page of the requested groups."""
     every = given_up(context)
-    found = [each for each in every if each.is_asked(asked)]
+    groups = [each for each in every if each.is_asked(asked)]
     number = asked.get("page", "")
     page = int(number) if number.isdecimal() and len(number) < _DIGITS_MAX else 1
-    pages = max(1, -(-len(found) // _ROWS_MAX))
+    pages = max(1, -(-len(groups) // _ROWS_MAX))
     page = min(max(page, 1), pages)
     first = (page - 1) * _ROWS_MAX
     chosen = {name: value for name in CHOSEN if (value := asked.get(name, ""))}
@@ -103,7 +103,7 @@ def dead_groups_page(context: PageContext, asked: Mapping[str, str], *, may_chan
         (says, dead_path(**chosen, page=str(to)) if 1 <= to <= pages else "")
         for says, to in (("Page before", page - 1), ("Next page", page + 1))
     ]
-    said = wording.plural(sum(each.group.count for each in found), "dead letter")
+    total = wording.plural(sum(each.group.count for each in groups), "dead letter")
     search = fragment(
         tag("h1", "Dead letters"),
         tag(
@@ -113,23 +113,25 @@ def dead_groups_page(context: PageContext, asked: Mapping[str, str], *, may_chan
         ),
         filter_form(PATH, every, asked),
     )
-    count = wording.plural(len(found), "group") + (
-        f"; {first + 1:,} to {min(first + _ROWS_MAX, len(found)):,} are shown, the newest first"
+    count = wording.plural(len(groups), "group") + (
+        f"; {first + 1:,} to {min(first + _ROWS_MAX, len(groups)):,} are shown, the newest first"
         if pages > 1
         else ""
     )
     one_by_one = tag("a", "All, one by one", href=letters_path(**chosen))
     content = fragment(
-        tag("p", tag("strong", said), f" in {count}. ", one_by_one),
-        _rows(found[first : first + _ROWS_MAX], at_ms=context.overview.at_ms, may_change=may_change)
-        if found
+        tag("p", tag("strong", total), f" in {count}. ", one_by_one),
+        _rows(
+            groups[first : first + _ROWS_MAX], at_ms=context.overview.at_ms, may_change=may_change
+        )
+        if groups
         else nothing_yet("Nothing here was given up."),
         pager(links, "More groups of dead letters"),
     )
     return Page(
         title="Dead letters",
         here=PATH,
-        status=said,
+        status=total,
         regions=(Region("search", search, is_live=False), Region("list", content)),
     )
 

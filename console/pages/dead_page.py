@@ -33,7 +33,7 @@ LETTERS = "/dead/letters"
 
 async def letters_page(asked: PageRequest) -> Page:
     filters, letters = asked.filters, await asked.letters()
-    said = wording.plural(letters.matching, "dead letter")
+    count = wording.plural(letters.matching, "dead letter")
     sent = asked.number("sent")
     chosen = {name: filters[name] for name in CHOSEN if name in filters}
     content: list[Child] = [
@@ -48,7 +48,7 @@ async def letters_page(asked: PageRequest) -> Page:
         filter_form(LETTERS, given_up(asked.context), filters, _further_fields(filters)),
         tag(
             "p",
-            tag("strong", said),
+            tag("strong", count),
             " match" if letters.matching != 1 else " matches",
             "" if letters.is_whole else " so far; reading all of them takes too long here",
             _which(letters, is_first=not asked.field("before")),
@@ -63,14 +63,14 @@ async def letters_page(asked: PageRequest) -> Page:
         _pager(filters, letters, is_first=not asked.field("before")),
         _export(asked, letters),
     ]
-    return still_page("Dead letters", "/dead", "dead", content, status=said)
+    return still_page("Dead letters", "/dead", "dead", content, status=count)
 
 
 async def confirm_page(asked: PageRequest) -> Page:
     """The question before a re-drive, with its effects."""
     filters, letters = asked.filters, await asked.letters()
-    said = wording.plural(letters.redrivable, "dead letter")
-    asks = f"Send {said} again?" if letters.is_whole else f"More than {said} could be sent again"
+    count = wording.plural(letters.redrivable, "dead letter")
+    asks = f"Send {count} again?" if letters.is_whole else f"More than {count} could be sent again"
     which = facts_list([(name, code(value)) for name, value in filters.items()])
     again = letters.matching - letters.redrivable
     content = fragment(
@@ -87,7 +87,7 @@ async def confirm_page(asked: PageRequest) -> Page:
         confirm_form(
             "/dead/redrive",
             asked.around,
-            yes=f"Send {said} again",
+            yes=f"Send {count} again",
             no="Cancel",
             back=letters_path(**filters),
             **filters,
@@ -150,12 +150,12 @@ def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
     field = tag("input", name="id", value=filters.get("id", ""), size=16, autocomplete="off",
                 spellcheck="false")  # fmt: skip
     says = {"answer": "answered", "from": "died since", "to": "died before"}
-    said = [
+    spans = [
         tag("span", f"{what} ", code(filters[name]))
         for name, what in says.items()
         if name in filters
     ]
-    return [*kept, tag("label", "Event id ", field), *said]
+    return [*kept, tag("label", "Event id ", field), *spans]
 
 
 def _export(asked: PageRequest, letters: Letters) -> Safe:
@@ -175,8 +175,8 @@ def _export(asked: PageRequest, letters: Letters) -> Safe:
 
 
 def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
-    said = wording.plural(letters.redrivable, "dead letter")
-    button = tag("button", f"Send {said} again …", type="submit")
+    count = wording.plural(letters.redrivable, "dead letter")
+    button = tag("button", f"Send {count} again …", type="submit")
     return form("get", "/dead/redrive", filters, button)
 
 

@@ -24,13 +24,13 @@ _Uses = Mapping[str, Sequence[int | None]]
 
 async def keys_page(asked: PageRequest) -> Page:
     query, tenant = ListQuery.of(asked.fields, _ONLY), asked.field("tenant")
-    found = [
+    matches = [
         key
         for key in sorted(asked.keys, key=lambda key: key.id)
         if query.text in key.id and tenant in {"", key.tenant} and _is_meant(key, query.only)
     ]
     kept = {"tenant": tenant} if tenant else {}
-    listed = SearchList(KEYS, "key", _ONLY, query, found, order="by name", kept=kept)
+    listed = SearchList(KEYS, "key", _ONLY, query, matches, order="by name", kept=kept)
     whose: list[Child] = [f" Of the tenant {tenant}: ", tag("a", "all keys", href=KEYS), "."]
     content: list[Child] = [
         tag("h1", "Keys"),
@@ -41,7 +41,7 @@ async def keys_page(asked: PageRequest) -> Page:
         tag("p", tag("a", "New key …", href=NEW)) if asked.viewer.may_change else NOTHING,
         listed.search,
         tag("p", listed.said, whose if tenant else "", "" if asked.keys else _first()),
-        _rows(asked, listed.shown, await _uses(asked)) if found else NOTHING,
+        _rows(asked, listed.shown, await _uses(asked)) if matches else NOTHING,
         listed.more,
     ]  # fmt: skip
     return still_page("Keys", KEYS, "keys", content, status=listed.said)
@@ -91,8 +91,8 @@ def _last_use(used: Sequence[int | None]) -> str:
     """The last use of a key; during a rotation also that of the older secret."""
     if not used:
         return wording.NONE
-    said = _used(max((at_ms for at_ms in used if at_ms), default=None))
-    return f"{said}; the older secret: {_used(used[0])}" if len(used) > 1 else said
+    newest = _used(max((at_ms for at_ms in used if at_ms), default=None))
+    return f"{newest}; the older secret: {_used(used[0])}" if len(used) > 1 else newest
 
 
 def _used(at_ms: int | None) -> str:

@@ -51,14 +51,14 @@ def overview_page(
     context: PageContext, asked: Mapping[str, str], *, may_change: bool = False
 ) -> Page:
     overview = context.overview
-    said = headline(overview)
+    sentence = headline(overview)
     ordered = worst_first(overview.takers)
     return Page(
         title="Overview",
         here="/",
-        status=f"{overview.verdict.value}: {said}",
+        status=f"{overview.verdict.value}: {sentence}",
         regions=(
-            Region("headline", _hero(context, said)),
+            Region("headline", _hero(context, sentence)),
             Region("streams", _streams(context, ordered, may_change=may_change)),
             Region("removed", _removed(overview.removed)),
             Region("unknown", _unknown(overview.unknown)),
@@ -86,10 +86,10 @@ def headline(overview: Overview) -> str:
         bad = [view.destination_id for view in everybody if view.verdict is verdict] or [
             stream.name for stream in streams if stream.verdict is verdict
         ]
-        said = f"{_list(bad)} {_SAYS[verdict][len(bad) > 1]}"
+        sentence = f"{_list(bad)} {_SAYS[verdict][len(bad) > 1]}"
         reasons = [view.reason for view in everybody if view.verdict is verdict]
         # Alone, it has room for its cause.
-        return f"{said}: {reasons[0]}." if len(reasons) == 1 and reasons[0] else f"{said}."
+        return f"{sentence}: {reasons[0]}." if len(reasons) == 1 and reasons[0] else f"{sentence}."
     if not acked:
         return "Everything is ready. No event has come yet."
     return f"All of {wording.plural(acked, 'acknowledged event')} accounted for." if (

@@ -44,14 +44,14 @@ def pipelines_page(context: PageContext, *, may_change: bool) -> Page:
         else nothing_yet("There is no pipeline yet: hifi pipelines put FILE makes one.")
     )
     bad = [view.name for view in views if view.lane and view.lane.verdict is not StreamVerdict.OK]
-    said = f"In trouble: {', '.join(bad)}." if bad else "All pipelines are well."
+    summary = f"In trouble: {', '.join(bad)}." if bad else "All pipelines are well."
     new = tag("p", ways([("New pipeline …", NEW)])) if may_change else NOTHING
-    lead = tag("p", said, class_="lead") if views else NOTHING
+    lead = tag("p", summary, class_="lead") if views else NOTHING
     top = fragment(tag("h1", "Pipelines"), lead, new, listed)
     return Page(
         title="Pipelines",
         here="/pipelines",
-        status=said if views else "",
+        status=summary if views else "",
         regions=(Region("list", top),),
     )
 
@@ -166,13 +166,13 @@ def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list
         facts.append(("Deleted by Kafka before it read them", tag("span", gone, class_="warn")))
     if view.executors_ended:
         times = wording.plural(view.executors_ended, "time")
-        said = f"{times}, last at {wording.moment(view.executor_ended_at_ms)}"
-        facts.append(("Has ended its executor", tag("span", said, class_="warn")))
+        text = f"{times}, last at {wording.moment(view.executor_ended_at_ms)}"
+        facts.append(("Has ended its executor", tag("span", text, class_="warn")))
     if lane.silent_s:
         facts.append(("No sign of it for", wording.duration(lane.silent_s)))
     if view.balance.dead:
-        said = wording.plural(view.balance.dead, "event")
-        facts.append(("Dead letters", figure(said, _dead_path(view))))
+        text = wording.plural(view.balance.dead, "event")
+        facts.append(("Dead letters", figure(text, _dead_path(view))))
     return facts
 
 
@@ -222,7 +222,9 @@ def _written(pipeline: Pipeline | None) -> str:
         return wording.NONE
     streams = sorted({output.stream for output in pipeline.streams_to})
     others = sorted({output.member for output in pipeline.to} - {"stream"})
-    return ", ".join([*streams, *("dead letters" if it == "dead" else it for it in others)])
+    return ", ".join(
+        [*streams, *("dead letters" if member == "dead" else member for member in others)]
+    )
 
 
 def _worst_first(views: Iterable[PipelineView]) -> list[PipelineView]:

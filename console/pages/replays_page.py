@@ -52,9 +52,9 @@ async def replays_page(asked: PageRequest) -> Page:
     stream, destination = _stream(asked), asked.field("destination")
     picked = {"destination": destination} if destination else {}
     before = asked.field("before")
-    found = await asked.control.replays(stream, before=before, **picked)
-    older = replays_path(stream, **picked, before=found["next"]) if found["next"] else ""
-    said = wording.plural(len(found["replays"]), "replay")
+    listing = await asked.control.replays(stream, before=before, **picked)
+    older = replays_path(stream, **picked, before=listing["next"]) if listing["next"] else ""
+    count = wording.plural(len(listing["replays"]), "replay")
     newest = replays_path(stream, **picked)
     content: list[Child] = [
         tag("p", tag("a", stream, href=f"{STREAMS}/{stream}"), " / replays", class_="crumbs"),
@@ -63,10 +63,10 @@ async def replays_page(asked: PageRequest) -> Page:
         tag("p", "Events that are sent to a destination again, newest first, for the last 30 days."
             " Each event is queued for half a minute before it leaves.", class_="lead"),
         _begin(asked, stream, destination),
-        _rows(asked, stream, found["replays"]),
+        _rows(asked, stream, listing["replays"]),
         pager([("Newest" if before else "Look again", newest), ("Older", older)], "More replays"),
     ]  # fmt: skip
-    return still_page("Replays", STREAMS, "replays", content, status=f"{said} shown")
+    return still_page("Replays", STREAMS, "replays", content, status=f"{count} shown")
 
 
 async def new_page(asked: PageRequest) -> Page:
@@ -175,10 +175,10 @@ def _state(replay: Mapping[str, Any]) -> Safe:
 
 def _span(replay: Mapping[str, Any]) -> str:
     """Describe the events that it was asked for."""
-    said = [f"stored since {replay['from'] or 'the beginning'}"]
-    said += [f"before {replay['to'] or replay['created_at']}"]
-    said += [f"{name} {replay[name]}" for name in _WHICH if replay[name] is not None]
-    return ", ".join([*said, f"at most {replay['rate_per_s']:g}/s"])
+    clauses = [f"stored since {replay['from'] or 'the beginning'}"]
+    clauses += [f"before {replay['to'] or replay['created_at']}"]
+    clauses += [f"{name} {replay[name]}" for name in _WHICH if replay[name] is not None]
+    return ", ".join([*clauses, f"at most {replay['rate_per_s']:g}/s"])
 
 
 def _form(asked: PageRequest) -> FormPage:
@@ -217,7 +217,7 @@ def _order(asked: PageRequest) -> dict[str, Any]:
     """The typed values, in the gateway's format."""
     order: dict[str, Any] = {"destination": asked.field("destination")}
     order |= {name: f"{at}Z" for name in _TIMES if (at := asked.field(name).removesuffix("Z"))}
-    order |= {name: said for name in _WHICH if (said := asked.field(name))}
+    order |= {name: text for name in _WHICH if (text := asked.field(name))}
     if rate := asked.field(_RATE):
         try:
             order[_RATE] = float(rate)

@@ -44,13 +44,13 @@ _Takers: TypeAlias = Mapping[str, Sequence[DestinationView]]
 def streams_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
     """One page of the requested streams, the worst first."""
     query, takers = ListQuery.of(asked, _ONLY), _takers(context)
-    found = [
+    matches = [
         stream
         for stream in context.overview.streams
         if query.text in stream.name and _is_meant(stream, query.only, takers)
     ]
-    found.sort(key=lambda stream: (-SEVERITY.index(stream.verdict), stream.name))
-    listed = SearchList(PATH, "stream", _ONLY, query, found)
+    matches.sort(key=lambda stream: (-SEVERITY.index(stream.verdict), stream.name))
+    listed = SearchList(PATH, "stream", _ONLY, query, matches)
     rows = _rows(listed.shown, context, takers)
     new = tag("p", ways([("New stream …", NEW)])) if may_change else NOTHING
     return Page(
@@ -66,10 +66,10 @@ def streams_page(context: PageContext, asked: Mapping[str, str], *, may_change: 
 
 
 def _takers(context: PageContext) -> _Takers:
-    found: dict[str, list[DestinationView]] = {}
+    takers: dict[str, list[DestinationView]] = {}
     for view in context.overview.takers:
-        found.setdefault(view.stream, []).append(view)
-    return found
+        takers.setdefault(view.stream, []).append(view)
+    return takers
 
 
 def _is_meant(stream: StreamView, only: str, takers: _Takers) -> bool:
@@ -240,11 +240,11 @@ def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
     if spread is None:
         return []
     share = f"{spread.part:.0%} of the events, {spread.times:.1f} times its share"
-    said = f"number {spread.fullest}: {share}"
+    fullest = f"number {spread.fullest}: {share}"
     keys = [fragment(code(key), f" {part:.0%}") for key, part in spread.keys]
     listed = [part for key in keys for part in (", ", key)][1:]
     return [
-        ("Fullest Kafka partition", tag("span", said, class_="warn" if spread.is_hot else None)),
+        ("Fullest Kafka partition", tag("span", fullest, class_="warn" if spread.is_hot else None)),
         ("Most frequent keys", fragment(*listed) if keys else "none has a tenth of the events"),
     ]
 

@@ -40,10 +40,10 @@ async def tables_page(asked: PageRequest) -> Page:
     """One page of the tables that the viewer may see, by name."""
     text, after = asked.field("q")[:_TEXT_CHARS_MAX], asked.field("after")[:_TEXT_CHARS_MAX]
     configuration = asked.context.seen_by(asked.viewer).configuration
-    found = sorted(name for name in configuration.tables if text in name)
-    rest = [name for name in found if name > after]
+    names = sorted(name for name in configuration.tables if text in name)
+    rest = [name for name in names if name > after]
     shown = [configuration.tables[name] for name in rest[:_TABLES_MAX]]
-    said = wording.plural(len(found), "table") + (" with this in the name" if text else "")
+    count = wording.plural(len(names), "table") + (" with this in the name" if text else "")
     kept = {"q": text} if text else {}
     first = f"{PATH}?{urlencode(kept)}" if after else ""
     is_more = len(rest) > len(shown)
@@ -54,7 +54,7 @@ async def tables_page(asked: PageRequest) -> Page:
         PATH,
         "tables",
         tag("h1", "Tables"),
-        tag("p", f"{said}." if found or text else "No table yet.", class_="lead"),
+        tag("p", f"{count}." if names or text else "No table yet.", class_="lead"),
         form(
             "get",
             PATH,
@@ -65,7 +65,7 @@ async def tables_page(asked: PageRequest) -> Page:
         ),
         _listed(shown, configuration) if shown else nothing_yet("hifi tables put NAME makes one."),
         pager([("First page", first), ("Next page", further)], "More tables"),
-        status=said,
+        status=count,
     )
 
 
@@ -107,16 +107,16 @@ async def table_page(asked: PageRequest) -> Page:
     ]
     try:
         if key:
-            found = await asked.control.row(known.name, key)
-            status = "Found" if found.rows else "Not found"
-            content += [_one(key, found), _as_of(found)]
+            answer = await asked.control.row(known.name, key)
+            status = "Found" if answer.rows else "Not found"
+            content += [_one(key, answer), _as_of(answer)]
         else:
-            found = await asked.control.rows(known.name, prefix=prefix, after=after)
-            status = f"{wording.plural(len(found.rows), 'row')} shown"
+            answer = await asked.control.rows(known.name, prefix=prefix, after=after)
+            status = f"{wording.plural(len(answer.rows), 'row')} shown"
             content += [
-                _rows(found.rows, here, known.name),
-                _around(here, prefix, found, is_first=not after),
-                _as_of(found),
+                _rows(answer.rows, here, known.name),
+                _around(here, prefix, answer, is_first=not after),
+                _as_of(answer),
             ]
     except RefusedError as refused:
         # Its copy is being made, or is damaged: a later request finds it.

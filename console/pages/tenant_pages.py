@@ -50,7 +50,9 @@ class _Holding:
 
     @property
     def verdict(self) -> StreamVerdict:
-        return worst([*(it.verdict for it in self.streams), *(it.verdict for it in self.takers)])
+        return worst(
+            [*(view.verdict for view in self.streams), *(view.verdict for view in self.takers)]
+        )
 
     @property
     def dead(self) -> int:
@@ -74,13 +76,13 @@ class _Holding:
 
 async def tenants_page(asked: PageRequest) -> Page:
     query = ListQuery.of(asked.fields, _ONLY)
-    found = [
+    matches = [
         each
         for each in _holdings(asked).values()
         if query.text in each.name and (not query.only or is_in_trouble(each.verdict))
     ]
-    found.sort(key=lambda each: (-SEVERITY.index(each.verdict), each.name))
-    listed = SearchList(PATH, "tenant", _ONLY, query, found)
+    matches.sort(key=lambda each: (-SEVERITY.index(each.verdict), each.name))
+    listed = SearchList(PATH, "tenant", _ONLY, query, matches)
     heads = ("Tenant", "Verdict", "Why", "Quota", "Events/s", "Streams", "Destinations", "Keys",
              "Dead")  # fmt: skip
     rows: list[list[Child]] = [
@@ -190,8 +192,8 @@ def _facts(held: _Holding) -> list[tuple[str, Child]]:
     ]
     for name in _BOUNDS:
         most = getattr(held.quotas, f"{name}_max", None)
-        said = wording.count(held.counts[name])
-        facts.append((name.capitalize(), said if most is None else f"{said} of {most:,} at most"))
+        count = wording.count(held.counts[name])
+        facts.append((name.capitalize(), count if most is None else f"{count} of {most:,} at most"))
     return facts
 
 
@@ -251,7 +253,7 @@ def _keys(held: _Holding, path: str) -> Safe:
     if not held.keys:
         return nothing_yet("It has no key.")
     names = sorted(key.id for key in held.keys)[:ROWS_MAX]
-    listed = [[", " if nth else NOTHING, code(name)] for nth, name in enumerate(names)]
+    listed = [[", " if index else NOTHING, code(name)] for index, name in enumerate(names)]
     return tag("div", tag("p", listed), more_note(len(held.keys) - ROWS_MAX, "all keys", path))
 
 

@@ -10,8 +10,8 @@ def last_answers(view: DestinationView) -> list[tuple[str, str]]:
     facts = []
     if view.lately.total:
         outcomes = ("delivered", "refused", "failed", "rate_limited")
-        said = [f"{getattr(view.lately, name):,} {name.replace('_', '-')}" for name in outcomes]
-        facts.append(("Outcomes of the last 5 min", ", ".join(said)))
+        counts = [f"{getattr(view.lately, name):,} {name.replace('_', '-')}" for name in outcomes]
+        facts.append(("Outcomes of the last 5 min", ", ".join(counts)))
     if view.last_ok_at_ms:
         facts.append(("Last taken at", wording.moment(view.last_ok_at_ms)))
     if (answer := view.last_refusal) is not None:

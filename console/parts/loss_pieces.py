@@ -93,15 +93,15 @@ def _lost(view: DestinationView, since_ms: int) -> int:
 
 def _runs(cells: Sequence[_Cell], minutes_ms: Sequence[int]) -> list[_Cell]:
     """The cells, with each run of similar minutes as one."""
-    found: list[_Cell] = []
+    runs: list[_Cell] = []
     for level, alike in groupby(range(len(cells)), key=lambda at: cells[at][0]):
         first, *others = alike
         words = cells[first][1]
         if others:
             begin, end = wording.minute(minutes_ms[first]), wording.minute(minutes_ms[others[-1]])
             words = f"{begin} to {end}: {dict(_LEVELS)[level]}"
-        found.append((level, words, 1 + len(others)))
-    return found
+        runs.append((level, words, 1 + len(others)))
+    return runs
 
 
 def minutes_table(view: DestinationView) -> Safe:

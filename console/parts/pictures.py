@@ -140,8 +140,8 @@ def pictures_section(
     `streams`: the streams to include, also those without a destination.
     """
     if len(views) > _TOGETHER_MAX:
-        said = f"Of more than {_TOGETHER_MAX} each has its own page, with its own pictures."
-        return section("Over time", nothing_yet(said))
+        note = f"Of more than {_TOGETHER_MAX} each has its own page, with its own pictures."
+        return section("Over time", nothing_yet(note))
     level = _NAMES.index(asked["range"]) if asked.get("range") in _NAMES else 0
     past = _past_of(views, streams or sorted({view.stream for view in views}), context, level)
     if past is None or past.is_empty:
@@ -239,7 +239,7 @@ def _framed(
 def _says(picture: _Picture, past: Past, values: Sequence[Sequence[float]]) -> list[str]:
     """Each step in words."""
     write = picture.unit.write
-    found = []
+    lines = []
     for at, moment in enumerate(past.moments):
         known = [
             f"{curve.name} {write(row[at])}"
@@ -247,8 +247,8 @@ def _says(picture: _Picture, past: Past, values: Sequence[Sequence[float]]) -> l
             if not (math.isnan(row[at]) or (picture.is_stacked and not row[at]))
         ]
         nothing = _NOBODY if moment.taken is None and moment.accepted is None else "nothing"
-        found.append(f"{axes.moment_of(past, moment.at_ms)}: {', '.join(known) or nothing}")
-    return found
+        lines.append(f"{axes.moment_of(past, moment.at_ms)}: {', '.join(known) or nothing}")
+    return lines
 
 
 def _newest(says: Sequence[str]) -> str:

@@ -66,22 +66,22 @@ def event_path(stream: str, event_id: str) -> str:
 def links_to(names: Iterable[str], below: str) -> Safe:
     """The ways to several things of a kind, in a line."""
     links = [tag("a", name, href=f"{below}/{name}") for name in names]
-    return fragment([[", " if nth else NOTHING, link] for nth, link in enumerate(links)])
+    return fragment([[", " if index else NOTHING, link] for index, link in enumerate(links)])
 
 
 def ways(links: Iterable[tuple[str, str]]) -> Safe:
     """Links to actions, in a line."""
     # Three dots alone are no line.
-    said = [tag("a", says.replace(" …", "\u00a0…"), href=path) for says, path in links]
-    return fragment([[" · " if nth else NOTHING, link] for nth, link in enumerate(said)])
+    anchors = [tag("a", says.replace(" …", "\u00a0…"), href=path) for says, path in links]
+    return fragment([[" · " if index else NOTHING, link] for index, link in enumerate(anchors)])
 
 
 def dead_path(path: str = "/dead", /, **filters: str) -> str:
     """The path of some dead letters, grouped by why they were given up."""
     asked = {name: value for name, value in filters.items() if value}
     # A destination's answer may end in half of a character.
-    said = urlencode(asked, safe=":", errors="replace")
-    return f"{path}?{said}" if said else path
+    query = urlencode(asked, safe=":", errors="replace")
+    return f"{path}?{query}" if query else path
 
 
 def letters_path(**filters: str) -> str:
@@ -201,8 +201,8 @@ def p95(lag: Quantiles | None) -> str:
 
 
 def section(title: str, *content: Child, note: str = "") -> Safe:
-    said = tag("p", note, class_="note") if note else NOTHING
-    return tag("section", tag("h2", title), said, *content)
+    remark = tag("p", note, class_="note") if note else NOTHING
+    return tag("section", tag("h2", title), remark, *content)
 
 
 def nothing_yet(says: str) -> Safe:

@@ -24,7 +24,10 @@ def pipeline_graph(pipeline: Pipeline) -> Safe:
     """A pipeline as a picture, with the same in words for those who do not see it."""
     way = [
         _Box("from", pipeline.source.stream, f"/streams/{pipeline.source.stream}"),
-        *(_step(nth, step) for nth, step in enumerate(pipeline.to_fields().get("steps", ()), 1)),
+        *(
+            _step(number, step)
+            for number, step in enumerate(pipeline.to_fields().get("steps", ()), 1)
+        ),
     ]
     ends = [_output(output) for output in pipeline.to_fields()["to"]]
     drawn: list[Safe] = []
@@ -62,14 +65,14 @@ def _output(output: Mapping[str, Any]) -> _Box:
 
 def _text(value: Any, more: Mapping[str, Any]) -> str:
     if isinstance(value, Mapping):
-        said = {name: each for name, each in value.items() if each not in (None, [])}
-        value = ", ".join(f"{name} = {_text(each, {})}" for name, each in said.items())
+        filled = {name: each for name, each in value.items() if each not in (None, [])}
+        value = ", ".join(f"{name} = {_text(each, {})}" for name, each in filled.items())
     return f"{value}{_more(more)}"
 
 
 def _more(more: Mapping[str, Any]) -> str:
-    said = [f"{name} {_text(value, {})}" for name, value in more.items() if value]
-    return f", {', '.join(said)}" if said else ""
+    words = [f"{name} {_text(value, {})}" for name, value in more.items() if value]
+    return f", {', '.join(words)}" if words else ""
 
 
 def _drawn(box: _Box, x: int, y: int) -> Safe:

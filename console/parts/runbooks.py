@@ -62,8 +62,8 @@ def shown(name: str) -> list[Child]:
             parts.append(table([str(head) for head in heads], rows, caption=heading))
         elif _ITEM.match(block):
             items = re.split(r"\n(?=-|\d+\. )", block)
-            said = [tag("li", _inline(_ITEM.sub("", item, count=1))) for item in items]
-            parts.append(tag("ol" if block[0].isdigit() else "ul", said))
+            entries = [tag("li", _inline(_ITEM.sub("", item, count=1))) for item in items]
+            parts.append(tag("ol" if block[0].isdigit() else "ul", entries))
         else:
             parts.append(tag("p", _inline(block)))
     return parts
@@ -75,17 +75,17 @@ def _cells(line: str) -> list[str]:
 
 def _inline(text: str) -> list[Child]:
     """Its code, stressed words, and links to other runbooks; other links show their label only."""
-    said: list[Child] = []
+    content: list[Child] = []
     at = 0
-    for found in _PART.finditer(text):
-        literal, strong, stressed, label, target = found.groups()
-        said.append(text[at : found.start()])
+    for match in _PART.finditer(text):
+        literal, strong, stressed, label, target = match.groups()
+        content.append(text[at : match.start()])
         if literal:
-            said.append(code(literal))
+            content.append(code(literal))
         elif label:
             path = target.removesuffix(".md")
-            said.append(runbook_link(path, label) if path in runbooks() else label)
+            content.append(runbook_link(path, label) if path in runbooks() else label)
         else:
-            said.append(tag("strong" if strong else "em", strong or stressed))
-        at = found.end()
-    return [*said, text[at:]]
+            content.append(tag("strong" if strong else "em", strong or stressed))
+        at = match.end()
+    return [*content, text[at:]]

@@ -63,11 +63,11 @@ class SearchList(Generic[T]):
         if not count:
             return f"No {self.kind} matches." if is_narrowed else f"No {self.kind} yet."
         matches = (" matches" if count == 1 else " match") if is_narrowed else ""
-        said = wording.plural(count, self.kind) + matches
+        summary = wording.plural(count, self.kind) + matches
         if shown == count:
-            return f"{said}."
+            return f"{summary}."
         first = self._first
-        return f"{said}; {first + 1:,} to {first + shown:,} are shown, {self.order}."
+        return f"{summary}; {first + 1:,} to {first + shown:,} are shown, {self.order}."
 
     @property
     def search(self) -> Safe:

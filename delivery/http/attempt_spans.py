@@ -64,8 +64,8 @@ class AttemptSpans:
         times = ended_ns - int(latency_ms * 1_000_000), ended_ns
         name, is_error = f"deliver {destination.id}", verdict.outcome is not Outcome.OK
         for parent in parents:
-            told = new_span_id(), name, SpanKind.CLIENT, *times, attributes, is_error
-            self.exporter.offer(TraceSpan(parent, *told), whose=destination.id)
+            fields = new_span_id(), name, SpanKind.CLIENT, *times, attributes, is_error
+            self.exporter.offer(TraceSpan(parent, *fields), whose=destination.id)
 
     def note_dead(self, outcomes: Iterable[RecordOut]) -> None:
         """Make the spans of dead letters: in each trace one for each outcome of its events."""
@@ -75,7 +75,9 @@ class AttemptSpans:
             parent = sampled_parent(trace_of(headers.get(TRACEPARENT)))
             # A record that nobody could open has no known destination.
             if parent is not None and DESTINATION in headers:
-                destination_id, reason = (headers[it].decode() for it in (DESTINATION, REASON))
+                destination_id, reason = (
+                    headers[header].decode() for header in (DESTINATION, REASON)
+                )
                 ends[_End(parent, destination_id, reason, int(headers[ATTEMPT]))] += 1
         at_ns = time.time_ns()
         for end, event_count in ends.items():
@@ -88,8 +90,8 @@ class AttemptSpans:
                 "hifi.reason": end.reason,
             }
             name = f"dead letter {end.destination_id}"
-            told = new_span_id(), name, SpanKind.INTERNAL, at_ns, at_ns, attributes, True
-            self.exporter.offer(TraceSpan(end.parent, *told), whose=end.destination_id)
+            fields = new_span_id(), name, SpanKind.INTERNAL, at_ns, at_ns, attributes, True
+            self.exporter.offer(TraceSpan(end.parent, *fields), whose=end.destination_id)
 
 
 class _End(NamedTuple):
@@ -103,11 +105,11 @@ class _End(NamedTuple):
 
 def _parents(traceparents: Iterable[str]) -> list[SpanParent]:
     """Return the first few requests that are traced, each once."""
-    found: dict[SpanParent, None] = {}
+    parents: dict[SpanParent, None] = {}
     for traceparent in traceparents:
         parent = sampled_parent(traceparent)
         if parent is not None:
-            found[parent] = None
-            if len(found) == TRACES_MAX:
+            parents[parent] = None
+            if len(parents) == TRACES_MAX:
                 break
-    return list(found)
+    return list(parents)

@@ -39,12 +39,12 @@ def failed_events(
     `is_ours` if its type says that it is a report, `is_json` if that says at least that it is JSON.
     """
     try:
-        said = json.loads(report)
+        document = json.loads(report)
     except (ValueError, RecursionError) as error:
         if is_ours or (is_json and report.strip()):
             raise UnreadableReportError(f"no JSON: {error}") from error
         return {}
-    entries = said.get("failed") if isinstance(said, dict) else None
+    entries = document.get("failed") if isinstance(document, dict) else None
     if entries is None and not is_ours:
         return {}
     if not isinstance(entries, list):

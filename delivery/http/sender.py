@@ -109,8 +109,8 @@ def _attempt_of(reply: Reply, *, is_resent: bool) -> Attempt:
         if not reply.is_whole:
             return NoResponse(Failure.RESPONSE_UNREADABLE, "a report that was cut")
         if reply.coding:
-            told = f"a report in the coding {reply.coding:.40}, which was not asked for"
-            return NoResponse(Failure.RESPONSE_UNREADABLE, told)
+            why = f"a report in the coding {reply.coding:.40}, which was not asked for"
+            return NoResponse(Failure.RESPONSE_UNREADABLE, why)
         return Response(
             reply.status,
             report=reply.body,

@@ -72,8 +72,8 @@ class Book:
 
     def of_deleted_topics(self, lives: Mapping[str, str]) -> list[Strand]:
         """Return the strands whose topic is not the one that has its name now."""
-        known = ((it, way.life) for it, way in self._ways.items())
-        return [it for it, life in known if life and lives.get(it.where.topic, life) != life]
+        known = ((key, way.life) for key, way in self._ways.items())
+        return [key for key, life in known if life and lives.get(key.where.topic, life) != life]
 
     def hold_back(self, strand: Strand) -> None:
         """Begin nothing more of a strand; its running work goes on."""
@@ -91,12 +91,12 @@ class Book:
 
     def laggard(self, destination: str) -> Laggard | None:
         ways = [(each, self._ways[each]) for each in self.strands(destination)]
-        found = [
+        laggards = [
             Laggard(strand, way.behind_since_s, is_sending=way.under_way is not None)
             for strand, way in ways
             if way.behind_since_s is not None and way.held is None
         ]
-        return min(found, key=lambda each: each.since_s, default=None)
+        return min(laggards, key=lambda each: each.since_s, default=None)
 
     def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> bool:
         """Take in where logs end, asked no earlier than `as_of_s`; True if one is shorter now."""
@@ -276,10 +276,10 @@ class Book:
         )
         jobs: list[Job] = []
         for spans in alone:
-            if not (found := list(self._started(JobKind.ALONE, spans, lanes, turns, now_s))):
+            if not (started := list(self._started(JobKind.ALONE, spans, lanes, turns, now_s))):
                 # Another tenant that may have more is first the next time.
                 break
-            jobs += found
+            jobs += started
         for kind, spans in shared.items():
             jobs += self._started(kind, spans, lanes, turns, now_s)
         return jobs
@@ -312,7 +312,7 @@ class Book:
                 continue
             wanted = {tenants[each.destination] for each in crew}
             for grant in turns.grants(kind, worker, wanted, now_s=now_s):
-                mine = {it: crew[it] for it in crew if tenants[it.destination] in grant.tenants}
+                mine = {key: crew[key] for key in crew if tenants[key.destination] in grant.tenants}
                 tasks = packed(units_of(mine), kind, grant.task_count_max)
                 job = Job(kind, tasks, worker, grant.is_hurried, follow_s)
                 self._begin(mine, lanes, turns.start(job, tenants, now_s=now_s))

@@ -53,14 +53,14 @@ class MarksLog:
     async def _bound(self, ask: Callable[[list[KafkaPartition]], Any]) -> int:
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                while not (found := await ask([MARKS])):  # noqa: ASYNC110 - Kafka tells nobody
+                while not (offsets := await ask([MARKS])):  # noqa: ASYNC110 - Kafka tells nobody
                     await asyncio.sleep(_AGAIN_S)
         except TimeoutError as error:
             raise KafkaUnavailableError(
                 f"Kafka does not say where {LANES} begins and ends: it is not there (`hifi topics`"
                 " makes it), or has no leader, or delivery may not read it (`hifi doctor` tells)."
             ) from error
-        offset: int = found[MARKS]
+        offset: int = offsets[MARKS]
         return offset
 
     async def follow(self, tell: Callable[[Strand, Mark], None]) -> None:

@@ -40,7 +40,7 @@ def units_of(spans: Mapping[Strand, Span]) -> list[Unit]:
             parts[where].append({})
         parts[where][-1][name] = span
         reached[where] = max(reached.get(where, 0), end_of(span))
-    return [Unit(where, part) for where, found in parts.items() for part in found]
+    return [Unit(where, part) for where, groups in parts.items() for part in groups]
 
 
 def packed(units: Collection[Unit], kind: JobKind, count_max: int) -> list[list[Unit]]:

@@ -172,10 +172,10 @@ class Reading:
                 self._end(places[0].unit, error)
                 return {}
         # Ask for each by itself, which shows the one that fails.
-        found: dict[KafkaPartition, FetchAnswer] = {}
+        answers: dict[KafkaPartition, FetchAnswer] = {}
         for place in places:
-            found |= await self._fetch(node, [place], 0)
-        return found
+            answers |= await self._fetch(node, [place], 0)
+        return answers
 
     def _look_for(self, place: _ReadPlace, why: str) -> None:
         """Look for a new leader, as its broker is away or leads it no more."""
@@ -287,8 +287,8 @@ class Reading:
             if reached == unit.spans[strand.destination].end:
                 self._tell_last(strand, None)
         if self._is_full:
-            told = {strand for strand, _, _ in parts} if was_full else self.queues.keys()
-            for strand in told - self._over:
+            strands = {strand for strand, _, _ in parts} if was_full else self.queues.keys()
+            for strand in strands - self._over:
                 self.queues[strand].put_nowait(NoRoom())
 
     async def _skip_to_start(self, place: _ReadPlace) -> None:

@@ -191,7 +191,7 @@ class Roster:
             self._see_places({topic: self._places_of(topic) for topic in topics})
             # Do not ask again and again a Kafka that has no such topic yet.
             terms = self.log.leaders([TERMS_LOG])
-            self._asked = (MARKS, *terms, *(it for each in self._places.values() for it in each))
+            self._asked = (MARKS, *terms, *(log for each in self._places.values() for log in each))
         return self._asked
 
     async def _look_at_lives(self, topics: Collection[str]) -> None:
@@ -293,13 +293,13 @@ class Roster:
         Each Kafka partition stands alone: one with an unknown end holds up no other.
         """
         missing = {name: self._missing(name) for name in sorted(self.new)}
-        first = await self._begun_anew((it for each in missing.values() for it in each), ends)
+        first = await self._begun_anew((fresh for each in missing.values() for fresh in each), ends)
         first |= await self._first_marks(missing, ends)
-        first = {it: self.lives.marked(it, mark) for it, mark in first.items()}
+        first = {fresh: self.lives.marked(fresh, mark) for fresh, mark in first.items()}
         # Before anything is sent: if this process dies here, nobody may begin elsewhere. The mark
         # of its first Kafka partition shows that a destination has begun, so it is written last.
         for is_last in (False, True):
-            if part := [it for it in first.items() if (it[0].where.partition == 0) is is_last]:
+            if part := [row for row in first.items() if (row[0].where.partition == 0) is is_last]:
                 await self._store(dict(part))
         if not self._may_enter(begun):
             return
@@ -321,13 +321,13 @@ class Roster:
     async def _begun_anew(self, strands: Iterable[Strand], ends: Position) -> dict[Strand, Mark]:
         """Return where strands begin whose topic was deleted and recreated."""
         marks = self.marks.marks
-        former = [it for it in strands if it in marks and self.lives.is_former(it, marks[it])]
-        starts = await self.log.starts({it.where for it in former}) if former else {}
+        former = [key for key in strands if key in marks and self.lives.is_former(key, marks[key])]
+        starts = await self.log.starts({key.where for key in former}) if former else {}
         known = starts.keys() & ends.keys()
         begun = {
-            it: self.lives.begun_anew(it, marks[it], starts[it.where], ends[it.where])
-            for it in former
-            if it.where in known
+            key: self.lives.begun_anew(key, marks[key], starts[key.where], ends[key.where])
+            for key in former
+            if key.where in known
         }
         await self.outlet.take_away(LANES, list(map(repeats_key, begun)))
         return begun
@@ -339,16 +339,16 @@ class Roster:
         marks = self.marks.marks
         first: dict[Strand, Mark] = {}
         begins: dict[Start, list[Strand]] = {}
-        unmarked = [it for each in missing.values() for it in each if it not in marks]
+        unmarked = [fresh for each in missing.values() for fresh in each if fresh not in marks]
         asked = {each.destination for each in self._to_begin(unmarked)}
-        told = await self.told(asked) if asked else {}
-        for name in sorted(((missing.keys() - asked) | told.keys()) & self.wanted.keys()):
+        reported = await self.told(asked) if asked else {}
+        for name in sorted(((missing.keys() - asked) | reported.keys()) & self.wanted.keys()):
             destination, strands = self.wanted[name], missing[name]
-            unmarked = [it for it in strands if it not in marks]
-            first |= self._unmarked(destination, unmarked, told.get(name, {}))
+            unmarked = [fresh for fresh in strands if fresh not in marks]
+            first |= self._unmarked(destination, unmarked, reported.get(name, {}))
             begins_all = Strand(name, KafkaPartition(stream_topic(destination.stream), 0))
             # Its groups have positions but no marks: the owner of the first one mends that.
-            has_lost = begins_all in strands and bool(told.get(name))
+            has_lost = begins_all in strands and bool(reported.get(name))
             is_known = begins_all in marks or begins_all in first
             has_begun = destination.shards == 1 or has_lost or is_known
             for strand in strands:
@@ -361,9 +361,9 @@ class Roster:
                     start: Start = destination.start if mark else "earliest"
                     begins.setdefault(start, []).append(strand)
         for start, strands in begins.items():
-            found = await self._begins({each.where for each in strands}, start, ends)
+            starts = await self._begins({each.where for each in strands}, start, ends)
             first |= {
-                each: Mark(at, at) for each in strands if (at := found.get(each.where)) is not None
+                each: Mark(at, at) for each in strands if (at := starts.get(each.where)) is not None
             }
         return first
 
@@ -372,12 +372,12 @@ class Roster:
     ) -> dict[Strand, Mark]:
         if told or all(each.where.partition for each in strands):
             # Everything now in the log may have been sent.
-            return {it: Mark(told[it.where], OPEN) for it in strands if it.where in told}
+            return {key: Mark(told[key.where], OPEN) for key in strands if key.where in told}
         # For all shards, so that no other owner takes its part for added Kafka partitions.
         places = self._all_places(destination)
         every = (Strand(destination.id, where) for where in places)
         known = self.marks.marks
-        return self._to_begin(it for it in every if it not in known and it not in self.book)
+        return self._to_begin(key for key in every if key not in known and key not in self.book)
 
     def _to_begin(self, strands: Iterable[Strand]) -> dict[Strand, Mark]:
         """Have present Kafka partitions begin as the destination says, however late that is."""
@@ -390,7 +390,7 @@ class Roster:
             return await self.log.starts(places)
         if start == "latest":
             return {where: ends[where] for where in places}
-        found = await self.log.offsets_at(places, start)
+        offsets = await self.log.offsets_at(places, start)
         # More may have come since the ends were asked for.
-        self.book.see_ends({where: at for where, at in found.items() if at > ends[where]})
-        return found
+        self.book.see_ends({where: at for where, at in offsets.items() if at > ends[where]})
+        return offsets

@@ -83,12 +83,12 @@ class Turn:
     @property
     def only_tenant(self) -> str:
         """The one tenant whose destinations it still waits for; empty if none, or several."""
-        found = ""
+        only = ""
         for tenant in chain.from_iterable(self._tasks):
-            if found not in {"", tenant}:
+            if only not in {"", tenant}:
                 return ""
-            found = tenant
-        return found
+            only = tenant
+        return only
 
     @property
     def open_part(self) -> float:

@@ -16,7 +16,7 @@ def reasons(site: Site) -> Mapping[str, str]:
     stacks = "arn:<AWS::Partition>:cloudformation:{}:<AWS::AccountId>:stack"
     group = groups.format(site.region) + ":autoScalingGroupName/"
     managed = "arn:<AWS::Partition>:iam::aws:policy/"
-    found = {
+    by_rule = {
         "EC23": "the balancer is there for everybody, on one port, over TLS",
         "ELB2": "the inner one: of plain TCP, AWS writes no log",
         "EC26": "each volume of the launch template is encrypted; the rule does not look there",
@@ -38,8 +38,8 @@ def reasons(site: Site) -> Mapping[str, str]:
         },
     }
     if site.is_express:
-        found["MSK6"] = "Express has no logs of brokers"
-    return {f"AwsSolutions::AwsSolutions-{rule}": reason for rule, reason in found.items()}
+        by_rule["MSK6"] = "Express has no logs of brokers"
+    return {f"AwsSolutions::AwsSolutions-{rule}": reason for rule, reason in by_rule.items()}
 
 
 def acknowledge(site: Site, *stacks: Stack) -> None:

@@ -87,8 +87,8 @@ def config_of(
             for service in services
         },
     }
-    config["load"] = told = _load(site, group)
-    config["files"] = {"load.json": told}
+    config["load"] = load = _load(site, group)
+    config["files"] = {"load.json": load}
     if group == "observe":
         config["files"][PROMETHEUS] = prometheus(site, workspace)
     return config
@@ -191,8 +191,8 @@ def _lanes(
         "JARS_CACHE": JARS_CACHE,
         **more,
     }
-    told = {f"HIFI_{name.upper()}_{variable}": value for variable, value in env.items()}
-    return MachineService(name, port, secrets, {**told, **cluster})
+    variables = {f"HIFI_{name.upper()}_{variable}": value for variable, value in env.items()}
+    return MachineService(name, port, secrets, {**variables, **cluster})
 
 
 def _observe(site: Site) -> MachineService:

@@ -33,7 +33,7 @@ def topic_specs() -> tuple[TopicSpec, ...]:
 def topic_variables(site: Site) -> dict[str, str]:
     """Return the topic settings of every process and of `hifi topics`."""
     counts = site.sizes.topics
-    told = {
+    variables = {
         "HIFI_KAFKA_PROTOCOL": "SASL_SSL",
         "HIFI_KAFKA_MECHANISM": "SCRAM-SHA-512",
         "HIFI_KAFKA_REPLICAS": str(COPIES),
@@ -46,5 +46,5 @@ def topic_variables(site: Site) -> dict[str, str]:
     if site.is_express:
         set_by_us = {IN_SYNC_MIN, *(key for spec in topic_specs() for key in spec.settings)}
         left_out = ",".join(sorted(set_by_us - EXPRESS_TOPIC_KEYS))
-        told["HIFI_KAFKA_TOPIC_KEYS_LEFT_OUT"] = left_out
-    return told
+        variables["HIFI_KAFKA_TOPIC_KEYS_LEFT_OUT"] = left_out
+    return variables

@@ -220,12 +220,12 @@ class _NotLoaded(TyperCommand):
 
     def loaded(self) -> Any:
         module, _, attribute = self._place.partition(":")
-        found = getattr(import_module(module), attribute)
-        if isinstance(found, typer.Typer):
-            found.info.help = self.help
-            return get_command(found)
+        target = getattr(import_module(module), attribute)
+        if isinstance(target, typer.Typer):
+            target.info.help = self.help
+            return get_command(target)
         alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        alone.command(self.name)(found)
+        alone.command(self.name)(target)
         return get_command(alone)
 
 

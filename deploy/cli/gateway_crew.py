@@ -44,7 +44,10 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
     with listening(
         "The gateway", host=settings.host, port=settings.port, setting="HIFI_GATEWAY_PORT"
     ) as front:
-        crew = [_GatewayWorker(nth, _settings_of(settings, nth, front)) for nth in range(workers)]
+        crew = [
+            _GatewayWorker(number, _settings_of(settings, number, front))
+            for number in range(workers)
+        ]
         tune()
         try:
             for worker in crew:

@@ -58,9 +58,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many there
 
 def _key_of_the_place(ctx: typer.Context, key: str | None) -> str | None:
     """The key of a profile is for the places in it: another that is named does not get it."""
-    said = {"COMMANDLINE", "ENVIRONMENT"}
+    explicit = {"COMMANDLINE", "ENVIRONMENT"}
     if _source(ctx, "api_key") == "DEFAULT_MAP" and (
-        said & {_source(ctx, "gateway"), _source(ctx, "console")}
+        explicit & {_source(ctx, "gateway"), _source(ctx, "console")}
     ):
         return None
     return key

@@ -19,7 +19,7 @@ async def examine_streams(address: str, configuration: Configuration) -> list[To
     """Return what stands out; a healthy stream yields nothing."""
     streams = sorted(configuration.streams.values(), key=lambda each: each.name)
     by_topic = {stream_topic(each.name): each for each in streams}
-    found: list[TopicFinding] = []
+    findings: list[TopicFinding] = []
     async with open_reader(address) as reader:
         read_count = 0
         async for hour in last_hours(reader, by_topic):
@@ -29,13 +29,13 @@ async def examine_streams(address: str, configuration: Configuration) -> list[To
             if (hottest(counts) is not None or is_busy) and read_count < _READ_MAX:
                 read_count += 1
                 newest = await newest_of_fullest(reader, hour)
-            found += examine_spread(
+            findings += examine_spread(
                 stream.name,
                 counts,
                 newest.keys.top(),
                 is_by_shards=stream.partitioning is not None,
             )
-            found += examine_count(
+            findings += examine_count(
                 stream.name,
                 len(counts),
                 bytes_per_s=sum(counts) / _HOUR_S * newest.mean_bytes,
@@ -43,4 +43,4 @@ async def examine_streams(address: str, configuration: Configuration) -> list[To
                     (each.shards for each in configuration.destinations_of(stream.name)), default=1
                 ),
             )
-    return found
+    return findings

@@ -141,8 +141,8 @@ def _print(
     )
     for row in page.rows:
         if row.reason:
-            said = f"{row.stream}/{row.destination}: {row.reason}"
-            out.print(f"\n{harmless(said)}", style="yellow")
+            line = f"{row.stream}/{row.destination}: {row.reason}"
+            out.print(f"\n{harmless(line)}", style="yellow")
     for stream, restored in page.restored.items():
         out.print(
             f"\n{stream}: {wording.plural(restored.count, 'event')} of these put back by restores,"

@@ -184,7 +184,7 @@ async def _show_books(stack: Stack) -> None:
     with _Steps() as status:
         while True:
             line = await asyncio.to_thread(_demo_line, stack.settings, stack.bootstrap_servers)
-            ailing = [Text(f"  {said}\n", style="bold red") for said in stack.ailing()]
+            ailing = [Text(f"  {problem}\n", style="bold red") for problem in stack.ailing()]
             status.show(Text().join([*ailing, line]))
             await asyncio.sleep(_STATUS_S)
 

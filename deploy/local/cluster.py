@@ -235,9 +235,9 @@ class Cluster:
         words += ["-t", cluster_id, "-c", str(folder / "server.properties")]
         words += self.lock.format_arguments() if self.lock else ()
         # From a file: everybody on the machine may read the words that a process was started with.
-        said = folder / "format.arguments"
-        write_whole(said, "\n".join(map(_java_word, words)).encode(), mode=0o600)
-        argv = [*self._java_argv(broker_id, archive), f"@{said}"]
+        arguments_file = folder / "format.arguments"
+        write_whole(arguments_file, "\n".join(map(_java_word, words)).encode(), mode=0o600)
+        argv = [*self._java_argv(broker_id, archive), f"@{arguments_file}"]
         try:
             answer = subprocess.run(
                 argv, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
@@ -248,7 +248,7 @@ class Cluster:
                 f"{_FORMAT_TIMEOUT_S:.0f} s: check the disk."
             ) from error
         finally:
-            said.unlink()
+            arguments_file.unlink()
         if answer.returncode != 0:
             why = useful_line((answer.stdout + answer.stderr).splitlines())
             raise SetupError(f"{folder} could not be formatted for Kafka: {why}")

@@ -82,8 +82,8 @@ class Keeper:
         self._stop.set()
 
     def note_death(self, name: str, child: Child) -> None:
-        said = [line for line in child.tail_log(40) if line.strip()]
-        self.died.append((name, how_it_ended(child.exit_code), said[-1] if said else ""))
+        lines = [line for line in child.tail_log(40) if line.strip()]
+        self.died.append((name, how_it_ended(child.exit_code), lines[-1] if lines else ""))
 
     def _look_after(self) -> None:
         services = {service.name: service for service in self.stack.services}

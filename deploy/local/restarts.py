@@ -21,7 +21,7 @@ class Restarts:
 
     def died(self, name: str, how: str, last_words: str, *, now_ms: int) -> ServiceDeath:
         """It has died, or could not be started."""
-        died_ms = [it for it in self._died_ms.get(name, []) if now_ms - it < MEMORY_MS]
+        died_ms = [at_ms for at_ms in self._died_ms.get(name, []) if now_ms - at_ms < MEMORY_MS]
         self._died_ms[name] = died_ms = [*died_ms, now_ms]
         more = len(died_ms) - _AT_ONCE_MAX
         pause_ms = min(_MOST_MS, _FIRST_MS << more - 1) if more > 0 else 0
@@ -48,4 +48,6 @@ class Restarts:
     def again_and_again(self, *, now_ms: int) -> Sequence[ServiceDeath]:
         """The last deaths of services that die too often and have not lived for long since."""
         deaths = self._last.values()
-        return [it for it in deaths if it.count > _AT_ONCE_MAX and it.is_news(now_ms=now_ms)]
+        return [
+            death for death in deaths if death.count > _AT_ONCE_MAX and death.is_news(now_ms=now_ms)
+        ]

@@ -65,8 +65,8 @@ class Service:
                 lines = response.read().decode(errors="replace").splitlines()
         except HTTPError as refusal:
             with refusal:
-                said = refusal.read(_WORDS_MAX).decode(errors="replace")
-            return said.partition("\n")[0] or "it answers with an error"
+                text = refusal.read(_WORDS_MAX).decode(errors="replace")
+            return text.partition("\n")[0] or "it answers with an error"
         except (OSError, HTTPException, ValueError):
             return "it does not answer"
         is_well = any(line.startswith(self.ready_line) for line in lines)

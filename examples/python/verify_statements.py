@@ -48,17 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked.add_argument("--ids", type=Path, help="your ids of that minute, a line each")
     asked.add_argument("--previous", help="the digest of the last statement that you have checked")
     asked.add_argument("files", type=Path, nargs="+")
-    told = asked.parse_args(argv)
+    options = asked.parse_args(argv)
     try:
-        chain = [each for path in told.files for each in read(path)]
-        minutes = check(chain, key=told.key.read_text().strip(), previous=told.previous)
-        if told.ids is not None:
-            check_ids(minutes, told.minute, told.ids.read_text().split("\n"))
+        chain = [each for path in options.files for each in read(path)]
+        minutes = check(chain, key=options.key.read_text().strip(), previous=options.previous)
+        if options.ids is not None:
+            check_ids(minutes, options.minute, options.ids.read_text().split("\n"))
     except Untrue as problem:
         print(problem)
         return 1
-    for said in minutes.values():
-        print(in_words(said))
+    for statement in minutes.values():
+        print(in_words(statement))
     return 0
 
 
@@ -77,12 +77,12 @@ def read(path: Path) -> list[Json]:
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a name that stands twice: other readers might use the other value."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in fields:
             raise Untrue(f"The name {name!r} stands twice in one object.")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def check(chain: Sequence[Json], *, key: str, previous: str | None = None) -> dict[int, Json]:
@@ -93,20 +93,20 @@ def check(chain: Sequence[Json], *, key: str, previous: str | None = None) -> di
         raise Untrue("There is no statement.")
     newest: dict[int, Json] = {}
     before, stream = previous, None
-    for nth, signed in enumerate(chain, start=1):
-        at = f"Statement {nth}"
-        said = _well_formed(at, signed)
+    for number, signed in enumerate(chain, start=1):
+        at = f"Statement {number}"
+        statement = _well_formed(at, signed)
         if signed["public_key"] != key:
             raise Untrue(f"{at} names another public key than the one you trust.")
-        whole = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        whole = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         if not is_signed(whole.encode(), signed["signature"], key):
             raise Untrue(f"{at} is not signed with that public key, or was changed since.")
-        stream = stream or said["stream"]
-        if said["stream"] != stream:
-            raise Untrue(f"{at} is about {said['stream']}, and those before about {stream}.")
-        _follows(at, said, before, newest.get(said["minute_ms"]), is_first=nth == 1)
-        _adds_up(at, said)
-        newest[said["minute_ms"]] = said
+        stream = stream or statement["stream"]
+        if statement["stream"] != stream:
+            raise Untrue(f"{at} is about {statement['stream']}, and those before about {stream}.")
+        _follows(at, statement, before, newest.get(statement["minute_ms"]), is_first=number == 1)
+        _adds_up(at, statement)
+        newest[statement["minute_ms"]] = statement
         before = hashlib.sha256(whole.encode()).hexdigest()
     return newest
 
@@ -114,24 +114,24 @@ def check(chain: Sequence[Json], *, key: str, previous: str | None = None) -> di
 def _well_formed(at: str, signed: Any) -> Json:
     if not isinstance(signed, dict) or signed.keys() != {"statement", "public_key", "signature"}:
         raise Untrue(f"{at} is not a statement with its public key and its signature.")
-    said = signed["statement"]
-    if not isinstance(said, dict) or not _FIELDS <= said.keys() <= _FIELDS | _MORE_FIELDS:
+    statement = signed["statement"]
+    if not isinstance(statement, dict) or not _FIELDS <= statement.keys() <= _FIELDS | _MORE_FIELDS:
         raise Untrue(f"{at} does not have the fields that a statement has.")
     for name in ("revision", "acked", "id_count", "issued_at_ms", "derived", "compared"):
-        if not _is_count(said.get(name, 0)):
+        if not _is_count(statement.get(name, 0)):
             raise Untrue(f"{at}: {name} is no count.")
-    if not all(isinstance(said[name], str) for name in ("stream", "root", "previous")):
+    if not all(isinstance(statement[name], str) for name in ("stream", "root", "previous")):
         raise Untrue(f"{at}: stream, root or previous is no text.")
-    if not _STREAM.fullmatch(said["stream"]):
-        raise Untrue(f"{at}: {said['stream']!r} is no name of a stream.")
-    if not (_HASH.fullmatch(said["root"]) and _HASH.fullmatch(said["previous"])):
+    if not _STREAM.fullmatch(statement["stream"]):
+        raise Untrue(f"{at}: {statement['stream']!r} is no name of a stream.")
+    if not (_HASH.fullmatch(statement["root"]) and _HASH.fullmatch(statement["previous"])):
         raise Untrue(f"{at}: root or previous is no SHA-256 in hex.")
-    minute_ms = said["minute_ms"]
+    minute_ms = statement["minute_ms"]
     if type(minute_ms) is not int or (minute_ms != -1 and (minute_ms < 0 or minute_ms % 60_000)):
         raise Untrue(f"{at}: {minute_ms!r} is no minute.")
-    if not isinstance(said["destinations"], dict):
+    if not isinstance(statement["destinations"], dict):
         raise Untrue(f"{at} has no lines of destinations.")
-    return said
+    return statement
 
 
 def _is_count(value: Any) -> bool:
@@ -204,13 +204,13 @@ def is_signed(message: bytes, signature: Any, key: str) -> bool:
 
 def check_ids(minutes: Mapping[int, Json], minute_ms: int | None, lines: Iterable[str]) -> None:
     """Untrue unless these are the very ids that were signed of a minute."""
-    said = minutes.get(-2 if minute_ms is None else minute_ms)
-    if said is None:
+    signed = minutes.get(-2 if minute_ms is None else minute_ms)
+    if signed is None:
         raise Untrue("There is no statement about that minute.")
     ids = {line.rstrip("\r") for line in lines if line.strip()}
-    if len(ids) != said["id_count"]:
-        raise Untrue(f"The list has {len(ids)} ids, and signed are {said['id_count']}.")
-    if root_of(ids) != said["root"]:
+    if len(ids) != signed["id_count"]:
+        raise Untrue(f"The list has {len(ids)} ids, and signed are {signed['id_count']}.")
+    if root_of(ids) != signed["root"]:
         raise Untrue("The list has as many ids as were signed, and they are others.")
 
 
@@ -234,9 +234,9 @@ def in_words(said: Json) -> str:
     lines = [f"{said['stream']} {at}: {count} events, {said.get('compared', 0)} compared"]
     for name, line in said["destinations"].items():
         parts = [part for part in ("due", "delivered", "waiting", "dead") if part in line]
-        told = [f"{line[part]} {part}" for part in parts]
-        told += [f"{lost} lost at {stage}" for stage, lost in line["lost"].items()]
-        lines.append(f"{name}: {', '.join(told)}")
+        counts = [f"{line[part]} {part}" for part in parts]
+        counts += [f"{lost} lost at {stage}" for stage, lost in line["lost"].items()]
+        lines.append(f"{name}: {', '.join(counts)}")
     return "; ".join(lines)
 
 

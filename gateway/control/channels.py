@@ -49,8 +49,8 @@ class ChannelTest(BaseModel):
 
 @router.get("/v1/channels", response_model=ChannelList)
 async def list_channels(caller: Reader, plane: Plane) -> Response:
-    found = sorted(plane.configuration.channels.values(), key=lambda each: each.name)
-    ours = [shown(each) for each in found if caller.sees_channel(each)]
+    channels = sorted(plane.configuration.channels.values(), key=lambda each: each.name)
+    ours = [shown(each) for each in channels if caller.sees_channel(each)]
     return as_json({"channels": ours})
 
 
@@ -115,14 +115,14 @@ async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Respon
     """Send a test message from the process that sends all others, and return the answer to it."""
     item = caller.channel(channel, plane.configuration)
     plane.charge_channel_test(caller.tenant)
-    told = await plane.try_channel(ChannelAsked(msgspec.Raw(item.to_json())))
-    if told is None:
+    answer = await plane.try_channel(ChannelAsked(msgspec.Raw(item.to_json())))
+    if answer is None:
         raise Problem(
             "not_tried",
             "No observer has answered in time: it may be starting, or be away. Ask again.",
             headers=((b"retry-after", b"5"),),
         )
-    return as_json({"is_taken": told.is_taken, "says": told.says})
+    return as_json({"is_taken": answer.is_taken, "says": answer.says})
 
 
 async def _check_address(plane: ControlPlane, given: JsonObject, tenant: str) -> None:

@@ -142,8 +142,8 @@ async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     """Give a key a second secret: both are good, until `retire` or the next rotation."""
 
     def check(known: ApiKey | None) -> ApiKey:
-        _check_new_text(found := _checked(known, caller), caller, plane)
-        return found
+        _check_new_text(checked := _checked(known, caller), caller, plane)
+        return checked
 
     text = _new_text(check(plane.configuration.keys.get(key)).kind, key)
 
@@ -220,8 +220,8 @@ async def make_link(request: Request, caller: Admin, given: JsonObject, plane: P
     if len(made) > LINK_CHARS_MAX:
         raise ConfigError("streams", "these are too many names for one link")
     log.info("link.made", key=key.id, tenant=link.tenant, by=caller.kind)
-    said = {**_LINK.dump_python(link, mode="json"), "link": made, "path": f"/embed/{made}/"}
-    return as_json(said, is_new=True)
+    answer = {**_LINK.dump_python(link, mode="json"), "link": made, "path": f"/embed/{made}/"}
+    return as_json(answer, is_new=True)
 
 
 def _link_of(given: Mapping[str, Any], key: ApiKey, *, at_ms: int) -> ViewLink:
@@ -316,8 +316,8 @@ async def _store(
     before, after = await plane.change(key, edit, by=by, when=when, check=check)
     log.info("key.written", key=after.id, tenant=after.tenant)
     # The text of a key is shown only once, in the answer that makes it.
-    told = shown(after, plane.callers.uses) | ({"key": text} if text else {})
-    return as_json(told, item=after, is_new=before is None)
+    answer = shown(after, plane.callers.uses) | ({"key": text} if text else {})
+    return as_json(answer, item=after, is_new=before is None)
 
 
 def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:

@@ -25,19 +25,19 @@ async def late_start(store: ControlStore, configuration: Configuration, pipeline
     if not later:
         return ""
     start, begin = rfc3339(source.start), rfc3339(max(later))
-    said = (
+    text = (
         f"Kafka has deleted events of {source.stream}: {len(later)} of its Kafka partitions begin"
         f" later than {start}, the last of them at {begin}."
     )
     if archives := configuration.archives_for(pipeline):
         names = " and ".join(each.name for each in archives)
-        return f"{said} It reads from the archive {names} since {start}, as far as that has it."
-    said = f"{said} What came before is not read."
+        return f"{text} It reads from the archive {names} since {start}, as far as that has it."
+    text = f"{text} What came before is not read."
     if pipeline.window is not None:
-        return f"{said} By when Kafka gets it, what is put back is late for a window."
+        return f"{text} By when Kafka gets it, what is put back is late for a window."
     earlier = f"{source.stream}-earlier"
     return (
-        f"{said} If an archive has it, have it in a stream of its own, and a pipeline of another"
+        f"{text} If an archive has it, have it in a stream of its own, and a pipeline of another"
         f" name read that one: `hifi streams put {earlier}`, `hifi restore --stream {source.stream}"
         f" --from {start} --to {begin} --to-stream {earlier}`."
     )

@@ -134,5 +134,5 @@ def _pipeline(name: str, document: Any, caller: Caller, plane: ControlPlane) -> 
     if not isinstance(document, dict):
         raise ConfigError("document", "it is an object")
     # Clients send the document as a GET shows it.
-    said = {member: value for member, value in document.items() if member != "state"}
-    return wanted_of(name, said, before, caller, plane)
+    members = {member: value for member, value in document.items() if member != "state"}
+    return wanted_of(name, members, before, caller, plane)

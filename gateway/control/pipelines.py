@@ -153,11 +153,11 @@ async def put_pipeline(
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
     plane.note("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
     # The pipelines service has not heard of it yet.
-    told = shown(after, PipelineState(after.fingerprint, "checking"))
+    answer = shown(after, PipelineState(after.fingerprint, "checking"))
     begins = before is None and (gone is None or gone.generation < after.generation)
     if begins and (note := await late_start(plane.store, plane.configuration, after)):
-        told["state"]["note"] = note
-    return as_json(told, item=after, is_new=before is None)
+        answer["state"]["note"] = note
+    return as_json(answer, item=after, is_new=before is None)
 
 
 @router.delete(_PATH, status_code=204, response_class=Response)
@@ -209,7 +209,11 @@ async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
         return
     path = "to.0.database"
     urls = {f"{path}.url": table.url}
-    urls |= {f"{path}.shards.{nth}.url": it.url for nth, it in enumerate(table.shards) if it.url}
+    urls |= {
+        f"{path}.shards.{index}.url": shard.url
+        for index, shard in enumerate(table.shards)
+        if shard.url
+    }
     servers = {url: setting for setting, url in reversed(urls.items()) if "@" in url}
     if len(hosts := {urlsplit(url).hostname for url in servers}) > HOSTS_MAX:
         raise Problem(
@@ -226,10 +230,10 @@ async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
 
 def shown(pipeline: Pipeline, state: PipelineState) -> dict[str, Any]:
     """Return the pipeline as the API shows it: with its state."""
-    told = ("standing", "why", "pointer", "lost", "lost_last", *_ENDED)
-    said = {each: getattr(state, each) for each in told}
-    said |= {"note": state.note} if state.note else {}
-    return {**shown_document(pipeline), "state": said}
+    names = ("standing", "why", "pointer", "lost", "lost_last", *_ENDED)
+    members = {each: getattr(state, each) for each in names}
+    members |= {"note": state.note} if state.note else {}
+    return {**shown_document(pipeline), "state": members}
 
 
 def _elsewhere(pipeline: Pipeline) -> Iterator[str]:
@@ -344,12 +348,12 @@ def _check_shards(wanted: Pipeline, configuration: Configuration) -> None:
 
 def _check_laid_by_key(pipeline: Pipeline, configuration: Configuration) -> None:
     """Refuse shards for a pipeline that keeps state: its output is laid by its key."""
-    for nth, output in enumerate(pipeline.to if pipeline.kept_shape else ()):
+    for index, output in enumerate(pipeline.to if pipeline.kept_shape else ()):
         stream = getattr(output, "stream", "")
         known = configuration.streams.get(stream)
         if known is not None and known.partitioning is not None:
             wrong = f"{stream!r} is laid by shards: chain a pipeline without a window to it"
-            raise ConfigError(f"to.{nth}.stream", wrong)
+            raise ConfigError(f"to.{index}.stream", wrong)
 
 
 def _named(
@@ -361,19 +365,19 @@ def _named(
         return partial(caller.stream, name, configuration)
 
     yield "from.stream", stream(pipeline.source.stream)
-    for nth, step in enumerate(pipeline.steps):
+    for index, step in enumerate(pipeline.steps):
         if isinstance(step, Enrich):
             yield (
-                f"steps.{nth}.enrich.table",
+                f"steps.{index}.enrich.table",
                 partial(caller.table, step.enrich.table, configuration),
             )
-    for nth, output in enumerate(pipeline.to):
+    for index, output in enumerate(pipeline.to):
         match output:
             case ToStream():
-                yield f"to.{nth}.stream", stream(output.stream)
+                yield f"to.{index}.stream", stream(output.stream)
             case ToTable():
                 check = partial(_check_written, output.table, pipeline, caller, configuration)
-                yield f"to.{nth}.table", check
+                yield f"to.{index}.table", check
             # Only the pipelines service knows which stores there are, and reports on them.
             case ToDead() | ToArchive() | ToDatabase():
                 pass

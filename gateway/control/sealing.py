@@ -102,13 +102,13 @@ def sealed_document(
             there = [sealed for (_, at), sealed in kept.items() if at == url]
             same = _same(there, value, owner=owner, box=box)
             return same or _sealed(value, path, owner=owner, box=box)
-        if (found := kept.get((str(value["sealed"]), url))) is None:
+        if (known := kept.get((str(value["sealed"]), url))) is None:
             raise Problem(
                 "secret_changed",
                 f"{path} is not kept here for this address: send the password itself.",
                 pointer=pointer_to(path),
             )
-        return found
+        return known
 
     return change_passwords(given, seal)
 

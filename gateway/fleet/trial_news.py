@@ -58,9 +58,9 @@ class TrialNews:
         """Take in the next records of the topic, also those of other gateways."""
         # Answers that nobody waits for are not read.
         ours = (record for record in records if self._is_waited_for(record))
-        for record, told in readable_trials(ours):
-            if isinstance(told, Answered):
-                self._waiting[record.key or b""].set_result(told)
+        for record, trial in readable_trials(ours):
+            if isinstance(trial, Answered):
+                self._waiting[record.key or b""].set_result(trial)
 
     def _is_waited_for(self, record: RecordIn) -> bool:
         waiting = self._waiting.get(record.key or b"")

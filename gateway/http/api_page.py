@@ -37,9 +37,9 @@ class Section(NamedTuple):
 
 def api_page(document: Json) -> str:
     """Return the whole page."""
-    found = list(sections(document))
-    links = "".join(f'<li><a href="#{each.id}">{_text(each.title)}</a>' for each in found)
-    parts = "".join(f'<h2 id="{each.id}">{_text(each.title)}</h2>{each.markup}' for each in found)
+    listed = list(sections(document))
+    links = "".join(f'<li><a href="#{each.id}">{_text(each.title)}</a>' for each in listed)
+    parts = "".join(f'<h2 id="{each.id}">{_text(each.title)}</h2>{each.markup}' for each in listed)
     info = document["info"]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
@@ -60,8 +60,8 @@ def sections(document: Json) -> Iterator[Section]:
     for name, schema in sorted(document["components"]["schemas"].items()):
         # This is FastAPI's own; nothing answers with it.
         if not name.endswith("ValidationError"):
-            told = _paragraph(schema.get("description"))
-            yield Section(name, _anchor(name), told + _members(schema))
+            intro = _paragraph(schema.get("description"))
+            yield Section(name, _anchor(name), intro + _members(schema))
 
 
 def _operation(operation: Json) -> Iterator[str]:

@@ -113,8 +113,8 @@ def _answer(description: str) -> Json:
 
 def _parameter(where: str, name: str, schema: Json, description: str = "") -> Json:
     required = where == "path"
-    said = {"name": name, "in": where, "schema": schema, "required": required}
-    return {**said, "description": description}
+    parameter = {"name": name, "in": where, "schema": schema, "required": required}
+    return {**parameter, "description": description}
 
 
 def _flag(name: str, values: list[str], description: str) -> Json:

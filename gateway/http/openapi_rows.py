@@ -184,8 +184,8 @@ def _query(name: str, description: str) -> Json:
 
 def _parameter(where: str, name: str, schema: Json, description: str = "") -> Json:
     required = where == "path"
-    said = {"name": name, "in": where, "schema": schema, "required": required}
-    return {**said, "description": description}
+    parameter = {"name": name, "in": where, "schema": schema, "required": required}
+    return {**parameter, "description": description}
 
 
 _SIGNATURE = _header("Hifi-Signature", "t=SECONDS,v1=HEX, for keys that must sign.")

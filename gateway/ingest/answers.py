@@ -157,14 +157,14 @@ def _results(
     for report in reports:
         if report.fate is Fate.STORED and not lists_all:
             continue
-        for nth, position in enumerate(report.positions):
+        for number, position in enumerate(report.positions):
             entry: dict[str, Any] = {
                 "index": parsed.indexes[position],
                 "id": parsed.events[position].id,
                 "status": report.fate.value,
             }
             if report.fate is Fate.STORED:
-                offset = None if report.first_offset is None else report.first_offset + nth
+                offset = None if report.first_offset is None else report.first_offset + number
                 entry |= {"partition": report.partition, "offset": offset}
             else:
                 code = _CODES[report.fate]

@@ -234,11 +234,11 @@ class Ingest:
         ingestion.caller.check_signature(signature, body=body, now_ms=ingestion.now_ms)
         parsed = posted.parsed = self._judge(ingestion, body, ingestion.request_id)
         self._check_all(ingestion, parsed)
-        told, topic = partial(self._told, posted), stream_topic(ingestion.stream.name)
+        tell, topic = partial(self._told, posted), stream_topic(ingestion.stream.name)
         if not parsed.events:
-            told(())
-        elif not self._publisher.post(topic, parsed.events, told):
-            task = asyncio.create_task(self._publish_and_tell(topic, posted, told))
+            tell(())
+        elif not self._publisher.post(topic, parsed.events, tell):
+            task = asyncio.create_task(self._publish_and_tell(topic, posted, tell))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

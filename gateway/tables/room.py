@@ -74,7 +74,9 @@ class Rooms:
             yield reports
         finally:
             ahead.sent -= growth
-            if growth and (ends := [_end(it) for it in reports if it.fate is Fate.STORED]):
+            if growth and (
+                ends := [_end(report) for report in reports if report.fate is Fate.STORED]
+            ):
                 ahead.note(growth, max(ends))
             if not ahead.byte_count:
                 self._ahead.pop(table.topic, None)
@@ -85,9 +87,9 @@ class Rooms:
         growth = sum(room_of(key, value) for key, value in values.items())
         used = 0
         try:
-            if (found := self.copies.of(table)) is not None:
-                growth, used = growth - _taken(found.copy, list(values)), found.copy.used_bytes()
-                ahead.forget(found.copy.extent().offset)
+            if (opened := self.copies.of(table)) is not None:
+                growth, used = growth - _taken(opened.copy, list(values)), opened.copy.used_bytes()
+                ahead.forget(opened.copy.extent().offset)
         except (ClosedError, DamagedError):
             # Another copy takes its place.
             pass

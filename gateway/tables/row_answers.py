@@ -21,8 +21,8 @@ class AsOf:
         return cls(extent.offset, extent.time_ms, max(0, now_ms - heard_ms))
 
     def to_json(self) -> bytes:
-        told = b'{"offset":%d,"time_ms":%d,"age_ms":%d}'
-        return told % (self.offset, self.time_ms, self.age_ms)
+        template = b'{"offset":%d,"time_ms":%d,"age_ms":%d}'
+        return template % (self.offset, self.time_ms, self.age_ms)
 
     def members(self) -> dict[str, int]:
         return {"offset": self.offset, "time_ms": self.time_ms, "age_ms": self.age_ms}
@@ -34,8 +34,8 @@ def one_row(row: Row, as_of: AsOf) -> bytes:
 
 def some_rows(rows: Iterable[Row], following: str | None, as_of: AsOf) -> bytes:
     listed = b",".join(map(_row, rows))
-    told = b'{"rows":[%b],"next":%b,"as_of":%b}'
-    return told % (listed, msgspec.json.encode(following), as_of.to_json())
+    template = b'{"rows":[%b],"next":%b,"as_of":%b}'
+    return template % (listed, msgspec.json.encode(following), as_of.to_json())
 
 
 def told_row(row: Row) -> bytes:

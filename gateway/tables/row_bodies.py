@@ -48,7 +48,7 @@ class RowReader:
         """Return a row for each line: all of them are right, or none is taken."""
         _check_utf8(body)
         events: list[Event] = []
-        for nth, line in enumerate(body.split(b"\n")):
+        for index, line in enumerate(body.split(b"\n")):
             if not line.strip():
                 continue
             if len(events) >= self._rows_max:
@@ -57,9 +57,9 @@ class RowReader:
             try:
                 read = _read_line(line)
             except (msgspec.DecodeError, RecursionError) as error:
-                detail = f'Line {nth + 1} is not {{"key": "...", "row": {{...}}}}: {error}.'
-                raise Problem("bad_row", detail, pointer=f"/{nth}") from error
-            events.append(self._written(read.key, bytes(read.row).strip(), f"/{nth}"))
+                detail = f'Line {index + 1} is not {{"key": "...", "row": {{...}}}}: {error}.'
+                raise Problem("bad_row", detail, pointer=f"/{index}") from error
+            events.append(self._written(read.key, bytes(read.row).strip(), f"/{index}"))
         if not events:
             raise Problem("bad_row", "The body holds no row.")
         return events

@@ -150,9 +150,9 @@ class Rows:
         rows: list[Event] = []
         try:
             rows = await self._rows(request, caller, table, body)
-            with self._rooms.of(table, rows) as told:
+            with self._rooms.of(table, rows) as outcomes:
                 reports = await self._store(request, table, rows)
-                told.extend(reports)
+                outcomes.extend(reports)
         finally:
             body.release()
             tenant = self.config.configuration.tenants.get(caller.tenant)
@@ -268,9 +268,9 @@ class Rows:
             )
 
         # A disk may take its time for a thousand rows: a thread keeps that out of others' way.
-        found = await asyncio.to_thread(page)
-        as_of = AsOf.of(found.extent, heard_ms=copy.heard.at_ms, now_ms=now_ms())
-        body = some_rows(found.rows, found.more_after, as_of)
+        row_page = await asyncio.to_thread(page)
+        as_of = AsOf.of(row_page.extent, heard_ms=copy.heard.at_ms, now_ms=now_ms())
+        body = some_rows(row_page.rows, row_page.more_after, as_of)
         if query.max_age_ms is not None and as_of.age_ms > query.max_age_ms:
             raise self._stale(copy, _too_old(as_of), known=body)
         return _answer(request, body, tag=as_of.offset)
@@ -329,8 +329,8 @@ def _stored(rows: Sequence[Event], reports: Sequence[Report], request_id: str) -
     fates = {report.fate for report in reports}
     if fates == {Fate.STORED}:
         ends = [(each.first_offset or 0) + len(each.positions) - 1 for each in reports]
-        told = b'{"request_id":"%b","accepted":%d,"offset":%d}'
-        return Answer(HTTPStatus.OK, told % (request_id.encode(), len(rows), max(ends)))
+        template = b'{"request_id":"%b","accepted":%d,"offset":%d}'
+        return Answer(HTTPStatus.OK, template % (request_id.encode(), len(rows), max(ends)))
     stored = sum(len(each.positions) for each in reports if each.fate is Fate.STORED)
     members = {"accepted": stored}
     if Fate.UNKNOWN in fates:

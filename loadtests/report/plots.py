@@ -170,7 +170,7 @@ def _span(axis: Axis, values: Sequence[float]) -> tuple[float, float, list[float
     low = math.floor(low / step + 1e-9) * step
     high = math.ceil(high / step - 1e-9) * step
     count = round((high - low) / step)
-    return low, high, [low + nth * step for nth in range(count + 1)]
+    return low, high, [low + index * step for index in range(count + 1)]
 
 
 def _log_ticks(low: float, high: float) -> list[float]:

@@ -58,7 +58,7 @@ def _head(rating: dict[str, Any]) -> str:
     slo = rating["slo"]
     promises = [words.format(slo[name]) for name, words in _PROMISES.items() if name in slo]
     batch = rating["posted_batch"]
-    said = (
+    text = (
         f"{batch:,} event{_s(batch)} in a request, {rating['bytes']:,} bytes each,"
         f" {rating['workers']} gateway worker{_s(rating['workers'])},"
         f" {rating['at'][:10]}, commit {rating['commit']}"
@@ -66,7 +66,7 @@ def _head(rating: dict[str, Any]) -> str:
     return (
         f'<p class="over">{escape(_named(rating["machine"]))}</p>'
         f"<h1>{escape(_WORDS[rating['what']])}</h1>"
-        f"<p>{escape(said)}</p><p>Promised: {escape('; '.join(promises))}.</p>"
+        f"<p>{escape(text)}</p><p>Promised: {escape('; '.join(promises))}.</p>"
     )
 
 
@@ -104,9 +104,9 @@ def _load_plot(rating: dict[str, Any]) -> str:
     ]
     lines = [Line("", [point for _, point in points], "through")]
     lines += [
-        Line(words, found, word, is_scattered=True)
+        Line(words, chosen, word, is_scattered=True)
         for word, words in _WORD_OF_STEP.items()
-        if (found := [point for each, point in points if each == word])
+        if (chosen := [point for each, point in points if each == word])
     ]
     limit = rating["slo"][promised] * (100 if unit == "%" else 1)
     marks = [Mark(f"promised: {limit:g} {unit}", limit, "y", "slo")]
@@ -130,12 +130,12 @@ def _decisive(what: str, step: dict[str, Any]) -> float | None:
     """Return the figure of a step that its objective limits."""
     ends = step.get("ends") or {}
     if what == "gateway":
-        found = step["due_ms"]["p99"]
+        figure = step["due_ms"]["p99"]
     elif what == "whole":
-        found = ends.get("age_ms", {}).get("p95")
+        figure = ends.get("age_ms", {}).get("p95")
     else:
-        found = ends.get("backlog_share")
-    return None if found is None else float(found) * (100 if what == "delivery" else 1)
+        figure = ends.get("backlog_share")
+    return None if figure is None else float(figure) * (100 if what == "delivery" else 1)
 
 
 def _percentile_plot(rating: dict[str, Any]) -> str:
@@ -163,13 +163,13 @@ def _percentile_plot(rating: dict[str, Any]) -> str:
         y=Axis("latency, ms", "log"),
         marks=marks,
     )
-    said = f"The step at {step['events_per_s']:,.0f} events/s: {step['sent']:,} requests."
-    return section("Latency by percentile", said, drawn)
+    text = f"The step at {step['events_per_s']:,.0f} events/s: {step['sent']:,} requests."
+    return section("Latency by percentile", text, drawn)
 
 
 def _percentiles(table: dict[str, float], most: float) -> list[tuple[float, float]]:
-    found = ((float(name[1:]), max(0.1, value)) for name, value in table.items())
-    return [(percentile, value) for percentile, value in found if percentile <= most]
+    rows = ((float(name[1:]), max(0.1, value)) for name, value in table.items())
+    return [(percentile, value) for percentile, value in rows if percentile <= most]
 
 
 def _time_plot(rating: dict[str, Any]) -> str:
@@ -200,8 +200,8 @@ def _time_plot(rating: dict[str, Any]) -> str:
         x=Axis("second of the step", low=0.0),
         y=Axis("events/s", low=0.0),
     )
-    said = f"The step at {step['events_per_s']:,.0f} events/s."
-    return section("Second by second", said, drawn)
+    text = f"The step at {step['events_per_s']:,.0f} events/s."
+    return section("Second by second", text, drawn)
 
 
 def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
@@ -231,13 +231,13 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
         marks=[Mark("measured up to here", law.measured_max, "x", "slo")],
         band=fitted.throughput,
     )
-    said = (
+    text = (
         f"Universal scalability law: sigma {law.sigma:.3f} ({fitted.sigma[0]:.3f} to"
         f" {fitted.sigma[1]:.3f}), kappa {law.kappa:.5f} ({fitted.kappa[0]:.5f} to"
         f" {fitted.kappa[1]:.5f}). Nothing is said beyond {BEYOND_MAX} times the most"
         " that was measured."
     )
-    return section("Scalability", said, drawn)
+    return section("Scalability", text, drawn)
 
 
 def _evenly() -> Any:

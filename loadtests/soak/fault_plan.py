@@ -42,9 +42,9 @@ def fault_plan(seed: int, *, duration_s: float, every_s: float) -> tuple[Planned
         # All of them before any comes again: of twenty faults each kind is there.
         kinds += dice.sample(KINDS, len(KINDS))
     faults = []
-    for nth, kind in enumerate(kinds[:count]):
+    for index, kind in enumerate(kinds[:count]):
         for_s = round(min(dice.uniform(*_LASTS_S[kind]), every_s / 3), 1)
         # In the first half of its slot, so that the rest is time to get well again.
-        at_s = QUIET_S + every_s * (nth + dice.random() / 2)
+        at_s = QUIET_S + every_s * (index + dice.random() / 2)
         faults.append(PlannedFault(round(at_s, 1), kind, for_s))
     return tuple(faults)

@@ -96,10 +96,10 @@ class Scale:
 
 def _resident_mb(pid: int) -> float:
     try:
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     except OSError:
         return 0.0
-    return int(found[1]) / 1_000 if found else 0.0
+    return int(match[1]) / 1_000 if match else 0.0
 
 
 def _role(name: str, pid: int) -> str:

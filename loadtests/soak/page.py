@@ -19,7 +19,7 @@ def soak_page(found: dict[str, Any]) -> str:
     course, generator = found["course"], found["generator"]
     done = [fault for fault in found["faults"] if fault["proof"]]
     title = f"Soak: {_minutes(course['duration_s'])}, {len(done)} faults"
-    said = (
+    text = (
         f"{course['rate']:,.0f} events/s on the average, in requests of {course['batch']},"
         f" {course['event_bytes']:,} bytes each; {course['latency']}; days of"
         f" {course['plan'].split(':')[-1]}; seed {course['seed']}; {generator['date'][:10]}, commit"
@@ -28,7 +28,7 @@ def soak_page(found: dict[str, Any]) -> str:
     main = "".join(
         [
             f'<p class="over">{generator["cores"]} cores of {escape(generator["processor"])}</p>',
-            f"<h1>{escape(title)}</h1><p>{escape(said)}</p>",
+            f"<h1>{escape(title)}</h1><p>{escape(text)}</p>",
             _cards(found, done),
             careful(found["wrong"], title="Faults found"),
             _rates(found, done),
@@ -147,7 +147,9 @@ def _over_time(
         lines,
         x=Axis("seconds", low=0.0, high=max(found["course"]["duration_s"], _last(lines))),
         y=Axis(unit, "log") if is_log else Axis(unit, low=0.0),
-        marks=[Mark(str(nth), fault["at_s"], "x", "fault") for nth, fault in enumerate(done, 1)],
+        marks=[
+            Mark(str(number), fault["at_s"], "x", "fault") for number, fault in enumerate(done, 1)
+        ],
     )
     return section(title, "", drawn)
 
@@ -190,12 +192,12 @@ def _weights(memory: Sequence[dict[str, Any]]) -> str:
         most_mb = max(one["first_mb"] for one in some)
         cells = [f"{name}, {len(some)} of them", "too young", f"{lived_s / 60:.1f}"]
         rows.append(_row([*cells, f"{most_mb:,.0f}", "", ""], ""))
-    said = (
+    text = (
         f"The most in its first {SETTLED_S / 60:.0f} minutes, and the most after them. What ended"
         " before is too young to tell: of these the longest life and the most of any."
     )
     heads = ["process", "", "minutes", "first MB", "later MB", "growth"]
-    return section("Memory of each process", said, table(heads, rows))
+    return section("Memory of each process", text, table(heads, rows))
 
 
 def _row(cells: Sequence[str], look: str) -> str:
@@ -204,12 +206,12 @@ def _row(cells: Sequence[str], look: str) -> str:
 
 
 def _faults(faults: Sequence[dict[str, Any]]) -> str:
-    rows, nth = [], 0
+    rows, number = [], 0
     for fault in faults:
         is_done, well = bool(fault["proof"]), fault["well_after_s"]
-        nth += is_done
+        number += is_done
         cells = [
-            str(nth) if is_done else "",
+            str(number) if is_done else "",
             fault["kind"],
             f"{fault['at_s']:,.0f}",
             f"{fault['for_s']:g}",
@@ -218,8 +220,8 @@ def _faults(faults: Sequence[dict[str, Any]]) -> str:
         ]
         rows.append(_row(cells, ""))
     heads = ["", "fault", "at s", "for s", "well after s", "proof"]
-    said = "By their numbers in the plots. Well: all processes run and say that they are ready."
-    return section("Every fault", said, table(heads, rows))
+    text = "By their numbers in the plots. Well: all processes run and say that they are ready."
+    return section("Every fault", text, table(heads, rows))
 
 
 def _where(found: dict[str, Any]) -> str:

@@ -90,7 +90,7 @@ def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:
             ends = asyncio.run(reconcile(step, sink, patient.kafka, standstill_s=_STANDSTILL_S))
         ages_ms = sink.figures(step["run"])["ages_ms"]
     generator["cores_stolen"] = round(machine.cores_stolen(), 2)
-    found = {
+    result = {
         "form": FORM,
         "what": "soak",
         "course": {**asdict(course), "plan": course.plan},
@@ -105,32 +105,32 @@ def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:
             for one in sorted(scale.weighed.values(), key=lambda one: (one.name, one.points[0][0]))
         ],
     }
-    return {**found, "wrong": wrong(found, ends)}
+    return {**result, "wrong": wrong(result, ends)}
 
 
 def wrong(found: Mapping[str, Any], ends: Ends) -> list[str]:
     """List the failures of a soak; empty if all is well."""
-    said = []
+    failures = []
     if ends.unaccounted:
         ids = ", ".join(ends.lost_ids)
-        said.append(f"{ends.unaccounted:,} acknowledged events are unaccounted for: {ids}")
+        failures.append(f"{ends.unaccounted:,} acknowledged events are unaccounted for: {ids}")
     if ends.not_asked:
-        said.append(ends.not_asked)
-    said += [
+        failures.append(ends.not_asked)
+    failures += [
         f"{fault['kind']} at {fault['at_s']:.0f} s was not survived"
         for fault in found["faults"]
         if fault["proof"] and fault["well_after_s"] is None
     ]
     if found["faults"] and not any(fault["proof"] for fault in found["faults"]):
-        said.append("no fault could be done")
-    said += [f"nobody asked for it: {death}" for death in found["deaths"]]
-    said += [
+        failures.append("no fault could be done")
+    failures += [f"nobody asked for it: {death}" for death in found["deaths"]]
+    failures += [
         f"{one['name']} ({one['pid']}) has grown by {one['growth']:.0%}:"
         f" {one['first_mb']:.0f} MB at most in its first minutes, {one['later_mb']:.0f} after them"
         for one in found["memory"]
         if one["has_grown"]
     ]
-    return said
+    return failures
 
 
 def _hurt(
@@ -145,7 +145,7 @@ def _hurt(
     """Each fault at its time, for its time; and how long it took until all was well again."""
     done = []
     plan = fault_plan(course.seed, duration_s=course.duration_s, every_s=course.every_s)
-    for nth, fault in enumerate(plan, start=1):
+    for number, fault in enumerate(plan, start=1):
         while (left_s := begun_s + fault.at_s - time.monotonic()) > 0 and not running.is_over:
             time.sleep(min(left_s, _LOOK_S))
         if running.is_over:
@@ -164,7 +164,7 @@ def _hurt(
             "not well again" if well_after_s is None else f"well again after {well_after_s:.1f} s"
         )
         did = f"{fault.kind} for {fault.for_s} s"
-        say(f"{at_s:6.0f} s  {nth} of {len(plan)}: {did}: {proof}; {well}")
+        say(f"{at_s:6.0f} s  {number} of {len(plan)}: {did}: {proof}; {well}")
         done.append({**asdict(fault), "at_s": at_s, "proof": proof, "well_after_s": well_after_s})
     return done
 

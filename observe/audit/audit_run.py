@@ -286,9 +286,9 @@ class Audit:
         self, news: Collection[AuditFinding], named: MinuteRoots, logged: Iterable[LoggedRun]
     ) -> None:
         in_log = {
-            (*run.where, run.first + nth): event_id
+            (*run.where, run.first + index): event_id
             for run in (logged if news else ())
-            for nth, event_id in enumerate(run.ids)
+            for index, event_id in enumerate(run.ids)
         }
         for finding in news:
             key = finding.books.key
@@ -346,11 +346,11 @@ def _shared_out(
     by_topic: dict[str, list[tuple[KafkaPartition, int, int]]] = {}
     for where, low, end in unclaimed:
         by_topic.setdefault(where.topic, []).append((where, low, end))
-    parts = sorted(by_topic.items(), key=lambda it: sum(end - low for _, low, end in it[1]))
+    parts = sorted(by_topic.items(), key=lambda item: sum(end - low for _, low, end in item[1]))
     holes: dict[KafkaPartition, Offsets] = {}
     left: set[str] = set()
-    for nth, (topic, spans) in enumerate(parts):
-        room = count_max // (len(parts) - nth)
+    for index, (topic, spans) in enumerate(parts):
+        room = count_max // (len(parts) - index)
         for where, low, end in spans:
             high = min(end, low + room)
             if low < high:

@@ -153,8 +153,8 @@ async def _records(
 
 def _place(record: RecordIn) -> tuple[int, int, bytes]:
     """The number of the part, the count of parts, and the snapshot's id."""
-    told = dict(record.headers)
-    return int(told[_PART]), int(told[_PARTS]), told[_SNAPSHOT]
+    headers = dict(record.headers)
+    return int(headers[_PART]), int(headers[_PARTS]), headers[_SNAPSHOT]
 
 
 @asynccontextmanager

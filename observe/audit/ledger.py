@@ -62,7 +62,9 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
             return self.count
         if self.unplaced:
             return None
-        placed = sum(len(it.from_offset(begins.get(at, 0))) for at, it in self.acked.items())
+        placed = sum(
+            len(offsets.from_offset(begins.get(at, 0))) for at, offsets in self.acked.items()
+        )
         return placed + sum(
             max(0, end - max(first, begins.get(at, 0))) for at, first, end in self.gone
         )
@@ -194,18 +196,18 @@ class Ledger(Struct, forbid_unknown_fields=True):
         if is_from_log:
             self.uncompared[claim.partition] = uncompared.minus(fresh)
             return fresh, again.minus(from_log)
-        told = again.both(from_log)
-        if told:
+        known = again.both(from_log)
+        if known:
             # The earlier entry from the log is the same event, which has its row now; it cannot be
             # an event of another minute.
             here = minute.acked.get(claim.partition, Offsets())
-            others = told.minus(here)
+            others = known.minus(here)
             minute.misplaced += [(claim.partition, low, high) for low, high in others]
-            self.from_log[claim.partition] = from_log.minus(told.minus(others))
+            self.from_log[claim.partition] = from_log.minus(known.minus(others))
             fresh = fresh.minus(others)
         for first, end in fresh:
             uncompared.add(first, end)
-        return fresh.minus(told), again.minus(told)
+        return fresh.minus(known), again.minus(known)
 
     def first_claimed(self, partition: int, end: int) -> int:
         """The lowest claimed offset; the end if none is claimed."""
@@ -214,20 +216,20 @@ class Ledger(Struct, forbid_unknown_fields=True):
 
     def only_in_log(self, minute: LedgerMinute) -> dict[int, Offsets]:
         """Those of its events that no row of the ledger names."""
-        found = {
+        logged = {
             partition: offsets.both(self.from_log.get(partition, Offsets()))
             for partition, offsets in minute.acked.items()
         }
-        unite(found, minute.in_log)
-        return {partition: offsets for partition, offsets in found.items() if offsets}
+        unite(logged, minute.in_log)
+        return {partition: offsets for partition, offsets in logged.items() if offsets}
 
     def only_in_rows(self, minute: LedgerMinute) -> dict[int, Offsets]:
         """Those of its events that were not yet looked up in the log."""
-        found = {
+        uncompared = {
             partition: offsets.both(self.uncompared.get(partition, Offsets()))
             for partition, offsets in minute.acked.items()
         }
-        return {partition: offsets for partition, offsets in found.items() if offsets}
+        return {partition: offsets for partition, offsets in uncompared.items() if offsets}
 
     def note_compared(self, minute_ms: int, count: int) -> None:
         """Note that `count` of a minute's events were compared, and that no more have to be."""

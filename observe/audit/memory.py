@@ -124,5 +124,5 @@ _STATEMENTS = ("stated", STATEMENTS, 0)
 
 def digest_of(acked: int, compared: int, root: str, destinations: Mapping[str, Counts]) -> str:
     """The digest of a statement's content."""
-    said = msgspec.json.encode((acked, compared, root, destinations), order="sorted")
-    return hashlib.sha256(said).hexdigest()
+    content = msgspec.json.encode((acked, compared, root, destinations), order="sorted")
+    return hashlib.sha256(content).hexdigest()

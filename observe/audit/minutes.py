@@ -98,8 +98,8 @@ class Outcomes(Struct, forbid_unknown_fields=True):
 
     def _after(self, outcome: str) -> Iterator[tuple[int, Offsets]]:
         for name, offsets in self.lives.items():
-            said, _, count = name.partition("@")
-            if said == outcome:
+            ended, _, count = name.partition("@")
+            if ended == outcome:
                 yield int(count), offsets
 
 

@@ -120,11 +120,11 @@ class Naming:
 
     def _there(self, topic: str, offsets: Mapping[int, Offsets]) -> dict[int, Offsets]:
         """The offsets that are still in the log."""
-        found = {
+        kept = {
             number: Offsets.of(spans.within(*self._log.get(KafkaPartition(topic, number), (0, 0))))
             for number, spans in offsets.items()
         }
-        return {number: spans for number, spans in found.items() if spans}
+        return {number: spans for number, spans in kept.items() if spans}
 
     async def _ids_in_log(self, stated: Collection[Key]) -> tuple[dict[Key, list[str]], set[Key]]:
         """Ids that no row of the ledger has, by minute; and the minutes of which some are gone.
@@ -158,9 +158,9 @@ class Naming:
             if offset in known.acked.get(partition, Offsets()):
                 where = KafkaPartition(topic, partition)
                 ours.setdefault(where, Offsets()).add(offset, offset + 1)
-        found = [run for run in await self._look_up(ours) if self._is_other(run, named)]
-        for run in found:
-            told = [
+        others = [run for run in await self._look_up(ours) if self._is_other(run, named)]
+        for run in others:
+            acknowledged = [
                 named.wrong[run.where.topic, run.where.partition, at][1]
                 for at in range(run.first, run.end)
             ]
@@ -169,9 +169,9 @@ class Naming:
                 topic=run.where.topic,
                 partition=run.where.partition,
                 first=run.first,
-                acknowledged=told[:_LOGGED_MAX],
+                acknowledged=acknowledged[:_LOGGED_MAX],
                 stored=run.ids[:_LOGGED_MAX],
-                count=len(told),
+                count=len(acknowledged),
             )
             self._memory.books.claim(
                 Claim(
@@ -180,11 +180,11 @@ class Naming:
                 ),
                 is_from_log=True,
             )  # fmt: skip
-        return found
+        return others
 
     @staticmethod
     def _is_other(run: LoggedRun, named: MinuteRoots) -> bool:
-        places = ((*run.where, run.first + nth) for nth in range(len(run.ids)))
+        places = ((*run.where, run.first + index) for index in range(len(run.ids)))
         return all(
             named.wrong[place][1] != event_id
             for place, event_id in zip(places, run.ids, strict=True)
@@ -257,14 +257,14 @@ class Stating:
                 for books in judged
                 if books.acked
             }
-            said = digest_of(acked, stated.compared, stated.root, counts)
+            digest = digest_of(acked, stated.compared, stated.root, counts)
             if ledger.only_in_rows(minute):
                 # It was packed until now.
                 doubted.add((topic, minute_ms))
                 continue
-            if stated.said == said or stated.acked > acked:
+            if stated.said == digest or stated.acked > acked:
                 continue
-            stated.revision, stated.said = stated.revision + 1, said
+            stated.revision, stated.said = stated.revision + 1, digest
             statement = Statement(
                 stream=stream_of(topic),
                 minute_ms=minute_ms,

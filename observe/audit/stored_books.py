@@ -186,7 +186,10 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
         unite(minute.ledger, closed.ledger)
         unite(
             minute.in_log,
-            {at: it.minus(closed.offsets.get(at, Offsets())) for at, it in closed.in_log.items()},
+            {
+                at: logged.minus(closed.offsets.get(at, Offsets()))
+                for at, logged in closed.in_log.items()
+            },
         )
         minute.derived += closed.derived
         minute.compared += closed.compared
@@ -342,13 +345,13 @@ _NOTHING = ClosedMinute()
 
 
 def _within(offsets: Mapping[int, Offsets], spans: Spans) -> dict[int, Offsets]:
-    found = {at: Offsets.of(it.within(*spans[at])) for at, it in offsets.items() if at in spans}
-    return {at: it for at, it in found.items() if it}
+    kept = {at: Offsets.of(own.within(*spans[at])) for at, own in offsets.items() if at in spans}
+    return {at: own for at, own in kept.items() if own}
 
 
 def _first_outcomes(evidence: Evidence) -> dict[tuple[str, KafkaPartition], int]:
-    found: dict[tuple[str, KafkaPartition], int] = {}
+    firsts: dict[tuple[str, KafkaPartition], int] = {}
     for (destination, _, topic, partition), offsets in evidence.outcomes.items():
         key = (destination, KafkaPartition(topic, partition))
-        found[key] = min(offsets.start, found.get(key, offsets.start))
-    return found
+        firsts[key] = min(offsets.start, firsts.get(key, offsets.start))
+    return firsts

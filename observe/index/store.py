@@ -79,10 +79,10 @@ class _SealedFile:
     def read(cls, path: Path) -> "_SealedFile":
         """ValueError of a file that is not as it was written."""
         entries, beside = path.read_bytes(), path.with_suffix(_BESIDE)
-        said = msgspec.json.decode(beside.read_bytes(), type=_Sidecar)
-        if not entries or len(entries) % ENTRY_BYTES or crc32(entries) != said.crc:
+        sidecar = msgspec.json.decode(beside.read_bytes(), type=_Sidecar)
+        if not entries or len(entries) % ENTRY_BYTES or crc32(entries) != sidecar.crc:
             raise ValueError(f"{path} is damaged")
-        return cls(path, int(path.name), len(entries) // ENTRY_BYTES, said.known)
+        return cls(path, int(path.name), len(entries) // ENTRY_BYTES, sidecar.known)
 
     def write(self, entries: bytes) -> None:
         beside = _Sidecar(crc32(entries), self.known)
@@ -136,7 +136,7 @@ class EventIndex:
     def __post_init__(self) -> None:
         self.folder /= _LAYOUT
         self.folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(self.folder.glob("*/*"), key=lambda it: it.name):
+        for path in sorted(self.folder.glob("*/*"), key=lambda file: file.name):
             if path.name.isdecimal():
                 try:
                     sealed = _SealedFile.read(path)
@@ -207,27 +207,27 @@ class EventIndex:
         for looks_left in reversed(range(_LOOKS)):
             with self._lock:
                 both = (self._open, self._closing)
-                loose = [of[it] for of in both for it in groups if it in of]
+                loose = [of[group] for of in both for group in groups if group in of]
                 # A copy: 2 MB at most, unless the tenants are very many.
                 parts = [bytes(each.entries) for each in loose]
                 known = [list(_of_topic(each.known, topic)) for each in loose]
-                files = [each for it in groups for each in self._sealed.get(it, ())]
+                files = [each for group in groups for each in self._sealed.get(group, ())]
             # Entries read before a crash that lost the position were read again: count them once.
-            found = dict.fromkeys(entry for each in parts for entry in _scan(each, mark))
+            entries = dict.fromkeys(entry for each in parts for entry in _scan(each, mark))
             is_whole = True
             for each in sorted(files, key=lambda each: -each.number):
-                if len(found) >= _FOUND_MAX:
+                if len(entries) >= _FOUND_MAX:
                     # There may be others, so no stretch is known to be complete.
                     known = []
                     break
                 try:
-                    found |= dict.fromkeys(islice(each.find(mark), _FOUND_MAX))
+                    entries |= dict.fromkeys(islice(each.find(mark), _FOUND_MAX))
                     known.append(list(_of_topic(each.known, topic)))
                 except (OSError, ValueError):
                     is_whole = False
             if is_whole or not looks_left:
                 break
-        stretches = tuple(stretch_of(entry) for entry in list(found)[:_FOUND_MAX])
+        stretches = tuple(stretch_of(entry) for entry in list(entries)[:_FOUND_MAX])
         return stretches, _longest(chain.from_iterable(known))
 
     def seal(self, position: Mapping[int, int]) -> None:
@@ -265,7 +265,7 @@ class EventIndex:
         """Keep within the bound: the tenant with the most loses its oldest files."""
         while self.byte_count > self.bytes_max:
             with self._lock:
-                group = max(self._sealed, key=lambda it: _bytes_of(self._sealed[it]))
+                group = max(self._sealed, key=lambda name: _bytes_of(self._sealed[name]))
                 oldest = self._sealed[group].pop(0)
                 if not self._sealed[group]:
                     del self._sealed[group]
@@ -298,8 +298,8 @@ def _longest(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
     by_partition: dict[int, Offsets] = {}
     for partition, first, end in stretches:
         by_partition.setdefault(partition, Offsets()).add(first, end)
-    found = _of_topic({"": by_partition}, "")
-    return tuple(nlargest(_KNOWN_MAX, found, key=lambda it: it[2] - it[1]))
+    joined = _of_topic({"": by_partition}, "")
+    return tuple(nlargest(_KNOWN_MAX, joined, key=lambda stretch: stretch[2] - stretch[1]))
 
 
 def _joined(parts: Sequence[Known]) -> Known:

@@ -37,8 +37,8 @@ class RecentAnswers:
             is_told = reason in counts or len(counts) < _KINDS_MAX
             counts[reason if is_told else _OTHERS] += 1
         for failed in receipt.failed_tries[-_NEWEST:]:
-            told = replace(failed, text=failed.text[:SHOWN_CHARS_MAX], headers={})
-            self._newest.append(RefusedRequest(receipt.batch_id, receipt.event_count, told))
+            shown = replace(failed, text=failed.text[:SHOWN_CHARS_MAX], headers={})
+            self._newest.append(RefusedRequest(receipt.batch_id, receipt.event_count, shown))
 
     def of(self, step: int) -> Counter[str]:
         """The number of requests of one step, by outcome."""

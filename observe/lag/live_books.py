@@ -80,7 +80,7 @@ class LiveBooks:
     def of_pipelines(self, configuration: Configuration) -> Iterator[PipelineView]:
         """The books of each existing pipeline, by stream and name."""
         there = configuration.pipelines.values()
-        for pipeline in sorted(there, key=lambda it: (it.source.stream, it.name)):
+        for pipeline in sorted(there, key=lambda each: (each.source.stream, each.name)):
             balance = self.balance(pipeline.lane_id)
             yield PipelineView(pipeline.source.stream, pipeline.name, balance)
 

@@ -234,7 +234,9 @@ class Sampler:
             return None
         seconds = range(step * STEP_MS // 1000, (step + 1) * STEP_MS // 1000)
         views = self.overview.streams if step * STEP_MS > self.overview.at_ms - _PACE_MS else ()
-        counts = {it.name: self._streams.setdefault(it.name, _StreamData()).counts for it in views}
+        counts = {
+            view.name: self._streams.setdefault(view.name, _StreamData()).counts for view in views
+        }
         accepted = {name: sum(of.get(at, 0) for at in seconds) for name, of in counts.items()}
         takers = (view.destination_id for view in self.overview.takers)
         return EndedStep(accepted, {each: books.of(each).ended(step) for each in takers})
@@ -276,7 +278,7 @@ class Sampler:
             last_refusal=record.flow.last_refusal if record else None,
             last_ok_at_ms=record.flow.last_ok_at_ms if record else 0,
         )
-        found = stream_verdict(
+        judged = stream_verdict(
             view,
             destination,
             record,
@@ -287,7 +289,7 @@ class Sampler:
             now_ms=at_ms,
             slow_after_s=self._slow_after_s,
         )
-        return replace(view, verdict=found.verdict, reason=found.reason, cause=found.cause)
+        return replace(view, verdict=judged.verdict, reason=judged.reason, cause=judged.cause)
 
     def _pipeline_view(
         self, view: PipelineView, pipeline: Pipeline, books: LiveBooks, at_ms: int
@@ -295,7 +297,7 @@ class Sampler:
         lane = self._shown(pipeline.lane_id, books, at_ms, is_paused=False)
         state = state_of(pipeline, self._standings())
         rates = books.of(pipeline.lane_id).recent.rates(now_ms=at_ms)
-        found = pipeline_verdict(
+        judged = pipeline_verdict(
             lane,
             state,
             rates,
@@ -303,13 +305,13 @@ class Sampler:
             blindness=self._audit.blindness(at_ms),
             slow_after_s=self._slow_after_s,
         )
-        lane = replace(lane, verdict=found.verdict, reason=found.reason, cause=found.cause)
-        told = (state.standing, state.why, state.pointer)
+        lane = replace(lane, verdict=judged.verdict, reason=judged.reason, cause=judged.cause)
+        says = (state.standing, state.why, state.pointer)
         kept, lost = (state.kept, state.kept_bytes), (state.lost, state.lost_last)
         ended = (state.executors_ended, state.executor_ended_at_ms)
         built = built_anew(view.name, self._configuration(), self._standings())
         return PipelineView(
-            *(view.stream, view.name, view.balance, lane, *told, rates, *kept, *lost, *ended, built)
+            *(view.stream, view.name, view.balance, lane, *says, rates, *kept, *lost, *ended, built)
         )
 
     def _shown(

@@ -39,8 +39,8 @@ def trouble_of(
     """Return a destination's trouble, if any; `latest` is the newest part of `lately`."""
     heard = heard_of(to, record)
     flow = heard.flow if heard else None
-    said = _said(flow, view.last_refusal)
-    if halted := _halted(view, to, heard, said=said):
+    words = _said(flow, view.last_refusal)
+    if halted := _halted(view, to, heard, said=words):
         return halted
     if record is not None and heard is None:
         # A person asked to try now, so earlier outcomes no longer count.
@@ -55,7 +55,7 @@ def trouble_of(
     else:
         owed = view.lately.delivered + view.backlog_events
         share = f"{view.lately.delivered:,} of {owed:,} delivered in 5 min"
-    return Finding(verdict, share + said, _cause(view))
+    return Finding(verdict, share + words, _cause(view))
 
 
 def _halted(

@@ -66,16 +66,22 @@ class ChannelMemory:
             standing.seen_ms, standing.is_seen = now_ms, False
 
     def due(self, *, now_ms: int) -> Due:
-        oldest_first = sorted(self.standings.values(), key=lambda it: (it.since_ms, it.notice.key))
+        oldest_first = sorted(
+            self.standings.values(), key=lambda standing: (standing.since_ms, standing.notice.key)
+        )
         return Due(
             [
-                it
-                for it in oldest_first
-                if not it.is_told
-                and it.is_seen
-                and it.seen_ms - it.since_ms >= it.notice.holds_s * 1000
+                standing
+                for standing in oldest_first
+                if not standing.is_told
+                and standing.is_seen
+                and standing.seen_ms - standing.since_ms >= standing.notice.holds_s * 1000
             ],
-            [it for it in oldest_first if it.is_told and self._is_over(it, now_ms)],
+            [
+                standing
+                for standing in oldest_first
+                if standing.is_told and self._is_over(standing, now_ms)
+            ],
         )
 
     def was_told(self, due: Due) -> None:
@@ -97,7 +103,7 @@ def memories_from(content: bytes, *, now_ms: int) -> dict[str, ChannelMemory]:
         for standing in standings:
             standing.seen_ms = now_ms
     return {
-        name: ChannelMemory({it.notice.key: it for it in standings})
+        name: ChannelMemory({own.notice.key: own for own in standings})
         for name, standings in kept.items()
     }
 

@@ -67,8 +67,8 @@ class ChannelTrials:
             async with own, self._turns:
                 if record.timestamp_ms + _FRESH_MS < now_ms():
                     return
-                told = await self._sender.send(channel, trial_message(channel), now_ms=now_ms())
-                await self._answer(RecordOut(TRIALS, record.key, told.to_bytes()))
+                answer = await self._sender.send(channel, trial_message(channel), now_ms=now_ms())
+                await self._answer(RecordOut(TRIALS, record.key, answer.to_bytes()))
         except Exception as error:  # noqa: BLE001 - whoever asks is told that nobody answers
             log.warning("channel_trial.failed", origin=record.origin, error=repr(error)[:500])
 

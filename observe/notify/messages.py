@@ -40,8 +40,8 @@ class Links:
 
 def message_of(channel: Channel, links: Links, due: Due) -> Message:
     """The message to a channel; the same notices make the same id."""
-    parts = [f"{it.notice.key} {it.since_ms} begun" for it in due.begun]
-    parts += [f"{it.notice.key} {it.since_ms} over" for it in due.over]
+    parts = [f"{standing.notice.key} {standing.since_ms} begun" for standing in due.begun]
+    parts += [f"{standing.notice.key} {standing.since_ms} over" for standing in due.over]
     digest = hashlib.sha256("\n".join([channel.id, *parts]).encode()).hexdigest()
     title = _title(due)
     match channel.via:
@@ -74,8 +74,8 @@ def _fields(title: str, links: Links, due: Due) -> dict[str, Any]:
         "title": title,
         "begun_count": len(due.begun),
         "over_count": len(due.over),
-        "begun": [_notice_fields(it, links) for it in due.begun[:NAMED_MAX]],
-        "over": [_notice_fields(it, links) for it in due.over[:NAMED_MAX]],
+        "begun": [_notice_fields(standing, links) for standing in due.begun[:NAMED_MAX]],
+        "over": [_notice_fields(standing, links) for standing in due.over[:NAMED_MAX]],
     }
 
 
@@ -98,8 +98,8 @@ def _lines(
 ) -> list[str]:
     """As many lines as there is room for, and the number of the others."""
     lines, chars = [title], len(title)
-    named = [_begun_line(it, links, is_slack=is_slack) for it in due.begun[:NAMED_MAX]]
-    named += [_over_line(it, is_slack=is_slack) for it in due.over[:NAMED_MAX]]
+    named = [_begun_line(standing, links, is_slack=is_slack) for standing in due.begun[:NAMED_MAX]]
+    named += [_over_line(standing, is_slack=is_slack) for standing in due.over[:NAMED_MAX]]
     for line in named:
         chars += len(line) + 1
         if chars > chars_max:

@@ -63,13 +63,13 @@ def notices_of(
     now_ms: int,
 ) -> list[Notice]:
     """All current trouble; nothing is known while the overview itself has a problem."""
-    found = [*_of_the_audit(overview)]
+    notices = [*_of_the_audit(overview)]
     for view in overview.destinations:
         to = configuration.destinations.get(view.destination_id)
         if to is not None:
             tenant = configuration.tenant_of(view.stream)
-            found += _of(view, to, tenant, flows.get(to.id), now_ms=now_ms)
-    return found
+            notices += _of(view, to, tenant, flows.get(to.id), now_ms=now_ms)
+    return notices
 
 
 def untold_of(overview: Overview) -> set[str]:

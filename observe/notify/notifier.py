@@ -122,9 +122,9 @@ class Notifier:
             self._kept.clear()
 
     async def _each_line(self) -> AsyncIterator[_ChannelLine]:
-        for nth, line in enumerate(self._lines.values(), 1):
+        for number, line in enumerate(self._lines.values(), 1):
             yield line
-            if nth % _LINES_AT_ONCE == 0:
+            if number % _LINES_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     async def _look(self) -> None:
@@ -136,14 +136,14 @@ class Notifier:
             return
         if not self._lines:
             return
-        found = notices_of(overview, self._configuration(), self._flows(), now_ms=at_ms)
+        notices = notices_of(overview, self._configuration(), self._flows(), now_ms=at_ms)
         untold, of_tenants = untold_of(overview), defaultdict[str, list[Notice]](list)
-        for notice in found:
+        for notice in notices:
             of_tenants[notice.tenant].append(notice)
         async for line in self._each_line():
             is_operators = line.channel.tenant == DEFAULT_TENANT
-            heard = found if is_operators else of_tenants.get(line.channel.tenant, [])
-            wanted = [it for it in heard if line.channel.is_told(it.concern, it.tenant)]
+            heard = notices if is_operators else of_tenants.get(line.channel.tenant, [])
+            wanted = [each for each in heard if line.channel.is_told(each.concern, each.tenant)]
             self._is_changed |= line.memory.look(wanted, untold, now_ms=at_ms)
 
     async def _tell(self, tasks: asyncio.TaskGroup) -> None:
@@ -156,13 +156,13 @@ class Notifier:
     async def _send(self, line: _ChannelLine, due: Due) -> None:
         channel = line.channel
         async with self._turns:
-            told = await self._answer(channel, due)
+            answer = await self._answer(channel, due)
         if line.channel == channel:
-            line.last = LastMessage(now_ms(), told.is_taken, told.says)
+            line.last = LastMessage(now_ms(), answer.is_taken, answer.says)
         now_s = asyncio.get_running_loop().time()
         named = {"tenant": channel.tenant, "channel": channel.name}
-        if not told.is_taken:
-            log.warning("notices.failed", **named, error=told.says, again_s=line.again_s)
+        if not answer.is_taken:
+            log.warning("notices.failed", **named, error=answer.says, again_s=line.again_s)
             line.again_at_s = now_s + line.again_s
             line.again_s = min(2 * line.again_s, _AGAIN_S_MAX)
             return

@@ -117,10 +117,10 @@ class RingFile:
         ring = os.pread(
             self._file, steps * size, self._at(slot) + _NAME_BYTES + _FIRSTS[level] * size
         )
-        found: list[tuple[float, ...] | None] = []
+        figures: list[tuple[float, ...] | None] = []
         for number in range(newest - count + 1, newest + 1):
             at = number % steps * size
             # The record may be from another round of the ring, never written, or cut off.
             is_of = len(ring) >= at + size and self._record.unpack_from(ring, at)[0] == number
-            found.append(self._record.unpack_from(ring, at)[1:] if is_of else None)
-        return found
+            figures.append(self._record.unpack_from(ring, at)[1:] if is_of else None)
+        return figures

@@ -114,11 +114,11 @@ class Rings(Generic[Step]):
     def read(self, name: str, level: int, fine: int) -> list[Step | None]:
         """A range up to a step of the first range, with the unfinished step; the oldest first."""
         newest = number_at(level, fine)
-        found = [
+        steps = [
             None if figures is None else self._kind(*figures)
             for figures in self._file.read(name, level, newest, RANGES[level].steps)
         ]
         going_on = self._open[level].get(name)
-        if going_on is not None and 0 <= (back := newest - going_on.number) < len(found):
-            found[-1 - back] = going_on.whole
-        return found
+        if going_on is not None and 0 <= (back := newest - going_on.number) < len(steps):
+            steps[-1 - back] = going_on.whole
+        return steps

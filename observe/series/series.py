@@ -135,8 +135,8 @@ class Series:
 def _added(columns: Sequence[Sequence[Step | None]], shown: Range) -> list[Step | None]:
     """The steps of all columns, added one by one."""
     beside: Callable[[Step, Step], Step] = lambda one, other: one.beside(other)  # noqa: E731
-    found: list[Step | None] = []
+    steps: list[Step | None] = []
     for at in range(shown.steps):
         there = [step for column in columns if (step := column[at]) is not None]
-        found.append(reduce(beside, there) if there else None)
-    return found
+        steps.append(reduce(beside, there) if there else None)
+    return steps

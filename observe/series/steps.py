@@ -110,11 +110,11 @@ def _higher(one: float, other: float) -> float:
 
 def wider(lags: LogBuckets) -> LogBuckets:
     """The same in fewer buckets, for figures of many destinations that are kept for an hour."""
-    found = LogBuckets()
+    widened = LogBuckets()
     for bucket, count in lags.counts.items():
         middle = bucket - bucket % _WIDER + _WIDER // 2 if bucket else 0
-        found.counts[middle] = found.counts.get(middle, 0) + count
-    return found
+        widened.counts[middle] = widened.counts.get(middle, 0) + count
+    return widened
 
 
 def statuses(reasons: Mapping[str, int]) -> tuple[float, ...]:

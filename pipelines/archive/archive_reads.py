@@ -94,11 +94,11 @@ class ArchiveReads:
         starts = await self.log.starts(list(begins))
         if is_new and isinstance(pipeline.source.start, int):
             # Kafka's events of these begin later than the pipeline is to start.
-            late = [it for it, start in starts.items() if start and begins[it].at == start]
+            late = [where for where, start in starts.items() if start and begins[where].at == start]
             since_ms = pipeline.source.start
             firsts = await self._in_turn(pipeline, self._first_at, late, since_ms) if late else {}
-            begins |= {it: Reach(at, at) for it, at in firsts.items() if at < starts[it]}
-        return begins, {it: start for it, start in starts.items() if begins[it].at < start}
+            begins |= {where: Reach(at, at) for where, at in firsts.items() if at < starts[where]}
+        return begins, {where: start for where, start in starts.items() if begins[where].at < start}
 
     def look(self, running: Mapping[str, Pipeline]) -> None:
         """Look for the next events of lanes for which they are not known."""
@@ -114,23 +114,25 @@ class ArchiveReads:
                 task = asyncio.create_task(self._look(lane, pipeline, wanted))
                 self._looking.add(task)
                 task.add_done_callback(self._looking.discard)
-        for gone in self._noted_s.keys() - {it.title for it in running.values()}:
+        for gone in self._noted_s.keys() - {each.title for each in running.values()}:
             del self._noted_s[gone]
 
     async def _look(self, lane: PipelineLane, pipeline: Pipeline, wanted: Position) -> None:
         try:
             borders = {where: lane.earlier.borders[where] for where in wanted}
-            found = await self._in_turn(pipeline, self._found, wanted, borders)
+            pieces = await self._in_turn(pipeline, self._found, wanted, borders)
             if self.book.lanes.get(lane.id) is not lane:
                 return
-            for where, piece in found.items():
+            for where, piece in pieces.items():
                 lane.earlier.found(where, piece)
-            begins = borders | {where: piece.first for where, piece in found.items()}
-            if gone := {it: (at, begins[it]) for it, at in wanted.items() if at < begins[it]}:
+            begins = borders | {where: piece.first for where, piece in pieces.items()}
+            if gone := {
+                place: (at, begins[place]) for place, at in wanted.items() if at < begins[place]
+            }:
                 await self.pass_by(lane.id, pipeline, gone)
             self.given(pipeline)
-            if found:
-                self._tell(lane, pipeline, found)
+            if pieces:
+                self._tell(lane, pipeline, pieces)
         except NOT_GIVEN as error:
             self.not_given(pipeline, error)
             lane.not_before_s = time.monotonic() + _AGAIN_S
@@ -174,13 +176,13 @@ class ArchiveReads:
 
     def _archives(self, pipeline: Pipeline, life: str) -> list[tuple[Piece, ArchiveId, OpenStore]]:
         """The archives, each with an empty piece and its store."""
-        found = []
+        archives = []
         for each in self.configuration().archives_for(pipeline):
             store = store_for(each, self._stores)
             bucket = OpenStore(store, self.settings.secret_box, folders=self._folders)
             archive = ArchiveId(each.tenant, each.source.stream, each.name, life)
-            found.append((Piece(store, self._folders, ()), archive, bucket))
-        return found
+            archives.append((Piece(store, self._folders, ()), archive, bucket))
+        return archives
 
     def _found(
         self, pipeline: Pipeline, life: str, wanted: Position, borders: Position

@@ -48,7 +48,7 @@ def store_for(pipeline: Pipeline, stores: Mapping[str, Store]) -> Store:
     store = stores.get(output.archive)
     if store is None or not store.allows(pipeline.tenant):
         # Tenants may not see the names of others' stores.
-        allowed = sorted(name for name, it in stores.items() if it.allows(pipeline.tenant))
+        allowed = sorted(name for name, each in stores.items() if each.allows(pipeline.tenant))
         there = f"there are {', '.join(allowed)}" if allowed else "whoever runs Hifi names them"
         raise SinkAwayError(f"there is no store {output.archive!r} for {pipeline.tenant}: {there}")
     return store

@@ -68,8 +68,8 @@ class ArchiveSink:
 
     def records(self, _: Ranges, reports: Sequence[str]) -> Iterable[RecordOut]:
         for report in reports:
-            said = ArchivedObject.from_json(report.encode())
-            yield RecordOut(ARCHIVE, said.path.encode(), report.encode())
+            stored = ArchivedObject.from_json(report.encode())
+            yield RecordOut(ARCHIVE, stored.path.encode(), report.encode())
 
 
 @dataclass
@@ -111,18 +111,18 @@ class ArchiveWriter:
         assert made is not None, "there is something to store"
         by = (self.sink.document, str(self.sink.is_whole))
         data = made.file.end(dict(zip(_BY, by, strict=True)))
-        said = made.said(self.sink, end, data, by)
-        if not self.bucket.put_new(said.path, data):
+        stored = made.said(self.sink, end, data, by)
+        if not self.bucket.put_new(stored.path, data):
             # The object was stored before a crash.
-            said = self._from_before(said, data)
-        told = said.to_json()
-        if not self.bucket.put_new(said.manifest_path, told) and (
-            self.bucket.get(said.manifest_path) != told
+            stored = self._from_before(stored, data)
+        manifest = stored.to_json()
+        if not self.bucket.put_new(stored.manifest_path, manifest) and (
+            self.bucket.get(stored.manifest_path) != manifest
         ):
             raise SinkAwayError(
-                f"{said.manifest_path} says of the object beside it what is not so: move it away"
+                f"{stored.manifest_path} says of the object beside it what is not so: move it away"
             )
-        return told.decode()
+        return manifest.decode()
 
     def _from_before(self, said: ArchivedObject, data: bytes) -> ArchivedObject:
         """Describe the existing object: it has this range, maybe by an earlier document."""

@@ -71,14 +71,14 @@ class PostgresTable:
             " VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (place.pipeline, place.topic, place.partition, begin),
         )
-        found = self._link.run(
+        row = self._link.run(
             "SELECT next_offset, refused FROM {positions}"
             " WHERE pipeline = %s AND topic = %s AND partition = %s",
             (place.pipeline, place.topic, place.partition),
         ).fetchone()
-        assert found is not None, "it was written just now"
-        refused = json.loads(found[1]) if found[1] else {}
-        return Stand(found[0], {int(at): str(why) for at, why in refused.items()})
+        assert row is not None, "it was written just now"
+        refused = json.loads(row[1]) if row[1] else {}
+        return Stand(row[0], {int(at): str(why) for at, why in refused.items()})
 
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
         # Check deferred constraints at once, so that a refused row fails where it is written.
@@ -135,14 +135,14 @@ class PostgresTable:
             self._link.run("SELECT set_config(%s, %s, false)", (name, value))
         parts = [sql.Identifier(part) for part in target.table.split(".")]
         named = self._link.quoted(sql.SQL(".").join(parts))
-        found = self._link.run(
+        row = self._link.run(
             "SELECT c.oid::bigint, n.nspname FROM pg_class c JOIN pg_namespace n"
             " ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
             (named,),
         ).fetchone()
-        if found is None:
+        if row is None:
             raise SettingError(sentence("42P01", "", self._link.spot))
-        oid, schema = found
+        oid, schema = row
         self._link.names = {
             "positions": sql.Identifier(schema, POSITIONS),
             "table": sql.Identifier(schema, target.table.rpartition(".")[2]),
@@ -161,7 +161,7 @@ class PostgresTable:
     def _check_key(self, oid: int) -> None:
         if self._target.inserts_only:
             return
-        keys = [found for (found,) in self._link.run(_KEYS, (oid,)).fetchall()]
+        keys = [key for (key,) in self._link.run(_KEYS, (oid,)).fetchall()]
         self._target.check_key(keys, made_by="CREATE UNIQUE INDEX")
 
     def _check_positions(self, schema: str) -> None:
@@ -190,8 +190,16 @@ class PostgresTable:
 
     def _change(self, changes: Sequence[RowChange]) -> None:
         """Change rows; keys compare by column type, so the last of differing texts may count."""
-        coming = [(*it.values, f"{nth}") for nth, it in enumerate(changes) if it.values is not None]
-        going = [(*it.key, f"{nth}") for nth, it in enumerate(changes) if it.values is None]
+        coming = [
+            (*change.values, f"{index}")
+            for index, change in enumerate(changes)
+            if change.values is not None
+        ]
+        going = [
+            (*change.key, f"{index}")
+            for index, change in enumerate(changes)
+            if change.values is None
+        ]
         if coming:
             self._fill("incoming", self._target.columns, coming)
         if going:

@@ -143,9 +143,9 @@ def _as_ours(error: psycopg.Error, spot: Spot) -> DatabaseError:
     if code is None:
         # Keep only the server's own words: the way to it is not for others to know.
         words = _WAY_THERE.sub("", str(error))
-        code = next((code for said, code in _CODES_BY_WORDS if said.search(words)), None)
+        code = next((code for pattern, code in _CODES_BY_WORDS if pattern.search(words)), None)
     kind = _ERRORS[fault_of(code)]
     if kind is not RowsRefusedError:
         return kind(sentence(code, words or "", spot))
-    said = [words, error.diag.message_detail, error.diag.context]
-    return kind(": ".join(text for text in said if text))
+    texts = [words, error.diag.message_detail, error.diag.context]
+    return kind(": ".join(text for text in texts if text))

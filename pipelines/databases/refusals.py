@@ -101,17 +101,17 @@ _SENTENCES: Mapping[str, _Sentence] = {
 def sentence(sqlstate: str | None, words: str, at: Spot) -> str:
     """Say what is wrong and what to do, in plain words."""
     made = _SENTENCES.get(sqlstate or "")
-    said = shortened(words)
+    text = shortened(words)
     if made is not None:
-        return made(at, said)
+        return made(at, text)
     match fault_of(sqlstate):
         case Fault.SETTING:
-            return f"{at.host} refuses to write to {at.table}: {said} ({sqlstate})"
+            return f"{at.host} refuses to write to {at.table}: {text} ({sqlstate})"
         case Fault.SLOW:
-            return f"{at.host} takes too long to write to {at.table}: {said}"
+            return f"{at.host} takes too long to write to {at.table}: {text}"
         case _:
             code = f" ({sqlstate})" if sqlstate else ""
-            return f"{at.host} is not to be had just now: {said or 'it does not answer'}{code}"
+            return f"{at.host} is not to be had just now: {text or 'it does not answer'}{code}"
 
 
 def shortened(words: str) -> str:

@@ -86,10 +86,10 @@ class RowShape:
 
     def _change(self, event: EventRows, value: bytes | None) -> RowChange:
         if value is None:
-            columns = [self._columns[nth] for nth in self._at]
+            columns = [self._columns[index] for index in self._at]
             return RowChange(event.offset, _key_values(event.key, columns), None)
         values = values_of(value, self._columns)
-        key = tuple([values[nth] for nth in self._at])
+        key = tuple([values[index] for index in self._at])
         if None in key:
             name = self._key[key.index(None)]
             raise BadRowError(f"it has no {name!r}, which is part of the row's key")
@@ -102,9 +102,9 @@ def newest(changes: Sequence[RowChange]) -> list[RowChange]:
     Rows are compared as texts: `07` and `7` may be the same to the database.
     """
     last: dict[Values | int, RowChange] = {}
-    for nth, change in enumerate(changes):
-        last.pop(change.key or nth, None)
-        last[change.key or nth] = change
+    for index, change in enumerate(changes):
+        last.pop(change.key or index, None)
+        last[change.key or index] = change
     return list(last.values())
 
 

@@ -112,11 +112,11 @@ class DatabaseWriter:
             self._position = _said(lambda: self._begun(partition))
             self._partition = partition
         columns = (events.column(name).to_pylist() for name in ("offset", "key", "value"))
-        for nth, (offset, key, value) in enumerate(zip(*columns, strict=True)):
+        for index, (offset, key, value) in enumerate(zip(*columns, strict=True)):
             if offset != self._offset:
                 self._hand()
                 self._offset, self._key, self._rows = offset, key, []
-                self._seen[offset] = events, nth
+                self._seen[offset] = events, index
             self._rows.append(value)
         yield from self._refused()
 
@@ -146,9 +146,9 @@ class DatabaseWriter:
         position = self._position
         assert position is not None, "a Kafka partition is under way"
         for offset, why in position.refused.items():
-            if offset < position.next_offset and (found := self._seen.pop(offset, None)):
-                events, nth = found
-                (row,) = events.slice(nth, 1).to_pylist()
+            if offset < position.next_offset and (seen := self._seen.pop(offset, None)):
+                events, index = seen
+                (row,) = events.slice(index, 1).to_pylist()
                 yield RefusedEvent(row, REFUSED_BY_DATABASE, why)
         for offset in [each for each in self._seen if each < position.next_offset]:
             del self._seen[offset]

@@ -66,12 +66,12 @@ class SqliteTable:
                 f"INSERT INTO {POSITIONS} {_BEGUN}",
                 (*at, begin),
             )
-            found = self._connection.execute(
+            row = self._connection.execute(
                 f"SELECT next_offset, refused FROM {POSITIONS} {_OF_ONE}",  # noqa: S608 - constants
                 at,
             ).fetchone()
-        refused = json.loads(found[1]) if found[1] else {}
-        return Stand(found[0], {int(offset): str(why) for offset, why in refused.items()})
+        refused = json.loads(row[1]) if row[1] else {}
+        return Stand(row[0], {int(offset): str(why) for offset, why in refused.items()})
 
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
         with self._told():
@@ -90,11 +90,11 @@ class SqliteTable:
             self._connection.execute("SAVEPOINT hifi")
         try:
             with self._told():
-                for is_deletion, some in groupby(changes, key=lambda it: it.values is None):
+                for is_deletion, some in groupby(changes, key=lambda change: change.values is None):
                     if is_deletion:
                         self._take_away([change.key for change in some])
                     else:
-                        self._put([it.values for it in some if it.values is not None])
+                        self._put([change.values for change in some if change.values is not None])
         except RowsRefusedError:
             with self._told():
                 self._connection.execute("ROLLBACK TO hifi")
@@ -147,8 +147,8 @@ class SqliteTable:
 
     def _checked_columns(self) -> list[ColumnOf]:
         table = self._target.table
-        found = self._connection.execute("SELECT name, type FROM pragma_table_xinfo(?)", (table,))
-        there = {name: ColumnOf(name, kind, _takes(kind)) for name, kind in found}
+        columns = self._connection.execute("SELECT name, type FROM pragma_table_xinfo(?)", (table,))
+        there = {name: ColumnOf(name, kind, _takes(kind)) for name, kind in columns}
         if not there:
             raise SettingError(f"there is no table {table}: create it, or name another")
         return self._target.columns_of(there)

@@ -110,8 +110,8 @@ class TablePosition:
         table.start(place, self.next_offset, next_offset)
         try:
             refused = dict(self._refused_of([each for each in batch if each.changes]))
-            told = {at: why for at, why in self.refused.items() if at < next_offset}
-            table.commit(place, told | refused)
+            known = {at: why for at, why in self.refused.items() if at < next_offset}
+            table.commit(place, known | refused)
         except BaseException:
             table.roll_back()
             raise

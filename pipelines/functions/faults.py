@@ -35,6 +35,6 @@ def _said(error: BaseException) -> str:
 def fault_of_a_function(says: str) -> str | None:
     """Return a function's error, or that its process has ended; None if neither happened."""
     for line in says.splitlines():
-        if found := _OF_A_FUNCTION.search(line):
-            return found["why"] or "the process of a function has ended"
+        if match := _OF_A_FUNCTION.search(line):
+            return match["why"] or "the process of a function has ended"
     return None

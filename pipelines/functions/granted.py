@@ -34,8 +34,8 @@ def check_granted(name: str, allowed: Collection[str]) -> None:
 
 def signature_of(name: str) -> tuple[StructType, StructType]:
     """The columns that a function reads and returns; NoFunctionError if there is none."""
-    found = function_of(name)
-    return _members(name, found.reads), _members(name, found.returns)
+    function = function_of(name)
+    return _members(name, function.reads), _members(name, function.returns)
 
 
 def reads_of(name: str) -> StructType:

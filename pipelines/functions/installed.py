@@ -42,11 +42,11 @@ def reducer_of(name: str) -> Reducer:
 @cache
 def loaded_of(name: str) -> Any:
     """Return the object that is installed under a name, of any kind."""
-    found = installed().get(name)
-    if found is None:
+    entry = installed().get(name)
+    if entry is None:
         raise NoFunctionError(f"no function {name!r} is installed here")
     try:
-        return found.load()
+        return entry.load()
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise NoFunctionError(f"{name!r} cannot be loaded: {why}") from error

@@ -102,8 +102,8 @@ def _text(of: str | Column) -> Column:
 
 def _written(name: str) -> Column:
     """The last header of this name, if it could be one that we wrote."""
-    found = F.filter(F.col("headers"), lambda header: header["key"] == name)
-    raw = F.try_element_at(found, F.lit(-1))["value"]
+    matches = F.filter(F.col("headers"), lambda header: header["key"] == name)
+    raw = F.try_element_at(matches, F.lit(-1))["value"]
     text = F.try_validate_utf8(
         F.when(F.octet_length(raw).between(1, _TEXT_BYTES_MAX), raw).cast("string")
     )

@@ -222,16 +222,16 @@ def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFr
 
 def _to_be_written(rows: DataFrame, task: Task) -> DataFrame:
     letters = with_dead_letters(rows, task.pipeline, now_ms=_now_ms(rows.sparkSession))
-    wanted = reduce(DataFrame.where, (F.col("outcome") != it for it in NOT_PASSED), letters)
+    wanted = reduce(DataFrame.where, (F.col("outcome") != fate for fate in NOT_PASSED), letters)
     if task.sink is None:
         return _for_kafka(wanted, task)
     # The sink itself knows which events it has had before.
     is_dead = F.col("outcome") == DEAD
     headers = F.when(is_dead, labelled(task.share)).otherwise(F.col("headers"))
-    told = handed_over(
+    handed = handed_over(
         wanted.withColumn("headers", headers), task.sink, task.pipeline, task.share.ranges
     ).observe(_SAID, F.collect_list("said").alias("said"))
-    return told.where(F.col("topic").isNotNull()).select("topic", "key", "value", "headers")
+    return handed.where(F.col("topic").isNotNull()).select("topic", "key", "value", "headers")
 
 
 def _now_ms(spark: SparkSession) -> Column:
@@ -278,8 +278,8 @@ def _counted(spark: SparkSession, servers: str, task: Task, options: Mapping[str
         look_ups=task.tables.look_ups,
     )
     watched = events.observe("made", *_figures(ours), *_stored(task, ours))
-    found, (seen,) = read_rows(parts_of(task.pipeline, watched), ["made"])
-    made = _made(task, seen, found)
+    parts, (seen,) = read_rows(parts_of(task.pipeline, watched), ["made"])
+    made = _made(task, seen, parts)
     is_late_told = task.pipeline.late_to is not None and not task.is_quiet
     if made.dead or (is_late_told and made.counts[LATE]):
         lost = lost_of(task.pipeline, events)
@@ -297,8 +297,8 @@ def _asked(spark: SparkSession, servers: str, task: Task) -> Results:
     letters = with_dead_letters(watched, task.pipeline, now_ms=_now_ms(spark))
     wanted = letters.where(F.col("topic").isNotNull() | F.col("seen").isNotNull())
     wanted = wanted.withColumn("minute_ms", _audited_minute(F.col))
-    found, (seen,) = read_rows(wanted, ["made"], rows_max=_ONCE_ROWS_MAX)
-    return _made(task, seen, found)
+    asked, (seen,) = read_rows(wanted, ["made"], rows_max=_ONCE_ROWS_MAX)
+    return _made(task, seen, asked)
 
 
 def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
@@ -375,8 +375,8 @@ def _made(task: Task, seen: dict[str, Any], found: Sequence[Mapping[str, Any]] =
 
 
 def _stored_ms(task: Task, seen: Mapping[str, Any]) -> dict[KafkaPartition, int]:
-    told = {where: seen.get(f"stored-{where.partition}") for where in task.share.ranges}
-    return {where: at_ms for where, at_ms in told.items() if at_ms is not None}
+    stored = {where: seen.get(f"stored-{where.partition}") for where in task.share.ranges}
+    return {where: at_ms for where, at_ms in stored.items() if at_ms is not None}
 
 
 def _times(histogram: Sequence[Mapping[str, float]] | None) -> dict[int, int]:

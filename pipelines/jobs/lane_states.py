@@ -70,10 +70,10 @@ class LaneState:
         if self.frontier_max_ms is not None:
             until_ms = min(until_ms, self.frontier_max_ms)
         if isinstance(self.kept, OpenWindows):
-            found = list(partials_of(pipeline, made.found))
+            partials = list(partials_of(pipeline, made.found))
             row_bytes_max = min(row_bytes_max, WINDOW_BYTES_MAX)
             change = self.kept.changed_by(
-                found, until_ms, room=room, row_bytes_max=row_bytes_max, fold=fold
+                partials, until_ms, room=room, row_bytes_max=row_bytes_max, fold=fold
             )
             return change, made
         change = self.kept.changed_by(seen_of(made.found), until_ms, room=room)

@@ -78,7 +78,7 @@ class Losses:
         if starts.keys() != lane.reaches.keys():
             return
         log.error("lane.topic_made_anew", lane=lane_id, topic_id=now)
-        anew = {it: Reach(at, at) for it, at in starts.items()}
+        anew = {where: Reach(at, at) for where, at in starts.items()}
         await self._store(lane_id, pipeline, anew)
         lane.reaches, self._begun_in[lane_id] = anew, now
         lane.earlier = ArchivedRanges()
@@ -100,17 +100,25 @@ class Losses:
         """
         begins = {
             task: {
-                it: at for it, (at, _) in task.share.ranges.items() if it not in task.share.earlier
+                where: at
+                for where, (at, _) in task.share.ranges.items()
+                if where not in task.share.earlier
             }
             for task in work
         }
         try:
-            starts = await self.log.starts({it for places in begins.values() for it in places})
+            starts = await self.log.starts(
+                {where for places in begins.values() for where in places}
+            )
         except AWAY:
             return []
         passing = []
         for task, places in begins.items():
-            gone = {it: (at, starts[it]) for it, at in places.items() if at < starts.get(it, at)}
+            gone = {
+                where: (at, starts[where])
+                for where, at in places.items()
+                if at < starts.get(where, at)
+            }
             if gone and self.book.is_ours(task.share):
                 passing.append(task)
                 lane_id = task.share.lane_id
@@ -126,8 +134,11 @@ class Losses:
     ) -> None:
         """Go on after records that nobody has any more."""
         before = self.book.lanes[lane_id].reaches
-        after = {it: Reach(start, max(start, before[it].until)) for it, (_, start) in gone.items()}
-        owed = owed_from(lane_id, {it: at for it, (at, _) in gone.items()}, now_ms=now_ms())
+        after = {
+            place: Reach(start, max(start, before[place].until))
+            for place, (_, start) in gone.items()
+        }
+        owed = owed_from(lane_id, {place: at for place, (at, _) in gone.items()}, now_ms=now_ms())
         await self._store(lane_id, pipeline, {**before, **after}, owed)
         for where, (_, start) in gone.items():
             self.book.move(lane_id, where, start)

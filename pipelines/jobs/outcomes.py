@@ -97,7 +97,9 @@ def owed_from(lane_id: str, position: Position, *, now_ms: int) -> list[RecordOu
     """
     covered = (CoveredOffsets(*where, at, at) for where, at in position.items())
     receipt = receipt_of_none(lane_id, covered, reason=_LOST, at_ms=now_ms)
-    return [RecordOut(RECEIPTS, lane_id.encode(), it) for it in sheets_of([receipt.to_json()])]
+    return [
+        RecordOut(RECEIPTS, lane_id.encode(), sheet) for sheet in sheets_of([receipt.to_json()])
+    ]
 
 
 def _with_counts(receipt: Receipt, made: Results) -> Receipt:

@@ -17,8 +17,10 @@ async def record_at(log: LogClient, where: KafkaPartition, offset: int) -> Recor
         raise answer.error
     if answer.reached <= offset:
         raise KafkaUnavailableError(f"nothing comes of {where.topic} at {offset}")
-    found = next((each for each in answer.records if each.offset == offset), None)
-    if found is None:
+    record = next((each for each in answer.records if each.offset == offset), None)
+    if record is None:
         return None
-    headers = tuple((name, raw or b"") for name, raw in found.headers)
-    return RecordIn(Origin(*where, offset), found.timestamp, found.key, found.value or b"", headers)
+    headers = tuple((name, raw or b"") for name, raw in record.headers)
+    return RecordIn(
+        Origin(*where, offset), record.timestamp, record.key, record.value or b"", headers
+    )

@@ -46,11 +46,11 @@ def read_rows(
     rows: DataFrame, observed: Sequence[str], *, rows_max: int = ROWS_MAX
 ) -> tuple[list[Any], list[Any]]:
     """Return the rows themselves, and the figures that were counted on the way."""
-    found = rows.toArrow()
-    if found.num_rows > rows_max:
-        raise TooMuchAtOnceError(f"{found.num_rows:,} rows came of it, and {rows_max:,} are taken")
+    table = rows.toArrow()
+    if table.num_rows > rows_max:
+        raise TooMuchAtOnceError(f"{table.num_rows:,} rows came of it, and {rows_max:,} are taken")
     execution = rows._jdf.queryExecution()  # noqa: SLF001 - as above
-    return found.to_pylist(), told_of(execution, observed)
+    return table.to_pylist(), told_of(execution, observed)
 
 
 def told_of(execution: Any, observed: Sequence[str]) -> list[dict[str, Any]]:

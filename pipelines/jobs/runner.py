@@ -118,8 +118,8 @@ class JobRunner:
             spark = await self.spark.get()
             if self._plans is None or self._plans.spark is not spark:
                 self._plans = PlanCache(spark)
-            found = await self._worked_on(job, self._plans, ready)
-            made = dict(zip(ready, found, strict=True))
+            results = await self._worked_on(job, self._plans, ready)
+            made = dict(zip(ready, results, strict=True))
             await self._store_made(job, made, began_s, began_ms)
         except Exception as error:  # noqa: BLE001 - it is told, and tried again
             await self._went_wrong(job, work, error, began_ms)
@@ -202,7 +202,7 @@ class JobRunner:
         self, job: PlannedJob, made: dict[Task, Results], began_s: float, began_ms: int
     ) -> None:
         """Store the results of a job, each pipeline's by themselves."""
-        told, changes = {}, {}
+        writes, changes = {}, {}
         for task in list(made):
             share, change = task.share, None
             if self.book.is_ours(share) and share.lane_id in self.keepers.by_lane:
@@ -227,8 +227,8 @@ class JobRunner:
                 more = [placed(task.pipeline, position), *more]
             rows = self._receipts(share, made[task], began_ms) if share.ranges else []
             rows += made[task].records
-            told[task] = PipelineWrite(_ends(share), rows, list(more))
-        stored = await self._store(job, told)
+            writes[task] = PipelineWrite(_ends(share), rows, list(more))
+        stored = await self._store(job, writes)
         for task in stored:
             if (change := changes.get(task)) is not None and self.book.is_ours(task.share):
                 keeper = self.keepers.by_lane[task.share.lane_id]
@@ -258,15 +258,17 @@ class JobRunner:
         """Return the tasks whose writes Kafka has; the others are tried again as a whole."""
 
         async def store(task: Task) -> Exception | None:
-            it = told[task]
+            write = told[task]
             if not self.book.is_ours(task.share):
                 return SlotLostError("it is not ours to say any more")
             lane = lane_group(task.share.lane_id)
             writer = self.writers.of(task.pipeline.name)
             try:
-                await writer.store(it.rows, {lane: it.reaches} if it.reaches else {}, it.more)
+                await writer.store(
+                    write.rows, {lane: write.reaches} if write.reaches else {}, write.more
+                )
             except UNWRITTEN as error:
-                if it.more:
+                if write.more:
                     # It may be stored or not: the lane is entered again, which asks Kafka.
                     self.book.leave(task.share.lane_id)
                 return error

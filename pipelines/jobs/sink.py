@@ -128,18 +128,18 @@ def hand_over(
     rest = iter(batches)
     if (first := next(rest, None)) is None:
         return
-    told = _Telling(first.schema, lane, next(iter(ranges)).topic)
+    telling = _Telling(first.schema, lane, next(iter(ranges)).topic)
     try:
         with sink.open(ranges) as writer:
             for batch in chain([first], rest):
-                yield from _taken(writer, batch, told)
-            yield from told.of(writer.end())
+                yield from _taken(writer, batch, telling)
+            yield from telling.of(writer.end())
     except SinkAwayError as away:
         # Read the rest and drop it: Spark takes a task that stops reading for broken.
         for _ in rest:
             pass
         wrong = {"is_wrongly_set": True} if away.is_wrongly_set else {}
-        yield told.said({"away": str(away), **wrong})
+        yield telling.said({"away": str(away), **wrong})
 
 
 def _taken(writer: SinkWriter, batch: pa.RecordBatch, told: "_Telling") -> Iterator[pa.RecordBatch]:

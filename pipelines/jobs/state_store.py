@@ -80,12 +80,12 @@ _ANEW = (
 
 async def read_head(bootstrap_servers: str, topic: str) -> Head | None:
     """Read the head of the state that is kept in a topic; None if nothing is."""
-    found = None
+    head = None
     async with open_reader(bootstrap_servers) as reader:
         async for record in reader.range(await reader.spans([topic])).records():
             if record.key == HEAD:
-                found = head_of(record.value)
-    return found
+                head = head_of(record.value)
+    return head
 
 
 @dataclass
@@ -116,20 +116,20 @@ class ForgottenTopics:
         if not names:
             return
         async with topic_admin(self.bootstrap_servers) as admin:
-            found = {
+            leftovers = {
                 topic: name
                 for topic in await admin.names()
                 if (name := left_over(topic, configuration, names, self._is_live)) is not None
             }
-            self._since_s = {topic: self._since_s.get(topic, now_s) for topic in found}
+            self._since_s = {topic: self._since_s.get(topic, now_s) for topic in leftovers}
             topics = sorted(
                 topic
-                for topic, name in found.items()
+                for topic, name in leftovers.items()
                 if name not in busy
                 and (topic.startswith(KEPT_PREFIX) or now_s - self._since_s[topic] > _TABLE_KEPT_S)
             )
             await admin.delete(topics)
-        if busy & set(found.values()):
+        if busy & set(leftovers.values()):
             self._look_s = now_s + _SOON_S
         for topic in topics:
             log.info("pipeline.topic_deleted", topic=topic)

@@ -77,8 +77,10 @@ def run_tee(
 ) -> Results:
     """Return when all is where it should be; raise SinkAwayError if a task found nobody."""
     places = sorted(ranges)
-    parts = [places[nth :: sink.tasks] for nth in range(min(sink.tasks, len(places)))]
-    work = [TeeTask(bootstrap_servers, sink, {it: ranges[it] for it in part}) for part in parts]
+    parts = [places[index :: sink.tasks] for index in range(min(sink.tasks, len(places)))]
+    work = [
+        TeeTask(bootstrap_servers, sink, {where: ranges[where] for where in part}) for part in parts
+    ]
     ends = tees.run(work, pool=pool)
     for end in ends:
         if end.away:
@@ -101,19 +103,19 @@ def tee(tasks: Iterable[TeeTask]) -> Iterator[TeeEnd]:
 
 
 async def _tee(task: TeeTask) -> TeeEnd:
-    told, seen, pace = list[str](), _TeeCounts(), StandingBack()
+    reports, seen, pace = list[str](), _TeeCounts(), StandingBack()
     try:
         with task.sink.open(task.ranges) as writer:
             async with LogClient(task.bootstrap_servers) as log:
                 await log.follow({where.topic for where in task.ranges})
                 for where, (begin, end) in task.ranges.items():
                     async for records in read(log, where, begin, end):
-                        told += _taken(writer, where, records, seen)
+                        reports += _taken(writer, where, records, seen)
                         await asyncio.sleep(pace.rest_s())
-            told += _reports(writer.end())
+            reports += _reports(writer.end())
     except SinkAwayError as away:
         return TeeEnd(away=str(away), is_wrongly_set=away.is_wrongly_set)
-    return TeeEnd(seen.made, told)
+    return TeeEnd(seen.made, reports)
 
 
 def _taken(
@@ -238,9 +240,9 @@ class _Moments:
         self.first_ms: int | None = None
 
     def see(self, times: Any) -> None:
-        found: Any = pc.value_counts(times)
+        counted: Any = pc.value_counts(times)
         for at_ms, count in zip(
-            found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True
+            counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True
         ):
             bucket = bucket_of(self._now_ms - at_ms)
             self._counts[bucket] += count
@@ -249,10 +251,10 @@ class _Moments:
 
     def told(self) -> dict[int, int]:
         """Return the mean time of each bucket, and its count of events."""
-        told = Counter[int]()
+        counts = Counter[int]()
         for bucket, count in self._counts.items():
-            told[self._sums[bucket] // count] += count
-        return dict(told)
+            counts[self._sums[bucket] // count] += count
+        return dict(counts)
 
 
 class _TeeCounts:

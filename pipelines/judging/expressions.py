@@ -206,17 +206,23 @@ class _Judge:
             raise ExpressionError(f"{name} takes 1 to {rule.arguments_max} arguments")
         if self._elements and not rule.is_for_elements:
             raise ExpressionError(f"{name} cannot stand within -> ...")
-        for nth, kind in rule.written.items():
-            if nth < len(node.children):
-                self._check_written(name, node, nth, kind)
+        for at, kind in rule.written.items():
+            if at < len(node.children):
+                self._check_written(name, node, at, kind)
         if name in _LAMBDAS:
             return self._each_element(name, node)
-        of = [it for nth, it in enumerate(node.children) if rule.written.get(nth) not in _SAID]
+        of = [
+            child
+            for index, child in enumerate(node.children)
+            if rule.written.get(index) not in _SAID
+        ]
         growth = self._of(of, carries=rule.carries, chooses=name in CHOOSING)
         if not rule.carries or name in CHOOSING:
             return growth
         if name in _COUNTS:
-            growth = together([growth, _counted(name, [it.number or 0 for it in node.children])])
+            growth = together(
+                [growth, _counted(name, [child.number or 0 for child in node.children])]
+            )
         growth = growth if node.children else of_written(_VALUE_BYTES)
         return self._made(name, node, times(growth, _longer(name, node)))
 

@@ -83,7 +83,7 @@ def _changed(growth: Growth, change: Callable[[TypeOf], TypeOf]) -> Growth:
         if size.type is None:
             return size
         type_ = change(size.type)
-        memory, elements = (size.bytes * it for it in type_.density)
+        memory, elements = (size.bytes * per_byte for per_byte in type_.density)
         return Size(size.bytes, min(size.memory, memory), min(size.elements, elements), type_)
 
     return {path: changed(size) for path, size in growth.items()}
@@ -101,7 +101,7 @@ def untyped(growth: Growth) -> Growth:
 
 def as_text(growth: Growth) -> Growth:
     """The text that is written of this value."""
-    return {path: Size(it.bytes, min(it.bytes, it.memory)) for path, it in growth.items()}
+    return {path: Size(size.bytes, min(size.bytes, size.memory)) for path, size in growth.items()}
 
 
 def shown(growth: Growth) -> Growth:
@@ -109,7 +109,9 @@ def shown(growth: Growth) -> Growth:
 
     A missing member takes at least twice as much in memory as its word in the text.
     """
-    return {path: Size(most := max(it.bytes, it.memory / 2), most) for path, it in growth.items()}
+    return {
+        path: Size(most := max(size.bytes, size.memory / 2), most) for path, size in growth.items()
+    }
 
 
 def read_as(text: Growth, type_: TypeOf, each: float | None = None) -> Growth:

@@ -122,16 +122,16 @@ def typed(
     look_ups = given_tables(pipeline).look_ups
     scope = of_event(rows.schema, members)
     steps, budget = [], PatternBudget()
-    for nth, step in enumerate(pipeline.steps):
-        scope = _StepScope(session, rows, scope, budget, functions).after(step, nth)
+    for index, step in enumerate(pipeline.steps):
+        scope = _StepScope(session, rows, scope, budget, functions).after(step, index)
         rows = after(step, rows, look_ups)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         steps.append(TypedStep(step, tuple((name, kinds[name]) for name in columns_of(rows))))
     _check_key(pipeline)
     step_scope = _StepScope(session, rows, scope, budget)
-    for nth, output in enumerate(pipeline.to):
+    for index, output in enumerate(pipeline.to):
         if output.when is not None:
-            step_scope.condition(output.when, "to", nth, "when")
+            step_scope.condition(output.when, "to", index, "when")
     if pipeline.window is not None:
         kinds = _window_kinds(session, pipeline)
         steps[-1] = TypedStep(pipeline.steps[-1], tuple(kinds.items()))
@@ -141,11 +141,11 @@ def typed(
 def _check_key(pipeline: Pipeline) -> None:
     """Check that the key columns of a database row are among the columns that are written."""
     table = pipeline.to_database
-    for nth, name in enumerate(table.key if table else ()):
+    for index, name in enumerate(table.key if table else ()):
         if name not in (columns := columns_of_row(pipeline)):
             there = ", ".join(columns)
             wrong = f"there is no column {name!r} among those that are written: {there}"
-            raise UnfitError(wrong, "to", 0, "database", "key", nth)
+            raise UnfitError(wrong, "to", 0, "database", "key", index)
 
 
 def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
@@ -175,7 +175,9 @@ def tried(session: SparkSession, pipeline: Pipeline) -> None:
 
     Raise NotTriedError if Spark or the machine fails: that says nothing of the document.
     """
-    groups = [given_records(pipeline, test, nth) for nth, test in enumerate(pipeline.tests)]
+    groups = [
+        given_records(pipeline, test, partition) for partition, test in enumerate(pipeline.tests)
+    ]
     probes = probes_of(pipeline, partition=len(groups))
     # Each test begins without the kept state of the others.
     runs = (
@@ -184,21 +186,23 @@ def tried(session: SparkSession, pipeline: Pipeline) -> None:
     came: list[list[PreviewRow]] = []
     try:
         for run in runs:
-            found = came_of(session, pipeline, [record for group in run for record in group])
-            came += [found] if pipeline.kept_shape else _by_group(found, len(run))
+            rows = came_of(session, pipeline, [record for group in run for record in group])
+            came += [rows] if pipeline.kept_shape else _by_group(rows, len(run))
     except (PySparkException, Py4JJavaError) as error:
         if is_fault_of_others(str(error)):
             raise NotTriedError(f"Spark could not try it: {first_line(error)}.") from error
         raise _failed(
             session, pipeline, [*probes, *(r for g in groups for r in g)], error
         ) from None
-    for nth, test in enumerate(pipeline.tests):
-        if lines := differences(pipeline, test, came[nth]):
-            raise UnfitError("\n".join(["it does not come as expected:", *lines]), "tests", nth)
+    for index, test in enumerate(pipeline.tests):
+        if lines := differences(pipeline, test, came[index]):
+            raise UnfitError("\n".join(["it does not come as expected:", *lines]), "tests", index)
 
 
 def _by_group(came: Sequence[PreviewRow], count: int) -> list[list[PreviewRow]]:
-    return [[row for row in came if row.origin.partition == nth] for nth in range(count)]
+    return [
+        [row for row in came if row.origin.partition == partition] for partition in range(count)
+    ]
 
 
 def _failed(
@@ -206,22 +210,22 @@ def _failed(
 ) -> UnfitError:
     """Find the step that throws, and say so."""
     if (why := fault_of_a_function(str(error))) is not None:
-        for nth, step in enumerate(pipeline.steps):
+        for number, step in enumerate(pipeline.steps):
             if isinstance(step, Call) and why.startswith(f"{step.call}:"):
-                return UnfitError(f"it fails on an event: {why}", "steps", nth, step.member)
+                return UnfitError(f"it fails on an event: {why}", "steps", number, step.member)
         compute = pipeline.window.compute if pipeline.window else {}
         for name, reducer in reducers_of(compute).items():
             if why.startswith(f"{reducer}:"):
                 at = ("steps", len(pipeline.steps) - 1, "window", "compute", name)
                 return UnfitError(f"it fails on an event: {why}", *at)
-    for nth, _ in enumerate(pipeline.steps, start=1):
-        is_whole = nth == len(pipeline.steps) and pipeline.window is not None
+    for number, _ in enumerate(pipeline.steps, start=1):
+        is_whole = number == len(pipeline.steps) and pipeline.window is not None
         to = pipeline.to if is_whole else (ToDead(True),)
-        part = replace(pipeline, steps=pipeline.steps[:nth], to=to, match=None, tests=())
+        part = replace(pipeline, steps=pipeline.steps[:number], to=to, match=None, tests=())
         try:
             came_of(session, part, records)
         except (PySparkException, Py4JJavaError) as first:
-            return UnfitError(f"it fails on an event: {_said(first)}", "steps", nth - 1)
+            return UnfitError(f"it fails on an event: {_said(first)}", "steps", number - 1)
     return UnfitError(f"it fails on an event: {_said(error)}", "to")
 
 
@@ -303,14 +307,14 @@ class _StepScope:
 
     def _window(self, window: WindowOf, *at: str | int) -> None:
         fields = {field.name: field.dataType for field in self.rows.schema.fields}
-        for nth, name in enumerate(window.by):
+        for index, name in enumerate(window.by):
             if name not in self.scope or name == FACTS:
                 there = ", ".join(each for each in self.scope if each != FACTS)
                 wrong = f"there is no column {name!r} here; there are: {there}"
-                raise UnfitError(wrong, *at, "by", nth)
+                raise UnfitError(wrong, *at, "by", index)
             if isinstance(fields[name], ArrayType | MapType | StructType):
                 wrong = f"{name} is {_named(fields[name])}, and a key is one value"
-                raise UnfitError(wrong, *at, "by", nth)
+                raise UnfitError(wrong, *at, "by", index)
         if window.time is not None:
             kind, _ = self._judged(window.time, *at, "time")
             if not isinstance(kind, TimestampType):

@@ -39,15 +39,17 @@ def texts_of(expressions: Iterable[str]) -> list[str]:
     """Texts made of letters of these expressions' patterns, as long as patterns may look at."""
     costs = {}
     for expression in expressions:
-        for found in _QUOTED.finditer(expression):
+        for match in _QUOTED.finditer(expression):
             # SQL writes a backslash twice.
-            pattern = (found[1] or found[2] or "").replace(r"\\", "\\")
+            pattern = (match[1] or match[2] or "").replace(r"\\", "\\")
             if cost := _cost(pattern):
                 costs[pattern] = cost
     dearest = sorted(costs, key=lambda pattern: costs[pattern], reverse=True)[:_PATTERNS_MAX]
     each = [_texts(pattern) for pattern in dearest]
     # Take some of each pattern before all of one.
-    texts = [of[nth] for nth in range(max(map(len, each), default=0)) for of in each if of[nth:]]
+    texts = [
+        of[index] for index in range(max(map(len, each), default=0)) for of in each if of[index:]
+    ]
     return list(dict.fromkeys(texts))[:_TEXTS_MAX]
 
 

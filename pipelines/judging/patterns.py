@@ -116,12 +116,12 @@ class _Reader:
         )
 
     def _quantified(self, atom: Ways) -> Ways:
-        found = _QUANTIFIER.match(self._pattern, self.at)
-        if found is None:
+        match = _QUANTIFIER.match(self._pattern, self.at)
+        if match is None:
             return atom
-        self.at = found.end()
-        least, most = _bounds(found)
-        is_possessive = found[5] == "+"
+        self.at = match.end()
+        least, most = _bounds(match)
+        is_possessive = match[5] == "+"
         gives_back = not is_possessive and least != most
         if most is not None and most <= _FEW:
             more = most - least + 1 if gives_back else 1

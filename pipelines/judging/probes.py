@@ -62,7 +62,7 @@ def probes_of(pipeline: Pipeline, *, partition: int) -> list[RecordIn]:
     fields = members["fields"]
     steps = {name: pipeline.to_fields().get(name) for name in ("steps", "to")}
     events = [
-        *(json.dumps(_struct(fields, nth, _VALUES)) for nth in range(_EVENTS)),
+        *(json.dumps(_struct(fields, number, _VALUES)) for number in range(_EVENTS)),
         json.dumps({field["name"]: None for field in fields}),
         "{}",
         *(odd_events(fields, [*strings_in(steps)]) if fields else ()),
@@ -71,9 +71,13 @@ def probes_of(pipeline: Pipeline, *, partition: int) -> list[RecordIn]:
     headers = event_headers(event_id="probe", event_time_ms=0, accepted_at_ms=10**17)
     return [
         RecordIn(
-            Origin(topic, partition, nth), 0, b"key" if nth % 2 else None, text.encode(), headers
+            Origin(topic, partition, offset),
+            0,
+            b"key" if offset % 2 else None,
+            text.encode(),
+            headers,
         )
-        for nth, text in zip(count(), [*events, "no event", ""])
+        for offset, text in zip(count(), [*events, "no event", ""])
     ]
 
 

@@ -56,19 +56,21 @@ class PreviewRow:
 def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> list[RecordIn]:
     """The events of a test, as the gateway would have stored them."""
     records = []
-    times_ms = test.times_ms or [_TEST_TIME_MS + nth * 1_000 for nth, _ in enumerate(test.given)]
+    times_ms = test.times_ms or [
+        _TEST_TIME_MS + index * 1_000 for index, _ in enumerate(test.given)
+    ]
     # They are stored in order, none before it has happened.
     stored_ms = list(accumulate(times_ms, max))
-    for nth, (event, time_ms, at_ms) in enumerate(
+    for offset, (event, time_ms, at_ms) in enumerate(
         zip(test.given, times_ms, stored_ms, strict=True)
     ):
         records.append(
             RecordIn(
-                Origin(stream_topic(pipeline.source.stream), partition, nth),
+                Origin(stream_topic(pipeline.source.stream), partition, offset),
                 at_ms,
                 None,
                 json.dumps(event, ensure_ascii=False).encode(errors="replace"),
-                event_headers(event_id=str(nth), event_time_ms=time_ms, accepted_at_ms=at_ms),
+                event_headers(event_id=str(offset), event_time_ms=time_ms, accepted_at_ms=at_ms),
             )
         )
     return records
@@ -77,9 +79,9 @@ def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> lis
 def given_tables(pipeline: Pipeline) -> Tables:
     """The tables that a document names, with the rows that its tests give."""
     rows: dict[str, dict[int, dict[str, str]]] = {name: {} for name in pipeline.tables_from}
-    for nth, test in enumerate(pipeline.tests):
+    for index, test in enumerate(pipeline.tests):
         for name, theirs in test.tables.items():
-            rows[name][nth] = {key: json.dumps(row) for key, row in theirs.items()}
+            rows[name][index] = {key: json.dumps(row) for key, row in theirs.items()}
     return Tables(
         written={name: Table(name) for name in pipeline.tables_to},
         look_ups={name: GivenRows(theirs) for name, theirs in rows.items()},
@@ -124,11 +126,11 @@ def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[PreviewRow]) -
     assert pipeline.dedupe is not None, "it is asked of those alone that take events once"
     kept = KeptKeys(pipeline.dedupe, Head(pipeline.kept_shape))
     repeats = kept.changed_by(seen_of(row.asDict() for row in rows), 0).repeats
-    found: dict[Origin, list[PreviewRow]] = {}
+    by_origin: dict[Origin, list[PreviewRow]] = {}
     for row in came:
-        found.setdefault(row.origin, []).append(row)
+        by_origin.setdefault(row.origin, []).append(row)
     once: list[PreviewRow] = []
-    for origin, own in found.items():
+    for origin, own in by_origin.items():
         is_repeat = (origin.partition, origin.offset) in repeats
         once += [replace(own[0], outcome=FILTERED, target=None)] if is_repeat else own
     return once
@@ -140,15 +142,15 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Pre
     events = events_of(pipeline, records, frontier_ms=0, look_ups=tables.look_ups)
     assert pipeline.window is not None, "it is asked of those alone that count"
     kept = OpenWindows(pipeline.window, Head(pipeline.kept_shape))
-    found = parts_of(pipeline, events).toArrow().to_pylist()
+    parts = parts_of(pipeline, events).toArrow().to_pylist()
     fold = fold_in(records.sparkSession.sparkContext, both_ways=True)
-    rows = kept.changed_by(partials_of(pipeline, found), _FAR_MS, fold=fold).rows
+    rows = kept.changed_by(partials_of(pipeline, parts), _FAR_MS, fold=fold).rows
     others = fates_of(pipeline, events).collect()
     came = [_came(topic, row) for row in sorted(others, key=lambda row: row[:2])]
     return came + [
         PreviewRow(
             # The row belongs to no single event: several make it.
-            Origin(topic, -1, nth),
+            Origin(topic, -1, index),
             PASSED,
             None,
             name,
@@ -156,7 +158,7 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Pre
             row.value,
         )
         for name in pipeline.targets
-        for nth, row in enumerate(rows)
+        for index, row in enumerate(rows)
     ]
 
 
@@ -199,10 +201,10 @@ def _read(value: bytes) -> Any:
 
 def _unlike(where: str, expected: Sequence[Any], came: Sequence[Any]) -> list[str]:
     lines = []
-    for nth in range(max(len(expected), len(came))):
-        wanted, got = expected[nth : nth + 1], came[nth : nth + 1]
+    for index in range(max(len(expected), len(came))):
+        wanted, got = expected[index : index + 1], came[index : index + 1]
         if not (wanted and got and is_alike(wanted[0], _asked(got[0], wanted[0]))):
-            lines += [f"{where}, event {nth + 1}:"]
+            lines += [f"{where}, event {index + 1}:"]
             lines += [f"  - expected {_shown(wanted)}", f"  + came     {_shown(got)}"]
     return lines
 

@@ -39,10 +39,16 @@ class ArchivedRanges:
 
         A job takes the oldest pieces of archives, so that it goes through time as the stream did.
         """
-        counts = {it: self._upto(it, ats[it], count) for it, count in counts.items()}
-        kept = [it for it, count in counts.items() if count and self._hides(it, ats[it])]
-        kept.sort(key=lambda it: self._pieces[it].at_ms(ats[it]))
-        return {it: count for it, count in counts.items() if count and it not in kept[PIECES_MAX:]}
+        counts = {where: self._upto(where, ats[where], count) for where, count in counts.items()}
+        kept = [
+            where for where, count in counts.items() if count and self._hides(where, ats[where])
+        ]
+        kept.sort(key=lambda where: self._pieces[where].at_ms(ats[where]))
+        return {
+            where: count
+            for where, count in counts.items()
+            if count and where not in kept[PIECES_MAX:]
+        }
 
     def _hides(self, where: KafkaPartition, at: int) -> bool:
         return at < self.borders.get(where, 0)
@@ -57,7 +63,9 @@ class ArchivedRanges:
 
     def pieces(self, begins: Position) -> Mapping[KafkaPartition, Piece]:
         """The pieces for those beginnings that Kafka no longer has."""
-        return {it: self._pieces[it] for it, at in begins.items() if self._hides(it, at)}
+        return {
+            where: self._pieces[where] for where, at in begins.items() if self._hides(where, at)
+        }
 
     def unknown(self, ats: Position) -> Position:
         """The beginnings whose events are still to be looked for."""

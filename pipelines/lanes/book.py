@@ -106,7 +106,7 @@ class PipelineBook:
         """Return the count of unread offsets, for each Kafka partition that has any."""
         lane = self.lanes[lane_id]
         limits = self.ends if lane.limits is None else lane.limits
-        ends = {it: min(self.ends.get(it, 0), limits.get(it, 0)) for it in lane.reaches}
+        ends = {where: min(self.ends.get(where, 0), limits.get(where, 0)) for where in lane.reaches}
         counts = {where: ends[where] - reach.at for where, reach in lane.reaches.items()}
         return {where: count for where, count in counts.items() if count > 0}
 
@@ -116,7 +116,7 @@ class PipelineBook:
 
     def until_ms(self, lane_id: str, ranges: Ranges) -> dict[KafkaPartition, int]:
         """For logs that are read to their ends with these ranges: when the ends were asked for."""
-        ats = {it: reach.at for it, reach in self.lanes[lane_id].reaches.items()}
+        ats = {where: reach.at for where, reach in self.lanes[lane_id].reaches.items()}
         ats |= {where: end for where, (_, end) in ranges.items()}
         return {
             where: self.asked_ms[where]
@@ -251,7 +251,7 @@ class PipelineBook:
         begins = {where: lane.reaches[where].at for where in news}
         earlier = lane.earlier.pieces(begins)
         self._archive_count += bool(earlier)
-        ranges = {it: (at, at + int(min(news[it], most))) for it, at in begins.items()}
+        ranges = {place: (at, at + int(min(news[place], most))) for place, at in begins.items()}
         untils = {where: lane.reaches[where].until for where in news}
         for where, (begin, end) in ranges.items():
             lane.reaches[where] = Reach(begin, max(end, untils[where]))
@@ -288,7 +288,7 @@ class PipelineBook:
             lane.is_under_way = False
 
     def _still_ours(self, job: PlannedJob) -> list[tuple[PipelineLane, PipelineShare]]:
-        return [(self.lanes[it.lane_id], it) for it in job.shares if self.is_ours(it)]
+        return [(self.lanes[share.lane_id], share) for share in job.shares if self.is_ours(share)]
 
     def done(self, job: PlannedJob, took_s: float, now_s: float, *, is_well: bool = True) -> None:
         """Advance: all rows are stored. Not `is_well`: the job's one event ended an executor."""
@@ -346,7 +346,7 @@ class PipelineBook:
                     lane.cut_to[where] = max(1, (end - begin) // parts)
 
     def is_at_work(self, lane_ids: Collection[str]) -> bool:
-        return any(it in self.lanes and self.lanes[it].is_under_way for it in lane_ids)
+        return any(lane in self.lanes and self.lanes[lane].is_under_way for lane in lane_ids)
 
     def is_suspect(self, job: PlannedJob) -> bool:
         return any(lane.is_suspect for lane, _ in self._still_ours(job))

@@ -42,7 +42,9 @@ def with_ended(known: EndedBy, key: bytes, value: bytes | None) -> EndedBy:
     state = with_state({}, key, value).get(title)
     if state is not None and state.executors_ended:
         return {**known, title: EndedExecutors(state.executors_ended, state.executor_ended_at_ms)}
-    return {it: ended for it, ended in known.items() if it != title} if title in known else known
+    return (
+        {name: ended for name, ended in known.items() if name != title} if title in known else known
+    )
 
 
 def remembered(known: EndedBy, title: str) -> EndedExecutors:

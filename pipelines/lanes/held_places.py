@@ -93,8 +93,8 @@ class PlaceWatch:
             log.warning("executor.ended", count=lost)
         session = await self.spark.get()
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._thread, left_tasks, session)
-        if self.places.see(found, now_s):
+        left = await loop.run_in_executor(self._thread, left_tasks, session)
+        if self.places.see(left, now_s):
             self.metrics.holds_places(self.places.count)
             log.warning("executor.places_held", count=self.places.count, by=self._by())
         self.book.waiting = frozenset()

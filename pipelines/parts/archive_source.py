@@ -51,8 +51,8 @@ def records_in_archives(
     parts = [(where, ranges[where], piece) for where, piece in sorted(pieces.items())]
     numbers = spark.range(0, len(parts), 1, len(parts))
     rows = map_arrow(numbers, partial(_read, parts=parts), _RECORDS)
-    told = rows.observe(AWAY, F.max(AWAY).alias(AWAY))
-    return told.where(F.col(AWAY).isNull()).drop(AWAY)
+    observed = rows.observe(AWAY, F.max(AWAY).alias(AWAY))
+    return observed.where(F.col(AWAY).isNull()).drop(AWAY)
 
 
 def _read(batches: Iterable[pa.RecordBatch], *, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
@@ -80,11 +80,13 @@ def kept_rows(
     Raise ArchiveAwayError if one does not come.
     """
     begin, end = span
-    wanted = [it for it in piece.objects if it.archived.end > begin and it.from_offset < end]
+    wanted = [
+        each for each in piece.objects if each.archived.end > begin and each.from_offset < end
+    ]
     try:
         bucket = OpenStore(piece.store, SecretSettings().secret_box, folders=piece.folders)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            packed = [*pool.map(partial(sound_bytes, bucket), (it.archived for it in wanted))]
+            packed = [*pool.map(partial(sound_bytes, bucket), (each.archived for each in wanted))]
         for (_, from_offset), data in zip(wanted, packed, strict=True):
             table = log_rows([(data, where, max(begin, from_offset), end)])
             yield from table.to_batches(max_chunksize=_ROWS_MAX)

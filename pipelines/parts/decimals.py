@@ -40,7 +40,9 @@ def as_texts(kind: DataType) -> Any:
         case MapType():
             return MapType(kind.keyType, as_texts(kind.valueType), kind.valueContainsNull)
         case StructType():
-            fields = [StructField(it.name, as_texts(it.dataType), it.nullable) for it in kind]
+            fields = [
+                StructField(field.name, as_texts(field.dataType), field.nullable) for field in kind
+            ]
             return StructType(fields)
         case _:
             return kind
@@ -72,14 +74,14 @@ def _is_no_number(read: Column, kind: DataType) -> Column:
     """Whether the value of a decimal member is no number, or is too long to be one."""
     match kind:
         case DecimalType():
-            found = ~read.rlike(NUMBER)
+            wrong = ~read.rlike(NUMBER)
         case ArrayType() if has_decimals(kind):
-            found = F.exists(read, lambda it: _is_no_number(it, kind.elementType))
+            wrong = F.exists(read, lambda value: _is_no_number(value, kind.elementType))
         case MapType() if has_decimals(kind):
-            found = F.exists(F.map_values(read), lambda it: _is_no_number(it, kind.valueType))
+            wrong = F.exists(F.map_values(read), lambda value: _is_no_number(value, kind.valueType))
         case StructType() if has_decimals(kind):
-            members = [_is_no_number(read.getField(it.name), it.dataType) for it in kind]
-            found = reduce(Column.__or__, members)
+            members = [_is_no_number(read.getField(field.name), field.dataType) for field in kind]
+            wrong = reduce(Column.__or__, members)
         case _:
             return F.lit(False)
-    return F.coalesce(found, F.lit(False))
+    return F.coalesce(wrong, F.lit(False))

@@ -32,10 +32,10 @@ def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
     row, at = (ours("found").getField(name) for name in ("row", "at"))
     # Several tables are listed in the order of the steps.
     used = [ours("used")] if f"{OURS}used" in rows.columns else []
-    told = F.concat_ws(",", *used, F.concat(F.lit(f"{asked.table}@"), at.cast("string")))
+    versions = F.concat_ws(",", *used, F.concat(F.lit(f"{asked.table}@"), at.cast("string")))
     members = members_of(asked.schema)
     read = F.from_json(fit(row, members), members, _READING_ROWS)
-    made = {asked.into: read, f"{OURS}used": told}
+    made = {asked.into: read, f"{OURS}used": versions}
     if asked.missing == "dead":
         made[f"{OURS}fate"] = F.coalesce(ours("fate"), F.when(row.isNull(), NO_ROW))
     rows = rows.withColumns(made)

@@ -64,10 +64,10 @@ class TypeOf:
             case MapType():
                 return self._of_elements(_LEAST, TEXT)
             case StructType():
-                each = [self._with(it.dataType).density for it in self.kind]
+                each = [self._with(field.dataType).density for field in self.kind]
                 return Density(
-                    max((it.memory for it in each), default=1.0),
-                    max((it.elements for it in each), default=0.0),
+                    max((density.memory for density in each), default=1.0),
+                    max((density.elements for density in each), default=0.0),
                 )
             case _:
                 return Density(1.0, 0.0)
@@ -143,7 +143,7 @@ def _largest(kind: DataType, *, is_listed: bool) -> float:
         case MapType():
             return max(own, _largest(kind.valueType, is_listed=True))
         case StructType():
-            return max([own, *(_largest(it.dataType, is_listed=is_listed) for it in kind)])
+            return max([own, *(_largest(field.dataType, is_listed=is_listed) for field in kind)])
         case _:
             return own
 

@@ -101,7 +101,7 @@ class _Fitting:
             return self._try_eval(self._with(node, self._ansi))
         if (strict := self._strict.get(target)) is None:
             return node
-        given = [node.children().apply(nth) for nth in range(node.children().size())]
+        given = [node.children().apply(index) for index in range(node.children().size())]
         is_whole = len(given) == (2 if "round" in target else 1)
         return self._try_eval(strict(*given, True)) if is_whole else node
 
@@ -123,7 +123,7 @@ class _Fitting:
     def _rebuilt(self, node: Any, change: Callable[[Any], Any]) -> Any:
         """Return the node with its children changed."""
         children = node.children()
-        before = [children.apply(nth) for nth in range(children.size())]
+        before = [children.apply(index) for index in range(children.size())]
         after = [change(child) for child in before]
         if all(map(is_, before, after)):
             return node

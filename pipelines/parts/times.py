@@ -20,17 +20,20 @@ def with_all_digits(value: Column, kind: DataType) -> Column:
         return value
     match kind:
         case ArrayType():
-            return F.transform(value, lambda it: with_all_digits(it, kind.elementType))
+            return F.transform(value, lambda element: with_all_digits(element, kind.elementType))
         case MapType():
             return F.map_from_entries(
                 F.transform(
                     F.map_entries(value),
-                    lambda it: F.struct(it["key"], with_all_digits(it["value"], kind.valueType)),
+                    lambda entry: F.struct(
+                        entry["key"], with_all_digits(entry["value"], kind.valueType)
+                    ),
                 )
             )
         case StructType():
             members = [
-                with_all_digits(value.getField(it.name), it.dataType).alias(it.name) for it in kind
+                with_all_digits(value.getField(field.name), field.dataType).alias(field.name)
+                for field in kind
             ]
             return F.when(value.isNotNull(), F.struct(*members))
         case _:
@@ -44,7 +47,7 @@ def _has_times(kind: DataType) -> bool:
         case MapType():
             return _has_times(kind.valueType)
         case StructType():
-            return any(_has_times(it.dataType) for it in kind)
+            return any(_has_times(field.dataType) for field in kind)
         case _:
             return isinstance(kind, TimestampType | TimestampNTZType)
 

@@ -44,4 +44,4 @@ def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             passed.append(row)
         elif not filtered:
             filtered.append(row)
-    return [{**row, "nth": nth} for nth, row in enumerate(passed or filtered)]
+    return [{**row, "nth": index} for index, row in enumerate(passed or filtered)]

@@ -74,10 +74,10 @@ class Head:
 
 
 def position_record(position: Position) -> Record:
-    found: dict[str, dict[int, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
     for where, at in sorted(position.items()):
-        found.setdefault(where.topic, {})[where.partition] = at
-    return POSITION, json.dumps(found).encode()
+        offsets.setdefault(where.topic, {})[where.partition] = at
+    return POSITION, json.dumps(offsets).encode()
 
 
 def position_of(value: bytes | None) -> Position:
@@ -91,5 +91,5 @@ def position_of(value: bytes | None) -> Position:
 
 def head_of(value: bytes | None) -> Head:
     """The head that a HEAD record holds."""
-    told = json.loads(value or b"{}")
-    return Head(**{each.name: told[each.name] for each in fields(Head) if each.name in told})
+    held = json.loads(value or b"{}")
+    return Head(**{each.name: held[each.name] for each in fields(Head) if each.name in held})

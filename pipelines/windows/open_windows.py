@@ -229,20 +229,22 @@ class OpenWindows:
 
     def _fold(self, changed: dict[Key, OpenWindow], fold: Fold | None) -> None:
         """Have reducers put new states together with those that were there."""
-        reducers = [(nth, of.function) for nth, (_, of) in enumerate(self.computes) if of.function]
+        reducers = [
+            (index, of.function) for index, (_, of) in enumerate(self.computes) if of.function
+        ]
         open_parts = [
-            (key, nth, ToFold(function, window.parts[nth]["states"]))
-            for nth, function in reducers
+            (key, index, ToFold(function, window.parts[index]["states"]))
+            for index, function in reducers
             for key, window in changed.items()
-            if is_to_fold(window.parts[nth])
+            if is_to_fold(window.parts[index])
         ]
         if not open_parts:
             return
         assert fold is not None, "whoever has reducers can run them"
         come = fold([asked for _, _, asked in open_parts])
-        for (key, nth, _), folded in zip(open_parts, come, strict=True):
+        for (key, at, _), folded in zip(open_parts, come, strict=True):
             parts = [*changed[key].parts]
-            parts[nth] = folded_part(folded)
+            parts[at] = folded_part(folded)
             changed[key] = changed[key]._replace(parts=parts)
 
     def _check_room(self, opened: Mapping[Key, bytes], room: int) -> None:

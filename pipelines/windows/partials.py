@@ -79,9 +79,9 @@ def events_of(
     for text in dict.fromkeys(of.of for of in computes if of.aggregate in _KEEPING):
         size = F.octet_length(_text(alive(expression(text)), kinds[text]))
         rows = with_fate(rows, F.coalesce(size, F.lit(0)) > VALUE_BYTES_MAX, TOO_LARGE)
-    for nth, of in enumerate(computes):
+    for index, of in enumerate(computes):
         if of.function:
-            state = f"state:{nth}"
+            state = f"state:{index}"
             rows = with_states(rows, of.function, given_of(rows), alive, into=OURS + state)
             size = F.coalesce(F.octet_length(ours(state)), F.lit(0))
             rows = with_fate(rows, size > VALUE_BYTES_MAX, TOO_LARGE)
@@ -104,8 +104,8 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
     rows = rows.withColumns(
         {f"{OURS}nth": F.lit(_ALL_ELSE), f"{OURS}text": F.lit(None).cast("string")}
     )
-    if listed := [nth for nth, of in enumerate(computes) if of.aggregate in LISTING]:
-        rows = _listed(rows, {nth: _one_text(nth, computes[nth], kinds) for nth in listed})
+    if listed := [index for index, of in enumerate(computes) if of.aggregate in LISTING]:
+        rows = _listed(rows, {index: _one_text(index, computes[index], kinds) for index in listed})
     if window.gap_ms:
         times = F.session_window(as_timestamp(ours("t")), f"{window.gap_ms} milliseconds")
         rows = rows.withColumn(f"{OURS}times", times)
@@ -122,7 +122,7 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
         F.max(ours("t")).alias("last"),
         F.max(ours("accepted_at_ms")).alias("accepted"),
         F.count(F.lit(1)).alias("n"),
-        *(_part(of, kinds).alias(f"p{nth}") for nth, of in enumerate(computes)),
+        *(_part(of, kinds).alias(f"p{index}") for index, of in enumerate(computes)),
     )
     names = [name for name in parts.columns if not name.startswith(OURS)]
     return parts.select(
@@ -141,9 +141,11 @@ def _listed(rows: DataFrame, listed: Mapping[int, Column]) -> DataFrame:
     So a list becomes rows, which Spark may put on a disk; no list grows in its memory.
     """
     all_else = F.struct(F.lit(_ALL_ELSE).alias("nth"), F.lit(None).cast("string").alias("text"))
-    values = (F.struct(F.lit(nth).alias("nth"), text.alias("text")) for nth, text in listed.items())
+    values = (F.struct(F.lit(at).alias("nth"), text.alias("text")) for at, text in listed.items())
     rows = rows.withColumn(f"{OURS}one", F.explode(F.array(all_else, *values)))
-    rows = rows.withColumns({f"{OURS}{it}": ours("one").getField(it) for it in ("nth", "text")})
+    rows = rows.withColumns(
+        {f"{OURS}{name}": ours("one").getField(name) for name in ("nth", "text")}
+    )
     return rows.where((ours("nth") == _ALL_ELSE) | ours("text").isNotNull())
 
 
@@ -182,10 +184,10 @@ def partials_of(pipeline: Pipeline, found: Sequence[Mapping[str, Any]]) -> Itera
             continue
         start, end, by = row["start"], row["end"], row["by"] or "{}"
         parts = [
-            _list(of, lists.get((start, end, by, nth), {}))
+            _list(of, lists.get((start, end, by, index), {}))
             if of.aggregate in LISTING
-            else _read(of, row[f"p{nth}"])
-            for nth, of in enumerate(computes)
+            else _read(of, row[f"p{index}"])
+            for index, of in enumerate(computes)
         ]
         yield Partial(start, end, by, row["last"], row["accepted"], parts)
 
@@ -202,7 +204,7 @@ def _computes(pipeline: Pipeline) -> list[ComputedColumn]:
 def _kinds(rows: DataFrame, computes: Sequence[ComputedColumn]) -> dict[str, DataType]:
     """The types of the expressions that are aggregated."""
     texts = list(dict.fromkeys(of.expression for of in computes if of.expression))
-    made = rows.select(*(expression(text).alias(f"{nth}") for nth, text in enumerate(texts)))
+    made = rows.select(*(expression(text).alias(f"{index}") for index, text in enumerate(texts)))
     return {text: field.dataType for text, field in zip(texts, made.schema.fields, strict=True)}
 
 

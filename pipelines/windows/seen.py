@@ -92,8 +92,8 @@ class KeptKeys:
             raise TooMuchKeptError(f"{len(self._first_ms):,} keys are known, and that is the most")
         listed, at = list(new.items()), max(self._records, default=0) + 1
         opened = {
-            at + nth: dict(listed[begin : begin + _KEYS_OF_A_RECORD])
-            for nth, begin in enumerate(range(0, len(listed), _KEYS_OF_A_RECORD))
+            at + index: dict(listed[begin : begin + _KEYS_OF_A_RECORD])
+            for index, begin in enumerate(range(0, len(listed), _KEYS_OF_A_RECORD))
         }
         until_ms = frontier_ms - self.of.within_ms
         gone = [at for at, keys in self._records.items() if max(keys.values()) <= until_ms]

@@ -332,19 +332,19 @@ class Configuration:
 
     def starts_late(self, destination_id: str) -> bool:
         """Whether a destination or pipeline, present or removed, began later than its stream."""
-        found = self.destinations.get(destination_id) or self.removed_destinations.get(
+        destination = self.destinations.get(destination_id) or self.removed_destinations.get(
             destination_id
         )
-        if found is None and (name := pipeline_of(destination_id)) is not None:
+        if destination is None and (name := pipeline_of(destination_id)) is not None:
             pipeline = self.pipelines.get(name) or self.removed_pipelines.get(name)
             return pipeline is not None and pipeline.starts_late
-        return found is not None and found.starts_late
+        return destination is not None and destination.starts_late
 
     def archives_for(self, pipeline: Pipeline) -> list[Pipeline]:
         """The archives with everything that it reads; it is no archive for itself."""
         return [
             each
-            for each in sorted(self.pipelines.values(), key=lambda it: it.name)
+            for each in sorted(self.pipelines.values(), key=lambda other: other.name)
             if each.is_tee
             and each.name != pipeline.name
             and (each.tenant, each.source.stream) == (pipeline.tenant, pipeline.source.stream)
@@ -367,8 +367,8 @@ class Configuration:
             *self.streams.values(),
             *self.removed_streams.values(),
         ]
-        found = (each for owner in owners for each in self.removed_from(owner))
-        return sorted(found, key=lambda each: each.id)
+        removed = (each for owner in owners for each in self.removed_from(owner))
+        return sorted(removed, key=lambda each: each.id)
 
 
 def _fields(key: bytes, value: bytes) -> Mapping[str, Any]:

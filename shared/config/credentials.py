@@ -88,7 +88,7 @@ def change_secrets(given: Mapping[str, Any], change: Callable[[str, Any], Any]) 
             }
     if isinstance(listed := changed.get("signing_secrets"), list | tuple):
         changed["signing_secrets"] = [
-            change(f"signing_secrets.{nth}", value) for nth, value in enumerate(listed)
+            change(f"signing_secrets.{index}", value) for index, value in enumerate(listed)
         ]
     if (address := changed.get("secret_url")) is not None:
         changed["secret_url"] = change("secret_url", address)

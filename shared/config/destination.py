@@ -201,7 +201,9 @@ class Destination(ConfigObject):
         """Whether what is known of how it was reached before no longer applies."""
         was_halted = before.is_paused or before.is_disabled
         is_let_go = was_halted and not (self.is_paused or self.is_disabled)
-        return is_let_go or any(getattr(self, it) != getattr(before, it) for it in _REACHED_BY)
+        return is_let_go or any(
+            getattr(self, name) != getattr(before, name) for name in _REACHED_BY
+        )
 
     @property
     def id(self) -> str:

@@ -23,10 +23,10 @@ _SHARD = re.compile(_SHARD_PATTERN)
 def _is_shard(text: str) -> bool:
     """Whether an event can say it in one way only, as a text or as a whole number."""
     try:
-        said = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        said = 0
-    return bool(_SHARD.fullmatch(text)) and type(said) is int
+        value = 0
+    return bool(_SHARD.fullmatch(text)) and type(value) is int
 
 
 Shard = Annotated[

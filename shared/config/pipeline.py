@@ -247,12 +247,12 @@ class Pipeline(ConfigObject):
 
     @property
     def dedupe(self) -> OnceOf | None:
-        return next((it.dedupe for it in self.steps if isinstance(it, Dedupe)), None)
+        return next((step.dedupe for step in self.steps if isinstance(step, Dedupe)), None)
 
     @property
     def kept_shape(self) -> str:
         """A hash of the way in which it keeps parts of events; empty if it keeps nothing."""
-        return shape_of(next((it for it in self.steps if isinstance(it, Keeping)), None))
+        return shape_of(next((step for step in self.steps if isinstance(step, Keeping)), None))
 
     @property
     def kept_spec(self) -> TopicSpec | None:
@@ -262,7 +262,10 @@ class Pipeline(ConfigObject):
     @property
     def late_to(self) -> ToStream | ToDead | None:
         """Where late events go; without such an output, they are counted."""
-        return next((it for it in self.to if isinstance(it, ToStream | ToDead) and it.late), None)
+        return next(
+            (output for output in self.to if isinstance(output, ToStream | ToDead) and output.late),
+            None,
+        )
 
     @property
     def keeps_events(self) -> bool:
@@ -281,7 +284,7 @@ class Pipeline(ConfigObject):
 
     @property
     def to_database(self) -> DatabaseTable | None:
-        return next((it.database for it in self.to if isinstance(it, ToDatabase)), None)
+        return next((output.database for output in self.to if isinstance(output, ToDatabase)), None)
 
     @property
     def streams_to(self) -> list[ToStream]:
@@ -310,12 +313,12 @@ class Pipeline(ConfigObject):
     @property
     def targets(self) -> list[str]:
         """The streams and tables that it writes to, by name, each once."""
-        found = (
+        names = (
             each.stream if isinstance(each, ToStream) else each.table
             for each in self.to
             if isinstance(each, ToStream | ToTable) and not getattr(each, "late", False)
         )
-        return [*dict.fromkeys(found)]
+        return [*dict.fromkeys(names)]
 
     @property
     def fingerprint(self) -> str:
@@ -343,20 +346,20 @@ def _check_outputs(pipeline: Pipeline) -> None:
     if len(outputs) > 1 and pipeline.match is None and any(each.when for each in outputs):
         wrong = "of several outputs with a `when`, say first or all: who gets what several want"
         raise ConfigError("match", wrong)
-    for nth, output in enumerate(outputs):
-        if pipeline.takes_first and nth and not outputs[nth - 1].when:
+    for index, output in enumerate(outputs):
+        if pipeline.takes_first and index and not outputs[index - 1].when:
             wrong = "nothing gets here: the one before has no `when`, and `match: first`"
-            raise ConfigError(f"to.{nth}", wrong)
+            raise ConfigError(f"to.{index}", wrong)
         if isinstance(output, ToTable):
-            _check_to_table(pipeline, output, nth)
+            _check_to_table(pipeline, output, index)
         if not isinstance(output, ToStream):
             continue
         if output.repost and pipeline.explodes:
             wrong = "events that are posted again keep their ids, and so cannot be exploded"
-            raise ConfigError(f"to.{nth}.repost", wrong)
+            raise ConfigError(f"to.{index}.repost", wrong)
         if output.stream == pipeline.source.stream and not output.repost:
             wrong = "it reads this stream itself: say `repost: true` if that is what you want"
-            raise ConfigError(f"to.{nth}.stream", wrong)
+            raise ConfigError(f"to.{index}.stream", wrong)
 
 
 def _check_sink(pipeline: Pipeline) -> None:
@@ -383,13 +386,13 @@ def _check_to_table(pipeline: Pipeline, output: ToTable, nth: int) -> None:
 
 def _check_tests(pipeline: Pipeline) -> None:
     streams = set(pipeline.targets)
-    for nth, test in enumerate(pipeline.tests):
+    for index, test in enumerate(pipeline.tests):
         if unknown := sorted(test.tables.keys() - pipeline.tables_from):
             wrong = f"it looks up in {sorted(pipeline.tables_from)} alone"
-            raise ConfigError(f"tests.{nth}.tables.{unknown[0]}", wrong)
+            raise ConfigError(f"tests.{index}.tables.{unknown[0]}", wrong)
         if test.times and len(test.times) != len(test.given):
-            raise ConfigError(f"tests.{nth}.times", "say when each of the given events happened")
-        where = f"tests.{nth}.expect"
+            raise ConfigError(f"tests.{index}.times", "say when each of the given events happened")
+        where = f"tests.{index}.expect"
         if not isinstance(test.expect, dict):
             if test.expect and len(streams) != 1 and pipeline.sink is None:
                 raise ConfigError(where, f"say for each of {sorted(streams)} what comes there")

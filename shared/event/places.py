@@ -27,14 +27,14 @@ class Places(Struct, frozen=True):
 
     def of(self, topic: str) -> Stretches:
         """The stretches by Kafka partition; those that touch are one."""
-        found: dict[KafkaPartition, list[tuple[int, int]]] = {}
+        stretches: dict[KafkaPartition, list[tuple[int, int]]] = {}
         for partition, first, end in sorted(self.stretches):
-            known = found.setdefault(KafkaPartition(topic, partition), [])
+            known = stretches.setdefault(KafkaPartition(topic, partition), [])
             if known and first <= known[-1][1]:
                 known[-1] = known[-1][0], max(end, known[-1][1])
             else:
                 known.append((first, end))
-        return found
+        return stretches
 
     def unknown(self, spans: Ranges) -> Stretches:
         """The stretches of the log to read for an id that the index may not have."""

@@ -59,8 +59,8 @@ class HotKeys:
 
     def top(self) -> list[tuple[str, float]]:
         """The keys with a good part of all events, each with its part, the largest first."""
-        found = sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))
-        parts = ((key, count / self._total) for key, count in found)
+        ranked = sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))
+        parts = ((key, count / self._total) for key, count in ranked)
         return [(key, part) for key, part in parts if part >= _KEY_PART_MIN][:_KEYS_SHOWN]
 
 
@@ -133,12 +133,12 @@ def key_text(key: bytes) -> str:
 def frequent(counts: Mapping[bytes, int], event_count: int) -> tuple[tuple[str, int], ...]:
     """The keys that a good part of some events have, and how many each, the most frequent first."""
     least = event_count * _ROW_KEY_PART
-    found = sorted(
+    ranked = sorted(
         ((count, key) for key, count in counts.items() if count >= least),
         key=itemgetter(0),
         reverse=True,
     )
-    return tuple((key_text(key), count) for count, key in found[:_ROW_KEYS_MAX])
+    return tuple((key_text(key), count) for count, key in ranked[:_ROW_KEYS_MAX])
 
 
 def hottest(counts: Sequence[float]) -> int | None:
@@ -177,7 +177,7 @@ def examine_count(
     stream: str, partition_count: int, *, bytes_per_s: float, shards: int
 ) -> list[TopicFinding]:
     """Whether a stream has enough Kafka partitions for its events, and for its shards."""
-    found = []
+    findings = []
     needed = -(-round(bytes_per_s) // PARTITION_BYTES_PER_S_EASY)
     if needed > partition_count:
         says = (
@@ -185,7 +185,7 @@ def examine_count(
             f" each brings {PARTITION_BYTES_PER_S_EASY / 1e6:.0f} MB/s with ease"
         )
         mend = f"`hifi streams put {stream} --partitions {needed}`: docs/partitions.md"
-        found.append(TopicFinding(f"partitions of {stream}", "note", says, mend))
+        findings.append(TopicFinding(f"partitions of {stream}", "note", says, mend))
     if shards > partition_count:
         says = (
             f"a destination has {shards} shards, and there are {_count(partition_count)} for them"
@@ -193,8 +193,8 @@ def examine_count(
         mend = (
             f"`hifi streams put {stream} --partitions {shards}`: a shard without one does nothing"
         )
-        found.append(TopicFinding(f"partitions of {stream}", "note", says, mend))
-    return found
+        findings.append(TopicFinding(f"partitions of {stream}", "note", says, mend))
+    return findings
 
 
 def _count(partition_count: int) -> str:

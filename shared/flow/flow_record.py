@@ -214,8 +214,8 @@ def _with_news(record: FlowRecord, published: FlowRecord, *, now_ms: int) -> Flo
         record = replace(published, flow=flow, store=record.store)
     else:
         flow = learned(ours, theirs, now_ms=now_ms)
-    told = {**theirs.neighbours.others, published.store: theirs.neighbours.mine}
-    neighbours = heard(flow.neighbours, told, me=record.store, now_ms=now_ms)
+    news = {**theirs.neighbours.others, published.store: theirs.neighbours.mine}
+    neighbours = heard(flow.neighbours, news, me=record.store, now_ms=now_ms)
     if neighbours is not flow.neighbours:
         flow = replace(flow, neighbours=neighbours)
     return record if flow is record.flow else record.hearing(flow, now_ms=now_ms)

@@ -77,7 +77,7 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
     def is_to_try_more(self) -> bool:
         """Whether it is our turn, among stores without enough, to try what else it can take."""
         short = sorted(
-            [self.me, *(it for it, each in self.active.items() if each.wants > each.has)]
+            [self.me, *(store for store, each in self.active.items() if each.wants > each.has)]
         )
         return short[self._newest_ms // TURN_MS % len(short)] == self.me
 

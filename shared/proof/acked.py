@@ -150,8 +150,8 @@ class AckedRow:
         at = 0
         for part in self.slices:
             if part.request_id == request_id:
-                for nth, event_id in enumerate(self.ids[at : at + part.count]):
-                    yield part.first + nth, event_id, part
+                for number, event_id in enumerate(self.ids[at : at + part.count]):
+                    yield part.first + number, event_id, part
             at += part.count
 
 

@@ -132,7 +132,7 @@ def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
         edges.setdefault(partition, set()).update((first, end))
     both = begins.keys() & edges.keys()
     return bool(both) and all(
-        begins[it] in edges[it] and begins[it] > min(edges[it]) for it in both
+        begins[name] in edges[name] and begins[name] > min(edges[name]) for name in both
     )
 
 
@@ -186,13 +186,13 @@ class Laid(NamedTuple):
 def laid(objects: Iterable[ArchivedObject]) -> list[Laid]:
     """By Kafka partition and in order; the offsets that an earlier one has are passed over."""
     reached: dict[int, int] = {}
-    found = []
+    kept = []
     for each in sorted(objects, key=lambda one: (one.partition, one.first, -one.end)):
         at = reached.get(each.partition, 0)
         if each.end > at:
-            found.append(Laid(each, max(at, each.first)))
+            kept.append(Laid(each, max(at, each.first)))
             reached[each.partition] = each.end
-    return found
+    return kept
 
 
 def by_time(objects: Iterable[Laid]) -> Iterator[Laid]:

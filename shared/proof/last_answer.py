@@ -103,8 +103,8 @@ def answer_of(reason: str, cause: str, text: str) -> str:
     shown = shown_text(text.removesuffix(CUT))
     was_cut = was_cut and len(shown) < _GIST_CHARS_MAX
     gist = _WORD.sub(_plain, shown[:_GIST_CHARS_MAX]) + ("*" if was_cut else "")
-    said = "" if cause == reason else cause.removeprefix("status_").replace("_", " ")
-    return " ".join(filter(None, (said, gist)))
+    prefix = "" if cause == reason else cause.removeprefix("status_").replace("_", " ")
+    return " ".join(filter(None, (prefix, gist)))
 
 
 def is_answer(one: str, other: str) -> bool:
@@ -131,10 +131,10 @@ def share_room(tries: Sequence[FailedTry], *, receipt_count: int = 1) -> tuple[F
 
 def told_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers of an answer that are kept. A `location` loses its query."""
-    told = {name: shown_text(headers[name]) for name in TOLD_HEADERS if name in headers}
-    if "location" in told:
-        told["location"] = told["location"].partition("?")[0]
-    return told
+    kept = {name: shown_text(headers[name]) for name in TOLD_HEADERS if name in headers}
+    if "location" in kept:
+        kept["location"] = kept["location"].partition("?")[0]
+    return kept
 
 
 def shown_text(text: str) -> str:

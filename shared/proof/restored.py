@@ -94,29 +94,29 @@ class Restores:
     def take(self, value: bytes) -> None:
         """Enter a record; one that cannot be read says nothing."""
         try:
-            said = RestoredEvents.from_json(value)
+            restore = RestoredEvents.from_json(value)
         except ValueError:
             return
         # Expired records go by themselves; a record that comes again is the newest.
-        self._newest.pop(said.key, None)
-        self._newest[said.key] = said
+        self._newest.pop(restore.key, None)
+        self._newest[restore.key] = restore
 
     def get(self, key: str) -> RestoredEvents | None:
         return self._newest.get(key)
 
     def into(self, stream: str) -> list[RestoredEvents]:
         """The restores that have put something into a stream, the newest last."""
-        return [said for said in self._newest.values() if said.to_stream == stream]
+        return [restore for restore in self._newest.values() if restore.to_stream == stream]
 
     def out_of(self, stream: str) -> list[RestoredEvents]:
         """The restores that have put back events of a stream, the newest last."""
-        return [said for said in self._newest.values() if said.stream == stream]
+        return [restore for restore in self._newest.values() if restore.stream == stream]
 
     def begins(self) -> dict[KafkaPartition, int]:
         """The first offsets at which there may be an event that was put back."""
-        found: dict[KafkaPartition, int] = {}
-        for said in self._newest.values():
-            for partition, at in said.begins.items():
-                where = KafkaPartition(stream_topic(said.to_stream), partition)
-                found[where] = min(at, found.get(where, at))
-        return found
+        offsets: dict[KafkaPartition, int] = {}
+        for restore in self._newest.values():
+            for partition, at in restore.begins.items():
+                where = KafkaPartition(stream_topic(restore.to_stream), partition)
+                offsets[where] = min(at, offsets.get(where, at))
+        return offsets

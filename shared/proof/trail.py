@@ -94,8 +94,8 @@ class Trail:
 
     def has_kept(self) -> bool:
         """For one event: whether there is a record for each time that it was not delivered."""
-        told = Counter(each.outcome for each in self.receipts)
-        return len(self.retries) >= told[_WAITING] and len(self.dead) >= told[_DEAD]
+        counts = Counter(each.outcome for each in self.receipts)
+        return len(self.retries) >= counts[_WAITING] and len(self.dead) >= counts[_DEAD]
 
     @property
     def first_trouble_ms(self) -> int | None:

@@ -30,8 +30,8 @@ class UnconfirmedReceipts:
         """Whether a receipt counts now; one that does not is kept until it does."""
         if self._counts(receipt):
             return True
-        said = (receipt.outcome, receipt.reason, receipt.redrive_count, receipt.covered)
-        self._held[said] = receipt
+        key = (receipt.outcome, receipt.reason, receipt.redrive_count, receipt.covered)
+        self._held[key] = receipt
         return False
 
     def reached(self, position: Position) -> list[Receipt]:

@@ -22,10 +22,10 @@ class Doubts:
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[str, tuple[str, int, int, int]]]) -> "Doubts":
-        found: dict[str, list[tuple[str, int, int, int]]] = {}
+        by_reader: dict[str, list[tuple[str, int, int, int]]] = {}
         for reader, each in ranges:
-            found.setdefault(reader, []).append(each)
-        return cls(found)
+            by_reader.setdefault(reader, []).append(each)
+        return cls(by_reader)
 
     def cover(self, waiting: Envelope) -> bool:
         """Whether another copy of it may arrive before this one."""

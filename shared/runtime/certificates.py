@@ -69,8 +69,8 @@ def refusal_of_ours(error: BaseException | None) -> str | None:
         return "the destination asks for a client certificate: set client_certificate"
     if alert not in _AGAINST_OURS:
         return None
-    said = alert.lower().replace("_", " ")
-    return f"the destination does not take our client certificate: {said}"
+    objection = alert.lower().replace("_", " ")
+    return f"the destination does not take our client certificate: {objection}"
 
 
 def check_pair(certificate_pem: str, key_pem: str) -> None:

@@ -25,7 +25,7 @@ _LISTING = re.compile(r"GET /v1/(?:streams/(\S+)/)?(\w+) lists")
 def in_commands(detail: str) -> str:
     """A gateway's text, with the command in place of a request that it names."""
     return _LISTING.sub(
-        lambda found: f"`hifi {found[2]} list{f' {found[1]}' * bool(found[1])}` lists", detail
+        lambda match: f"`hifi {match[2]} list{f' {match[1]}' * bool(match[1])}` lists", detail
     )
 
 

@@ -149,4 +149,4 @@ class Health:
 
 
 def _first(reasons: list[Reason]) -> str | None:
-    return next((said for reason in reasons if (said := reason()) is not None), None)
+    return next((text for reason in reasons if (text := reason()) is not None), None)

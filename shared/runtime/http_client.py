@@ -110,8 +110,8 @@ class HttpClient:
         if bytes_max is not None:
             # The unread rest must not be taken for the next answer.
             connection.close()
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return HttpAnswer(response.status, found, content)
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return HttpAnswer(response.status, received, content)
 
     def _connect(self) -> None:
         connection = self._connection

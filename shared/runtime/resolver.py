@@ -112,9 +112,9 @@ class Resolver:
         try:
             async with self._known_turns if known.addresses else self._unknown_turns.of(tenant):
                 self._begun.add(host)
-                found = await loop.run_in_executor(self._threads, self._look_up, host)
+                addresses = await loop.run_in_executor(self._threads, self._look_up, host)
             self._answered_at_s = loop.time()
-            answer = _ResolvedHost(found[:_ADDRESSES_MAX], loop.time())
+            answer = _ResolvedHost(addresses[:_ADDRESSES_MAX], loop.time())
         except (OSError, UnicodeError) as error:
             answer = self._failed(host, error)
         finally:

@@ -104,17 +104,17 @@ def best_rating(
 
 def warnings_of(ratings: Mapping[str, Rating], used: Iterable[str], today: date) -> list[str]:
     """Warnings about the ratings that a plan rests on."""
-    said = []
+    warnings = []
     for name in used:
         rating = ratings[name]
         age_days = rating.age_days(today)
         if age_days > AGE_DAYS_MAX:
-            said.append(
+            warnings.append(
                 f"{name} is {age_days} days old, of commit {rating.commit}: rate it anew"
                 f" (after {AGE_DAYS_MAX} days code and machines have changed)."
             )
         if rating.shared:
-            said.append(
+            warnings.append(
                 f"{name} was measured with generator or broker on the same cores: it is too low."
             )
-    return said
+    return warnings

@@ -47,7 +47,7 @@ class Defect:
         return cls(patch, first.removeprefix("what: "), second.removeprefix("found by: "))
 
     def require_finder(self) -> None:
-        """What is named must be there."""
+        """The named test must be there."""
         if chaos := _CHAOS.fullmatch(self.found_by):
             # One that is wrong ends with a sentence of its own.
             arguments(shlex.split(chaos[1]))

@@ -11,12 +11,12 @@ from benchmarks.pipelines.bench import Bench
 def measure(bench: Bench) -> dict[str, float]:
     """The archive of each round is another one."""
     folder_store(bench)
-    found = beside_delivery(
-        bench, lambda nth: archive_of(STREAM, f"both-{nth}"), bench.count(EVENTS)
+    medians = beside_delivery(
+        bench, lambda number: archive_of(STREAM, f"both-{number}"), bench.count(EVENTS)
     )
     return {
-        "delivery_share": found.share,
-        "delivery_alone_events_per_s": found.alone_per_s,
-        "delivery_beside_events_per_s": found.beside_per_s,
-        "archive_beside_events_per_s": found.pipeline_per_s,
+        "delivery_share": medians.share,
+        "delivery_alone_events_per_s": medians.alone_per_s,
+        "delivery_beside_events_per_s": medians.beside_per_s,
+        "archive_beside_events_per_s": medians.pipeline_per_s,
     }

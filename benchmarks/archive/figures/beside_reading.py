@@ -28,10 +28,10 @@ def measure(bench: Bench) -> dict[str, float]:
     # The reading pipeline must find it.
     put(servers, [archive])
     asyncio.run(forget(servers, asyncio.run(ends_of(servers, _STREAM))))
-    found = beside_delivery(bench, _reader, events)
+    medians = beside_delivery(bench, _reader, events)
     return {
-        "reading_share": found.share,
-        "reading_beside_events_per_s": found.pipeline_per_s,
+        "reading_share": medians.share,
+        "reading_beside_events_per_s": medians.pipeline_per_s,
     }
 
 

@@ -53,7 +53,7 @@ def measure(bench: Bench) -> dict[str, float]:
             postgres.run(_TABLE, database=name)
         batches = bench.count(_BATCHES)
         by_rows = {
-            rows: [_round(postgres, nth, batches, rows) for nth in range(_ROUNDS + 1)][1:]
+            rows: [_round(postgres, number, batches, rows) for number in range(_ROUNDS + 1)][1:]
             for rows in (_BATCH, *_OTHER_BATCHES)
         }
         written = sum(int(str(_count(postgres, name))) for name in _DATABASES)
@@ -63,14 +63,14 @@ def measure(bench: Bench) -> dict[str, float]:
         "db_rows_per_s": round(rows_per_s),
         "static_gain": _gain(rounds),
         **{f"static_gain_{rows}": _gain(by_rows[rows]) for rows in _OTHER_BATCHES},
-        "static_rows_per_s": round(statistics.median(it["static"] for it in rounds)),
-        "spread_rows_per_s": round(statistics.median(it["spread"] for it in rounds)),
+        "static_rows_per_s": round(statistics.median(rates["static"] for rates in rounds)),
+        "spread_rows_per_s": round(statistics.median(rates["spread"] for rates in rounds)),
         "errors": missing + abs(written - expected),
     }
 
 
 def _gain(rounds: Sequence[dict[str, float]]) -> float:
-    return round(statistics.median(it["static"] / it["spread"] for it in rounds), 2)
+    return round(statistics.median(rates["static"] / rates["spread"] for rates in rounds), 2)
 
 
 def _through_a_pipeline(bench: Bench, postgres: PostgresProcess) -> tuple[float, int]:
@@ -107,15 +107,15 @@ def _count(postgres: PostgresProcess, database: str) -> object:
 def _round(postgres: PostgresProcess, nth: int, batches: int, rows: int) -> dict[str, float]:
     """Rows per second of both ways, of which each begins with tables as large as the other's."""
     ways = {"spread": _spread, "static": _static}
-    found = {}
+    rates = {}
     for way, of in ways.items() if nth % 2 else reversed(ways.items()):
         # As Spark's workers are, which share no interpreter either.
         with ProcessPoolExecutor(_WRITERS, get_context("spawn")) as writers:
             work = partial(_write_all, postgres.port, f"{way}-{rows}-{nth}", batches, rows, of)
             spans = list(writers.map(work, range(_WRITERS)))
         took_s = max(ended_s for _, ended_s in spans) - min(began_s for began_s, _ in spans)
-        found[way] = _WRITERS * batches * rows / took_s
-    return found
+        rates[way] = _WRITERS * batches * rows / took_s
+    return rates
 
 
 def _spread(writer: int, batch: int) -> Sequence[int]:
@@ -149,9 +149,9 @@ def _write_all(  # noqa: PLR0917 - what two processes are told
         began_s = time.monotonic()
         for batch, changes in enumerate(given):
             shards, end = of(writer, batch), (batch + 1) * rows
-            for nth, shard in enumerate(shards):
+            for index, shard in enumerate(shards):
                 tables[shard].start(places[shard], reached[shard], end)
-                tables[shard].write(changes[nth :: len(shards)])
+                tables[shard].write(changes[index :: len(shards)])
                 tables[shard].commit(places[shard], {})
                 reached[shard] = end
         return began_s, time.monotonic()
@@ -163,7 +163,7 @@ def _open(port: int, database: str) -> PostgresTable:
 
 
 def _changes(name: str, writer: int, batch: int, rows: int) -> Iterable[RowChange]:
-    for nth in range(rows):
-        offset = batch * rows + nth
+    for index in range(rows):
+        offset = batch * rows + index
         key = f"{name}/{writer}/{offset}"
         yield RowChange(offset, (key,), (key, str(offset), "DE"))

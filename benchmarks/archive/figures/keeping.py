@@ -29,8 +29,8 @@ def measure(bench: Bench) -> dict[str, float]:
     write_all(servers, "kept", count=count)
     rates, errors, largest_mb = [], 0, 0.0
     with bench.running(ARCHIVE_EVERY_S="0") as runner:
-        for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
-            name = f"kept-{nth}"
+        for number in range(_WARM_UP_ROUNDS + _ROUNDS):
+            name = f"kept-{number}"
             rates.append(runner.drain(archive_of("kept", name), count))
             objects = listed(bucket, _life(bucket, name)).objects
             errors += abs(sum(each.count for each in objects) - count)

@@ -47,7 +47,7 @@ def measure(bench: Bench) -> dict[str, float]:
 async def _lags_ms(servers: str) -> list[int]:
     """Return the lag of each event, in the order of arrival."""
     async with open_reader(servers) as reader:
-        told = [
+        outputs = [
             (record.timestamp_ms, dict(record.headers)[ORIGIN].decode())
             async for record in (await reader.since([stream_topic("lag-out")], 0)).records()
         ]
@@ -57,5 +57,7 @@ async def _lags_ms(servers: str) -> list[int]:
             )
             async for record in (await reader.since([stream_topic("lag")], 0)).records()
         }
-    made = {origin: at_ms for at_ms, origin in reversed(told)}
-    return [made[origin] - at_ms for origin, at_ms in sorted(came.items(), key=lambda it: it[1])]
+    made = {origin: at_ms for at_ms, origin in reversed(outputs)}
+    return [
+        made[origin] - at_ms for origin, at_ms in sorted(came.items(), key=lambda pair: pair[1])
+    ]

@@ -15,7 +15,9 @@ def measure(bench: Bench) -> dict[str, float]:
     with bench.running() as runner:
         none_cores, none_mb = _settled(runner)
         where = {"where": "made_ns > 0"}
-        idle = [pipeline_of(f"idle-{nth}", f"idle{nth}", where) for nth in range(_PIPELINES)]
+        idle = [
+            pipeline_of(f"idle-{number}", f"idle{number}", where) for number in range(_PIPELINES)
+        ]
         runner.put(*idle)
         for pipeline in idle:
             runner.wait_until_up(pipeline)

@@ -45,7 +45,7 @@ def measure(bench: Bench) -> dict[str, float]:
         runner.put(well)
         runner.wait_until_up(well)
         _lags(bench, sink, ["healthy", "well"], bench.count(_WARM_UP_S))
-        rounds = [_round(bench, sink, runner, nth) for nth in range(_ROUNDS)]
+        rounds = [_round(bench, sink, runner, number) for number in range(_ROUNDS)]
         wait(lambda: runner.events_read(well) > 0)
     ratios = [round(beside.p99 / alone.p99, 2) for alone, beside in rounds]
     return {
@@ -75,7 +75,7 @@ def _bad(nth: int) -> list[Pipeline]:
         {"explode": {"one": "sequence(1, 1000)"}},
         {"select": {"one": "one"}},
     )
-    dear = " + ".join(f"size(split(concat(pad, '{nth}'), 'x'))" for nth in range(30)) + " > 0"
+    dear = " + ".join(f"size(split(concat(pad, '{number}'), 'x'))" for number in range(30)) + " > 0"
     return [
         pipeline_of(f"nowhere-{nth}", "nowhere", {"where": "made_ns > 0"}, to="no-such-topic"),
         pipeline_of(

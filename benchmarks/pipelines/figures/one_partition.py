@@ -16,8 +16,8 @@ def measure(bench: Bench) -> dict[str, float]:
     write_all(bench.servers, "one", count=count, event_bytes=_BYTES)
     with bench.running() as runner:
         rates = [
-            runner.drain(pipeline_of(f"one-{nth}", "one", {"where": "made_ns > 0"}), count)
-            for nth in range(_WARM_UP_ROUNDS + _ROUNDS)
+            runner.drain(pipeline_of(f"one-{number}", "one", {"where": "made_ns > 0"}), count)
+            for number in range(_WARM_UP_ROUNDS + _ROUNDS)
         ]
     written = count_of(bench.servers, "one-out")
     mb_s = statistics.median(rates[_WARM_UP_ROUNDS:]) * _BYTES / 1e6

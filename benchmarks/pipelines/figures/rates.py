@@ -41,19 +41,21 @@ def measure(bench: Bench) -> dict[str, float]:
     )
     rounds: list[dict[str, float]] = []
     with running_spark(settings) as spark, bench.running() as runner:
-        for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
-            found = {"read": read(spark, servers, "rate", count)}
+        for number in range(_WARM_UP_ROUNDS + _ROUNDS):
+            measured = {"read": read(spark, servers, "rate", count)}
             for kind, step in _STEPS.items():
-                found[kind] = runner.drain(pipeline_of(f"{kind}-{nth}", "rate", step), count)
-            rounds.append(found)
+                measured[kind] = runner.drain(pipeline_of(f"{kind}-{number}", "rate", step), count)
+            rounds.append(measured)
     counted = rounds[_WARM_UP_ROUNDS:]
     return {
         **{
-            f"ratio_{kind}": round(statistics.median(it[kind] / it["read"] for it in counted), 3)
+            f"ratio_{kind}": round(
+                statistics.median(rates[kind] / rates["read"] for rates in counted), 3
+            )
             for kind in _STEPS
         },
         **{
-            f"{kind}_events_per_s": round(statistics.median(it[kind] for it in counted))
+            f"{kind}_events_per_s": round(statistics.median(rates[kind] for rates in counted))
             for kind in ("read", *_STEPS)
         },
         "errors": abs(count_of(servers, "rate-out") - len(rounds) * len(_STEPS) * count),

@@ -80,7 +80,7 @@ def measure(bench: Bench) -> dict[str, float]:
 async def _fill(servers: str) -> None:
     async with topic_admin(servers) as admin:
         await admin.create_missing([_TABLE.spec])
-    rows = (RecordOut(_TABLE.topic, str(nth).encode(), _ROW) for nth in range(_ROWS))
+    rows = (RecordOut(_TABLE.topic, str(number).encode(), _ROW) for number in range(_ROWS))
     await write_rows(servers, rows)
     await asyncio.to_thread(put, servers, [_TABLE])
 
@@ -102,13 +102,13 @@ def _enrich_s(bench: Bench, runner: Runner) -> float:
     count = bench.count(_EVENTS)
     make_streams(bench.servers, ["joins"])
     write_all(bench.servers, "joins", count=count)
-    found: dict[str, list[float]] = {kind: [] for kind in _STEPS}
-    for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
+    costs: dict[str, list[float]] = {kind: [] for kind in _STEPS}
+    for number in range(_WARM_UP_ROUNDS + _ROUNDS):
         for kind, steps in _STEPS.items():
             before_s, _ = used_by(runner.pid)
-            runner.drain(pipeline_of(f"{kind}-{nth}", "joins", *steps), count)
-            found[kind].append((used_by(runner.pid)[0] - before_s) / count)
-    plain, enriched = (statistics.median(found[kind][_WARM_UP_ROUNDS:]) for kind in _STEPS)
+            runner.drain(pipeline_of(f"{kind}-{number}", "joins", *steps), count)
+            costs[kind].append((used_by(runner.pid)[0] - before_s) / count)
+    plain, enriched = (statistics.median(costs[kind][_WARM_UP_ROUNDS:]) for kind in _STEPS)
     # If the difference drowns in noise, it is at least the time of the function.
     return max(enriched - plain, 1e-6)
 
@@ -117,8 +117,8 @@ def _http_s(pid: int, port: int, count: int) -> float:
     """Return the processor time for one GET, of the gateway and of the client."""
     client = http.client.HTTPConnection("127.0.0.1", port)
     before_s, mine_s = used_by(pid)[0], _own_s()
-    for nth in range(count):
-        client.request("GET", f"/v1/tables/{_TABLE.name}/rows/{nth % _ROWS}")
+    for number in range(count):
+        client.request("GET", f"/v1/tables/{_TABLE.name}/rows/{number % _ROWS}")
         answer = client.getresponse()
         assert answer.status == 200, answer.read()  # noqa: PLR2004 - HTTP's yes
         answer.read()
@@ -141,10 +141,10 @@ def _paced_gets(bench: Bench, runner: Runner, port: int) -> tuple[list[float], i
     words = ["-m", "benchmarks.paced", bench.servers, str(_PACED_PER_S), str(seconds + 5), "beside"]
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL) as beside:
         time.sleep(3)
-        found = asyncio.run(_ask(port, seconds))
+        timed = asyncio.run(_ask(port, seconds))
         beside.wait()
     runner.take_away(pipeline)
-    return found
+    return timed
 
 
 async def _ask(port: int, seconds: float) -> tuple[list[float], int]:

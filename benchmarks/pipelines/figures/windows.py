@@ -42,12 +42,12 @@ def measure(bench: Bench) -> dict[str, float]:
     counting = {"window": {"every": "1 minute", "late": "1 day", **_COUNT}}
     rounds: list[dict[str, float]] = []
     with running_spark(settings) as spark, bench.running() as runner:
-        for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
-            found = {"read": read(spark, servers, "counted", count)}
-            to = f"counts-{nth}"
-            pipeline = pipeline_of(f"window-{nth}", "counted", _KEYS, counting, to=to)
-            found["window"] = runner.drain(pipeline, count)
-            rounds.append(found)
+        for number in range(_WARM_UP_ROUNDS + _ROUNDS):
+            measured = {"read": read(spark, servers, "counted", count)}
+            to = f"counts-{number}"
+            pipeline = pipeline_of(f"window-{number}", "counted", _KEYS, counting, to=to)
+            measured["window"] = runner.drain(pipeline, count)
+            rounds.append(measured)
         final = {"every": "2 seconds", "late": "1 second", "emit": "final", **_COUNT}
         over = pipeline_of("over", "over", _KEYS, {"window": final})
         runner.put(over)
@@ -60,8 +60,10 @@ def measure(bench: Bench) -> dict[str, float]:
         late = runner.outcome(over, "late")
     counted = rounds[_WARM_UP_ROUNDS:]
     return {
-        "ratio_window": round(statistics.median(it["window"] / it["read"] for it in counted), 3),
-        "window_events_per_s": round(statistics.median(it["window"] for it in counted)),
+        "ratio_window": round(
+            statistics.median(rates["window"] / rates["read"] for rates in counted), 3
+        ),
+        "window_events_per_s": round(statistics.median(rates["window"] for rates in counted)),
         "window_over_ms_p50": round(statistics.median(ages.values())),
         "window_over_ms_max": max(ages.values()),
         # Those that were over when nothing came any more.
@@ -69,7 +71,7 @@ def measure(bench: Bench) -> dict[str, float]:
         "window_late": late,
         # Each row is rewritten as it grows: the last of a window has all of it.
         "errors": sum(
-            abs(_last_of(servers, f"counts-{nth}") - count) for nth in range(len(rounds))
+            abs(_last_of(servers, f"counts-{index}") - count) for index in range(len(rounds))
         ),
     }
 

@@ -96,8 +96,8 @@ def text_field(
         aria_describedby=f"{name}-hint" if hint else None,
         **more,
     )
-    said = tag("p", hint, id=f"{name}-hint", class_="note") if hint else NOTHING
-    return fragment(tag("label", label, " ", typed), said)
+    note = tag("p", hint, id=f"{name}-hint", class_="note") if hint else NOTHING
+    return fragment(tag("label", label, " ", typed), note)
 
 
 def check_field(label: Child, name: str, *, is_checked: bool) -> Safe:
@@ -120,12 +120,12 @@ def json_text(fields: Mapping[str, Any]) -> str:
 def object_of(text: str) -> dict[str, Any]:
     """The JSON object that somebody has typed."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NotReadError(f"This is no JSON: {error}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise NotReadError("It must be a JSON object: {...}.")
-    return found
+    return parsed
 
 
 async def write_settings(

@@ -53,8 +53,8 @@ def refused(
 
 def placed(document: Document, pointer: str, says: str) -> str:
     """The message with the line and the part of the document that it is about."""
-    nth, part = document.line(pointer) if pointer else None, ".".join(pointer.split("/")[1:])
-    where = [] if nth is None else [f"line {nth}"]
+    line, part = document.line(pointer) if pointer else None, ".".join(pointer.split("/")[1:])
+    where = [] if line is None else [f"line {line}"]
     where += [part] if part and not says.startswith(part) else []
     return ": ".join([*where, says])
 
@@ -67,8 +67,8 @@ def around(document: Document, pointer: str, text: str) -> Child:
     lines = text.split("\n")
     first = max(1, wrong - _AROUND)
     shown = [
-        f"{'→' if nth == wrong else ' '}{nth:5}  {lines[nth - 1][:_LINE_CHARS_MAX]}"
-        for nth in range(first, min(len(lines), wrong + _AROUND) + 1)
+        f"{'→' if number == wrong else ' '}{number:5}  {lines[number - 1][:_LINE_CHARS_MAX]}"
+        for number in range(first, min(len(lines), wrong + _AROUND) + 1)
     ]
     return tag("pre", "\n".join(shown), tabindex="0", role="region", aria_label="Where it is wrong")
 
@@ -77,11 +77,11 @@ def text_of(shown: dict[str, Any]) -> str:
     """The gateway's document as text, without fields at their defaults."""
     fields = {name: shown[name] for name in shown if name not in _NOT_TYPED}
     try:
-        said = Document("", fields, {}).pipeline().known_fields(with_defaults=False)
+        known = Document("", fields, {}).pipeline().known_fields(with_defaults=False)
     except UsageError:
         # The document is from a newer release, with fields that we do not know.
         return json_text(fields)
-    return json_text(_said_in(fields, said))
+    return json_text(_said_in(fields, known))
 
 
 def _said_in(shown: Any, said: Any) -> Any:

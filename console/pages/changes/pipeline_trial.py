@@ -75,12 +75,12 @@ async def try_out(asked: PageRequest) -> Page | Response:
     what = {"events": events} if events else {"newest": newest}
     try:
         with asked.sources.trials.turn(asked.viewer.tenant or ""):
-            found = await asked.control.try_out(name, document=document.fields, **what)
+            outcome = await asked.control.try_out(name, document=document.fields, **what)
     except RefusedError as refusal:
         return refused(asked, shown, refusal, document, text)
     except HTTPException as busy:
         return shown.again(asked, busy.detail, busy.status_code)
-    return shown.page(asked, beside=_found(found))
+    return shown.page(asked, beside=_found(outcome))
 
 
 def events_of(text: str) -> list[Any]:
@@ -90,7 +90,9 @@ def events_of(text: str) -> list[Any]:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
-        return [_event(line, nth) for nth, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return [
+            _event(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()
+        ]
     return read if isinstance(read, list) else [read]
 
 
@@ -128,14 +130,14 @@ def _form(asked: PageRequest, text: str, name: str, version: str) -> FormPage:
 def _found(found: Mapping[str, Any]) -> Safe:
     given, rows = found["given"], found["rows"]
     dropped = sum(row["outcome"] != "passed" for row in rows)
-    said = f"Of {wording.plural(len(given), 'event')} {wording.plural(len(rows), 'row')} came"
-    said += f", {dropped:,} of them where an event goes no further." if dropped else "."
+    summary = f"Of {wording.plural(len(given), 'event')} {wording.plural(len(rows), 'row')} came"
+    summary += f", {dropped:,} of them where an event goes no further." if dropped else "."
     if not given:
-        said = "Its stream has no events yet: paste some."
+        summary = "Its stream has no events yet: paste some."
     more = found["left_out"]
     return section(
         "What came of it",
-        tag("p", said, role="status"),
+        tag("p", summary, role="status"),
         _rows(given, rows) if given else NOTHING,
         tag("p", f"{more:,} more rows are not shown.", class_="note") if more else NOTHING,
     )
@@ -146,9 +148,9 @@ def _rows(given: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Safe:
     for row in rows:
         came.setdefault(row["of"], []).append(row)
     lines: list[list[Child]] = []
-    for nth, event in enumerate(given, 1):
-        mine = came.get(nth)
-        lines += [_line(nth, event, row) for row in mine] if mine else [_counted(nth, event)]
+    for number, event in enumerate(given, 1):
+        mine = came.get(number)
+        lines += [_line(number, event, row) for row in mine] if mine else [_counted(number, event)]
     lines += [_line(None, "", row) for row in came.get(None, ())]
     heads = ("Event", "It says", "Outcome", "Goes to", "Key", "As")
     return table(heads, lines, caption="Outcome of each event")

@@ -92,12 +92,12 @@ async def test(asked: PageRequest) -> Response:
     """Send a test message, and show the answer."""
     name = asked.channel.name
     log.info("channel.tested", key_id=asked.viewer.key_id, channel=name)
-    told = await asked.control.test_channel(name)
-    kind = "done" if told["is_taken"] else "bad"
-    took = "It was taken" if told["is_taken"] else "It was not taken"
+    outcome = await asked.control.test_channel(name)
+    kind = "done" if outcome["is_taken"] else "bad"
+    took = "It was taken" if outcome["is_taken"] else "It was not taken"
     content = (
         tag("h1", "Test of ", code(name)),
-        tag("p", f"{took}: {told['says']}.", class_=kind, role="status"),
+        tag("p", f"{took}: {outcome['says']}.", class_=kind, role="status"),
         tag("p", same(f"hifi channels test {name}"), class_="quiet"),
         tag("p", tag("a", "To the channels", href=CHANNELS)),
     )

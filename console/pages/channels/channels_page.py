@@ -29,7 +29,7 @@ async def channels_page(asked: PageRequest) -> Page:
             code(each.name),
             each.via,
             to(each),
-            ", ".join(sorted(it.value for it in each.about)) or "all",
+            ", ".join(sorted(concern.value for concern in each.about)) or "all",
             _said(asked.context.told.get(each.id)),
             channel_links(asked, each),
         ]

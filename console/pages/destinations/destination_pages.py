@@ -91,12 +91,12 @@ def destination_page(
 def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
     """One page of the requested destinations, the worst first."""
     query, views = ListQuery.of(asked, _ONLY), worst_first(context.overview.destinations)
-    found = [
+    matches = [
         view
         for view in views
         if query.text in view.destination_id and (not query.only or is_in_trouble(view.verdict))
     ]
-    listed = SearchList(PATH, "destination", _ONLY, query, found)
+    listed = SearchList(PATH, "destination", _ONLY, query, matches)
     heads = (
         "Destination",
         "Verdict",
@@ -130,13 +130,13 @@ def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_cha
         if rows
         else nothing_yet("hifi destinations put STREAM NAME URL makes one.")
     )
-    said = _troubles([view.destination_id for view in views if is_in_trouble(view.verdict)])
-    lead = tag("p", said, " ", listed.said, class_="lead")
+    summary = _troubles([view.destination_id for view in views if is_in_trouble(view.verdict)])
+    lead = tag("p", summary, " ", listed.said, class_="lead")
     new = tag("p", tag("a", "New destination …", href=NEW)) if may_change else NOTHING
     return Page(
         title="Destinations",
         here=PATH,
-        status=said,
+        status=summary,
         regions=(
             Region("search", fragment(tag("h1", "Destinations"), listed.search), is_live=False),
             Region("list", fragment(lead, new, shown)),
@@ -203,8 +203,8 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
         facts.append(("Next step", runbook_link(OF_VERDICT[view.verdict])))
     if view.balance.dead:
         path = dead_path(stream=view.stream, destination=view.name)
-        said = wording.plural(view.balance.dead, "event")
-        facts.append(("Dead letters", figure(said, path)))
+        count = wording.plural(view.balance.dead, "event")
+        facts.append(("Dead letters", figure(count, path)))
     changes = changes_note(configured, may_change=may_change) if configured else NOTHING
     return section("Now", facts_list(facts), changes, _last_answers(view))
 
@@ -226,8 +226,8 @@ def _last_answer(view: DestinationView) -> Child:
         text = " ".join(filter(None, (words_of(refusal.reason), refusal.text[:_TEXT_CHARS_MAX])))
         return tag("span", f"{wording.minute(refusal.at_ms)} {text}", class_="warn")
     # To the minute, as every change of a row is sent to all viewers.
-    said = f"{wording.minute(view.last_ok_at_ms)} taken" if view.last_ok_at_ms else wording.NONE
-    return tag("span", said, class_="good" if view.last_ok_at_ms else "quiet")
+    taken = f"{wording.minute(view.last_ok_at_ms)} taken" if view.last_ok_at_ms else wording.NONE
+    return tag("span", taken, class_="good" if view.last_ok_at_ms else "quiet")
 
 
 def _success(view: DestinationView) -> Child:
@@ -235,9 +235,9 @@ def _success(view: DestinationView) -> Child:
     ended = view.lately.total
     if not ended:
         return wording.NONE
-    said = axes.PART.write(view.lately.delivered / ended)
+    share = axes.PART.write(view.lately.delivered / ended)
     path = f"/streams/{view.destination_id}#past-success"
-    return figure(said, path, kind="" if view.lately.delivered == ended else "warn")
+    return figure(share, path, kind="" if view.lately.delivered == ended else "warn")
 
 
 def _sending(view: DestinationView, context: PageContext) -> Safe:
@@ -252,12 +252,12 @@ def _breaker(flow: FlowRecord | None) -> Safe:
     if flow is None:
         return tag("span", "no news yet", class_="quiet")
     is_blocked = flow.state is FlowState.HELD and flow.flow.is_blocked
-    said = f"blocked at offset {flow.flow.blocking.offset}" if is_blocked else _STATES[flow.state]
+    state = f"blocked at offset {flow.flow.blocking.offset}" if is_blocked else _STATES[flow.state]
     if flow.since_ms:
-        said += f" since {wording.clock(flow.since_ms)}"
+        state += f" since {wording.clock(flow.since_ms)}"
     if flow.until_ms:
-        said += f", next try at {wording.clock(flow.until_ms)}"
-    return tag("span", said, class_="good" if flow.state is FlowState.CLOSED else "warn")
+        state += f", next try at {wording.clock(flow.until_ms)}"
+    return tag("span", state, class_="good" if flow.state is FlowState.CLOSED else "warn")
 
 
 def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms: int) -> Child:

@@ -56,9 +56,9 @@ def _now(receipt: Receipt, kept: KeptRecord | None, schedule: RetrySchedule) -> 
         return "sent again out of dead letters; no answer yet"
     at = wording.moment(receipt.ended_at_ms)
     if receipt.outcome is not ReceiptOutcome.WAITING:
-        said = {ReceiptOutcome.DELIVERED: "delivered", ReceiptOutcome.DEAD: "given up"}
+        words = {ReceiptOutcome.DELIVERED: "delivered", ReceiptOutcome.DEAD: "given up"}
         why = f" ({receipt.reason})" if receipt.reason else ""
-        return f"{said[receipt.outcome]} at {at}{why}"
+        return f"{words[receipt.outcome]} at {at}{why}"
     if kept is None:
         return f"waits ({receipt.reason}); when it is tried next could not be read"
     return f"waits ({receipt.reason}); next attempt at {wording.moment(due_at_ms(kept, schedule))}"
@@ -107,10 +107,10 @@ def found_page(
     if result is not None:
         status = wording.plural(len(result.found), "event") + " found"
         content.append(_read_note(result, stream=stream, event_id=event_id))
-        for found in result.found:
-            payload = _payload(found) if shows_payload else _payload_button(found, asked)
-            again = send_again_form(found, asked)
-            content.append(_timeline(found, asked, again, payload))
+        for event in result.found:
+            payload = _payload(event) if shows_payload else _payload_button(event, asked)
+            again = send_again_form(event, asked)
+            content.append(_timeline(event, asked, again, payload))
     return still_page("Find an event", "/events", "event", content, status=status)
 
 
@@ -134,8 +134,8 @@ def _timeline(found: FoundEvent, asked: PageRequest, again: Safe, payload: Safe)
         _by_destination(now_at(found, schedule)),
         again,
         request_note() if requests else NOTHING,
-        tag("ol", [_step(step, steps[0].at_ms, requests.get(nth, NOTHING))
-                   for nth, step in enumerate(steps)], class_="timeline"),
+        tag("ol", [_step(step, steps[0].at_ms, requests.get(index, NOTHING))
+                   for index, step in enumerate(steps)], class_="timeline"),
         _rest_note(found),
         batches_of(found),
         payload,
@@ -145,12 +145,12 @@ def _timeline(found: FoundEvent, asked: PageRequest, again: Safe, payload: Safe)
 def _requests(steps: Sequence[TrailStep], context: PageContext) -> dict[int, Safe]:
     """The newest requests, by the step with the outcome of each."""
     made: dict[int, Safe] = {}
-    for nth in reversed(range(len(steps))):
-        sent = steps[nth].sent
+    for index in reversed(range(len(steps))):
+        sent = steps[index].sent
         # The settings of a removed destination are gone.
         to = context.configured(sent.destination_id) if sent else None
         if sent and to and len(made) < _REQUESTS_MAX:
-            made[nth] = request_shown(sent, to)
+            made[index] = request_shown(sent, to)
     return made
 
 
@@ -186,8 +186,8 @@ def batches_of(found: FoundEvent) -> Safe:
         others = wording.plural(receipt.event_count - 1, "other event")
         more = ", ..." if 0 < len(ids) < receipt.event_count - 1 else ""
         named = [part for pair in links for part in pair][1:]
-        said = [f"{others} to {receipt.destination_id}", ": " if named else "", *named, more]
-        facts[receipt.batch_id] = fragment(*said)
+        parts = [f"{others} to {receipt.destination_id}", ": " if named else "", *named, more]
+        facts[receipt.batch_id] = fragment(*parts)
         if len(facts) == _BATCHES_MAX:
             break
     if not facts:
@@ -245,13 +245,13 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     if result.found:
         return tag("p", read + ".", class_="quiet")
     if result.back_to_ms is None:
-        said = f"There is no event of this id in {stream}: {read}, the whole log."
-        return tag("p", said, class_="none")
+        text = f"There is no event of this id in {stream}: {read}, the whole log."
+        return tag("p", text, class_="none")
     further = form(
         "get",
         "/events",
         {"stream": stream, "id": event_id, "before": result.back_to_ms},
         tag("button", "Look further back", type="submit"),
     )
-    said = f"Not found since {wording.moment(result.back_to_ms)}: {read}."
-    return fragment(tag("p", said, class_="none"), further)
+    text = f"Not found since {wording.moment(result.back_to_ms)}: {read}."
+    return fragment(tag("p", text, class_="none"), further)

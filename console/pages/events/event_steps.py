@@ -80,7 +80,7 @@ def due_at_ms(kept: KeptRecord, schedule: RetrySchedule) -> int:
 
 def _failed_tries(receipt: Receipt) -> Iterator[TrailStep]:
     """Each refused request of a round, with the text of its answer."""
-    for nth, failed in enumerate(receipt.failed_tries):
+    for index, failed in enumerate(receipt.failed_tries):
         answer = failed.text[:SHOWN_CHARS_MAX]
         facts = (
             ("status", str(failed.status) if failed.status else "no answer"),
@@ -95,7 +95,7 @@ def _failed_tries(receipt: Receipt) -> Iterator[TrailStep]:
             "bad",
             f"Not taken by {receipt.destination_id}: {words_of(failed.reason)}",
             tuple((name, value) for name, value in facts if value),
-            SentRequest.of_failed(receipt, nth),
+            SentRequest.of_failed(receipt, index),
         )
 
 

@@ -84,15 +84,15 @@ async def _by_id(asked: PageRequest, event_id: str) -> Page | Response:
     """The streams that have the id, as the index knows; if it is only one, the event itself."""
     streams = _left_streams(asked)
     async with asked.search_turn():
-        told = await asked.sources.events.among(streams, event_id)
-    if len(told.streams) == 1 and told.asked_count == len(asked.streams):
-        return RedirectResponse(event_path(told.streams[0], event_id), status_code=303)
-    links = [tag("li", tag("a", each, href=event_path(each, event_id))) for each in told.streams]
+        known = await asked.sources.events.among(streams, event_id)
+    if len(known.streams) == 1 and known.asked_count == len(asked.streams):
+        return RedirectResponse(event_path(known.streams[0], event_id), status_code=303)
+    links = [tag("li", tag("a", each, href=event_path(each, event_id))) for each in known.streams]
     return _page(
         asked,
         tag("ul", links) if links else NOTHING,
-        tag("p", _said_of_all(told, "id"), class_="quiet" if links else "none"),
-        _further(asked, told, streams, "id"),
+        tag("p", _said_of_all(known, "id"), class_="quiet" if links else "none"),
+        _further(asked, known, streams, "id"),
         status=wording.plural(len(links), "stream") + " found",
     )
 
@@ -101,7 +101,7 @@ async def _by_key(asked: PageRequest, key: str) -> Page | Response:
     """The newest events of the key, of all streams that have it, as the index knows."""
     streams = _left_streams(asked)
     async with asked.search_turn():
-        found = await asked.sources.events.of_key(streams, key)
+        keyed = await asked.sources.events.of_key(streams, key)
     rows: list[list[Child]] = [
         [
             tag("a", code(event.event_id), href=event_path(event.stream, event.event_id)),
@@ -109,15 +109,15 @@ async def _by_key(asked: PageRequest, key: str) -> Page | Response:
             wording.moment(stored_at_ms),
             wording.moment(event.event_time_ms),
         ]
-        for event, stored_at_ms in found.events
+        for event, stored_at_ms in keyed.events
     ]
     heads = ("Event", "Stream", "Stored at", "Event time")
     return _page(
         asked,
         table(heads, rows, caption="Events of this key, the newest first") if rows else NOTHING,
-        tag("p", _said_of_all(found.told, "key"), class_="none" if not rows else "quiet"),
-        _all_of_key(found, key),
-        _further(asked, found.told, streams, "key"),
+        tag("p", _said_of_all(keyed.told, "key"), class_="none" if not rows else "quiet"),
+        _all_of_key(keyed, key),
+        _further(asked, keyed.told, streams, "key"),
         status=wording.plural(len(rows), "event") + " found",
     )
 
@@ -127,11 +127,11 @@ def _all_of_key(found: KeyedEvents, key: str) -> Safe:
     named = sorted({event.stream for event, _ in found.events} | set(found.unread))
     if not named:
         return NOTHING
-    said = f"The newest that the index names are shown, {EVENTS_MAX} at most. "
+    note = f"The newest that the index names are shown, {EVENTS_MAX} at most. "
     if found.unread:
-        said += "Reading took too long to look at all of them. "
+        note += "Reading took too long to look at all of them. "
     links = ways((stream, newest_path(stream, key=key)) for stream in named)
-    return tag("p", said, "All of this key, also older ones, in ", links, ".",
+    return tag("p", note, "All of this key, also older ones, in ", links, ".",
                class_="warn" if found.unread else "quiet")  # fmt: skip
 
 
@@ -148,16 +148,16 @@ async def _by_request(asked: PageRequest, request_id: str) -> Page | Response:
         return RedirectResponse(newest_path(stream, request=request_id), status_code=303)
     if not request.ids and request.read_until_ms is not None:
         read_ms = request.read_until_ms
-        said = f"It is not in the ledger up to {wording.moment(read_ms)}; there is more to read."
+        text = f"It is not in the ledger up to {wording.moment(read_ms)}; there is more to read."
         path = "/events?" + urlencode({"request": request_id, "from": read_ms})
-        return _page(asked, nothing_yet(said), pager([("Read on", path)], "Ledger"))
+        return _page(asked, nothing_yet(text), pager([("Read on", path)], "Ledger"))
     # Another tenant's is not there for the viewer.
-    said = (
+    text = (
         "No request of this id has brought events to a stream that you may see: it is wrong, its"
         " events were all refused, or it is older than the ledger. New requests are in the"
         " ledger within a second or two."
     )
-    return _page(asked, nothing_yet(said))
+    return _page(asked, nothing_yet(text))
 
 
 def _left_streams(asked: PageRequest) -> list[str]:
@@ -179,12 +179,12 @@ def _further(asked: PageRequest, told: StreamsWithId, streams: Sequence[str], na
 def _said_of_all(told: StreamsWithId, name: str) -> str:
     if not told.has_index:
         return _OFF
-    said = f"The index of {name}s was asked of {wording.plural(told.asked_count, 'stream')}"
+    sentence = f"The index of {name}s was asked of {wording.plural(told.asked_count, 'stream')}"
     if told.index_is_behind:
-        said += ", and has not got everywhere yet"
+        sentence += ", and has not got everywhere yet"
     if not told.streams:
-        said += f": it has none of this {name}. Choose a stream to read back in its log"
-    return said + "."
+        sentence += f": it has none of this {name}. Choose a stream to read back in its log"
+    return sentence + "."
 
 
 def _page(asked: PageRequest, *content: Child, status: str = "") -> Page:

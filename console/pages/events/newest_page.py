@@ -44,9 +44,9 @@ async def newest_page(asked: PageRequest) -> Page:
         # A search for a text reveals the content of events.
         if "contains" in picked and not asked.viewer.may_change:
             raise HTTPException(403, "Looking into events needs a key with the scope admin.")
-        found = await asked.control.newest(stream, before=before, picked=picked)
-        status = f"{wording.plural(len(found['events']), 'event')} shown"
-        content += [_rows(stream, found), _older(stream, picked, found, is_first=not before)]
+        listing = await asked.control.newest(stream, before=before, picked=picked)
+        status = f"{wording.plural(len(listing['events']), 'event')} shown"
+        content += [_rows(stream, listing), _older(stream, picked, listing, is_first=not before)]
     return still_page("Newest events", "/events", "newest", content, status=status)
 
 
@@ -91,12 +91,12 @@ def _select(
 def _rows(stream: str, found: dict[str, Any]) -> Safe:
     events, looked_at = found["events"], found["looked_at"]
     if not events:
-        said = (
+        text = (
             "No event." if found["is_complete"] else "None so far; there is more to look through."
         )
         if looked_at:
-            said = f"None of the {wording.plural(looked_at, 'event')} that were looked at."
-        return nothing_yet(said)
+            text = f"None of the {wording.plural(looked_at, 'event')} that were looked at."
+        return nothing_yet(text)
     heads = ["Event", "Accepted at", "Event time", "Ordering key", "Place in the log"]
     is_told = "destinations" in events[0]
     heads += ["By now"] if is_told else []

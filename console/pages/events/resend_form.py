@@ -72,7 +72,7 @@ async def resend(asked: PageRequest) -> Response:
     )
     back = event_path(stream, event_id)
     try:
-        told = await asked.control.resend(stream, place=place, destination=destination)
+        outcomes = await asked.control.resend(stream, place=place, destination=destination)
     except RefusedError as refusal:
         if refusal.status == HTTPStatus.UNAUTHORIZED:
             raise
@@ -86,7 +86,7 @@ async def resend(asked: PageRequest) -> Response:
             status=refusal.detail,
         )
         return HTMLResponse(render(page, asked.around), status_code=refusal.status)
-    listed = sorted(told.items(), key=lambda each: each[1] != "resent")[:_TOLD_MAX]
+    listed = sorted(outcomes.items(), key=lambda each: each[1] != "resent")[:_TOLD_MAX]
     sent = urlencode({"sent": ",".join(f"{name}:{what}" for name, what in listed)})
     return RedirectResponse(f"{back}&{sent}", status_code=303)
 
@@ -95,13 +95,17 @@ def sent_note(asked: PageRequest) -> str:
     """Report an event's fresh outcome at each destination, only in words of our own."""
     names = set(_names(asked, asked.field("stream")))
     pairs = (pair.partition(":") for pair in asked.field("sent").split(","))
-    told = {name: what for name, _, what in pairs if name in names}
-    resent = [name for name, what in told.items() if what == "resent"]
-    said = [f"It goes again to {' and '.join(resent)}, within half a minute."] if resent else []
-    said += [
-        f"Not to {name}: {LEFT_ALONE[what]}." for name, what in told.items() if what in LEFT_ALONE
+    outcomes = {name: what for name, _, what in pairs if name in names}
+    resent = [name for name, what in outcomes.items() if what == "resent"]
+    sentences = (
+        [f"It goes again to {' and '.join(resent)}, within half a minute."] if resent else []
+    )
+    sentences += [
+        f"Not to {name}: {LEFT_ALONE[what]}."
+        for name, what in outcomes.items()
+        if what in LEFT_ALONE
     ]
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _names(asked: PageRequest, stream: str) -> list[str]:

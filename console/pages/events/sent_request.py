@@ -140,9 +140,9 @@ def shown_url(url: str) -> str:
 
 
 def _body(sent: SentRequest, to: Destination) -> str:
-    said = _BODIES[to.body_format][1].format(plural(sent.event_count, "event"))
+    body = _BODIES[to.body_format][1].format(plural(sent.event_count, "event"))
     if sent.event_count > 1:
-        said += ", this one among them"
+        body += ", this one among them"
     if to.fields:
-        said += ", only the members " + ", ".join(to.fields)[:VALUE_CHARS_MAX]
-    return said if to.compression == "none" else f"{said}, packed by {to.compression}"
+        body += ", only the members " + ", ".join(to.fields)[:VALUE_CHARS_MAX]
+    return body if to.compression == "none" else f"{body}, packed by {to.compression}"

@@ -38,14 +38,14 @@ class Lives:
 
     async def look(self, topics: Collection[str]) -> None:
         """Ask for the ids of these topics; without an answer all is as it was."""
-        told: Mapping[str, str] = {}
+        ids: Mapping[str, str] = {}
         with suppress(*AWAY, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
-                told = await topic_ids(self.log, topics)
+                ids = await topic_ids(self.log, topics)
         self.again_s = inf
-        if not told.keys() >= set(topics):
+        if not ids.keys() >= set(topics):
             self.look_again_soon()
-        for topic, life in told.items():
+        for topic, life in ids.items():
             before = self.now.get(topic, life)
             if life not in self._former:
                 self.now[topic] = life

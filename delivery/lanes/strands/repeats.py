@@ -47,7 +47,7 @@ def unsaid(
         if ranges.reach(begin) < end:
             ranges.add(begin, end)
             first, last = (all_of := list(ranges))[: 1 - _RANGES_MAX], all_of[1 - _RANGES_MAX :]
-            news[strand] = (*((first[0][0], it) for _, it in first[-1:]), *last)
+            news[strand] = (*((first[0][0], until) for _, until in first[-1:]), *last)
     return news
 
 

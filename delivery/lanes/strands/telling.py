@@ -33,14 +33,16 @@ class Teller:
         )
         await self._store(spans, [repeats_record(*each) for each in again.items()])
         at_ms = now_ms()
-        self.repeats.update((it, RepeatedRanges(ranges, at_ms)) for it, ranges in again.items())
+        self.repeats.update(
+            (strand, RepeatedRanges(ranges, at_ms)) for strand, ranges in again.items()
+        )
 
     async def tell(self, strands: Iterable[Strand]) -> None:
         """Write where strands are, and how far they may go, if the log does not say so yet."""
         await self._store(strands, [])
 
     async def _store(self, strands: Iterable[Strand], before: Sequence[RecordOut]) -> None:
-        found = {each: mark for each in strands if (mark := self.mark(each)) is not None}
-        news = {each: mark for each, mark in found.items() if self.marks.get(each) != mark}
+        marks = {each: mark for each in strands if (mark := self.mark(each)) is not None}
+        news = {each: mark for each, mark in marks.items() if self.marks.get(each) != mark}
         await self.store([*before, *(mark_record(*each) for each in news.items())])
         self.marks.update(news)

@@ -35,12 +35,12 @@ def prepare(instance: Instance, folder: Path) -> list[Path]:
         raise SetupError(f"Where Kafka is cannot be told: {error}") from error
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for service, told in config["services"].items():
+    for service, settings in config["services"].items():
         path = folder / f"{service}.env"
         variables = {
-            **told["env"],
+            **settings["env"],
             f"HIFI_{service.upper()}_BOOTSTRAP_SERVERS": brokers,
-            **dict(_secrets(aws, told["secrets"])),
+            **dict(_secrets(aws, settings["secrets"])),
         }
         write_whole(path, environment_file(variables).encode(), mode=0o600)
         written.append(path)

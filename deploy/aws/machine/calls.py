@@ -52,15 +52,15 @@ class Aws:
             "x-amz-target": "secretsmanager.GetSecretValue",
         }
         body = json.dumps({"SecretId": name}).encode()
-        said = json.loads(self._call("secretsmanager", "POST", "/", body, headers))
-        members: Mapping[str, str] = json.loads(said["SecretString"])
+        answer = json.loads(self._call("secretsmanager", "POST", "/", body, headers))
+        members: Mapping[str, str] = json.loads(answer["SecretString"])
         return members
 
     def brokers(self, cluster: str) -> str:
         """Where a cluster of MSK is entered with SCRAM."""
         path = f"/v1/clusters/{quote(cluster, safe='')}/bootstrap-brokers"
-        said: Mapping[str, Any] = json.loads(self._call("kafka", "GET", path, b"", {}))
-        return str(said["bootstrapBrokerStringSaslScram"])
+        answer: Mapping[str, Any] = json.loads(self._call("kafka", "GET", path, b"", {}))
+        return str(answer["bootstrapBrokerStringSaslScram"])
 
     def _call(
         self, service: str, method: str, path: str, body: bytes, headers: Mapping[str, str]
@@ -85,8 +85,8 @@ class Aws:
                 text: str = answer.read().decode()
         except HTTPError as refusal:
             with refusal:
-                said = refusal.read(_WORDS_MAX).decode(errors="replace")
-            raise CallError(f"{service} says {refusal.code}: {said}") from refusal
+                why = refusal.read(_WORDS_MAX).decode(errors="replace")
+            raise CallError(f"{service} says {refusal.code}: {why}") from refusal
         except (OSError, HTTPException) as error:
             raise CallError(f"{service} does not answer: {error}") from error
         return text

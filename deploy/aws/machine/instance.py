@@ -25,15 +25,15 @@ class Instance:
     @property
     def config(self) -> Mapping[str, Any]:
         """The settings that the template gives this machine, without secrets."""
-        said: Mapping[str, Any] = json.loads(self._get("user-data") or "{}")
-        return said
+        settings: Mapping[str, Any] = json.loads(self._get("user-data") or "{}")
+        return settings
 
     @property
     def credentials(self) -> Mapping[str, str]:
         """The credentials of the machine's role, valid for some minutes."""
         role = self._said("iam/security-credentials/").strip()
-        said: Mapping[str, str] = json.loads(self._said(f"iam/security-credentials/{role}"))
-        return said
+        members: Mapping[str, str] = json.loads(self._said(f"iam/security-credentials/{role}"))
+        return members
 
     def why_end(self) -> str | None:
         """Return why this machine will end soon; None while it stays."""
@@ -43,10 +43,10 @@ class Instance:
         return "scaled in" if state is not None and state.startswith("Terminated") else None
 
     def _said(self, path: str) -> str:
-        said = self._get(f"meta-data/{path}")
-        if said is None:
+        text = self._get(f"meta-data/{path}")
+        if text is None:
             raise OSError(f"the metadata service has no {path}")
-        return said
+        return text
 
     def _get(self, path: str) -> str | None:
         """Return the text at a path; None where there is nothing."""

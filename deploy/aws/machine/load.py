@@ -58,9 +58,9 @@ class MetricsPage:
         ]
 
     def of(self, metric: m.Metric, **labels: str) -> Iterator[tuple[Mapping[str, str], float]]:
-        for name, found, value in self._rows:
-            if name == metric.name and labels.items() <= found.items():
-                yield found, value
+        for name, row_labels, value in self._rows:
+            if name == metric.name and labels.items() <= row_labels.items():
+                yield row_labels, value
 
     def sum_of(self, metric: m.Metric, **labels: str) -> float:
         return sum(value for _, value in self.of(metric, **labels))
@@ -71,14 +71,14 @@ def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | 
     if not page.sum_of(m.OBSERVE_LEASE_UP):
         return None
     not_ours = {
-        found["destination"]
-        for found, value in page.of(m.OBSERVE_VERDICT)
-        if value and found["verdict"] in NOT_OURS
+        labels["destination"]
+        for labels, value in page.of(m.OBSERVE_VERDICT)
+        if value and labels["verdict"] in NOT_OURS
     }
-    rates = {found["stream"]: value for found, value in page.of(m.OBSERVE_EVENTS_PER_SECOND)}
+    rates = {labels["stream"]: value for labels, value in page.of(m.OBSERVE_EVENTS_PER_SECOND)}
     arrivals = backlog = 0.0
-    for found, waiting in page.of(m.OBSERVE_BACKLOG_EVENTS):
-        destination = found["destination"]
+    for where, waiting in page.of(m.OBSERVE_BACKLOG_EVENTS):
+        destination = where["destination"]
         if destination not in not_ours:
             arrivals += rates.get(stream_and_name(destination)[0], 0.0)
             # Events that wait for a retry belong to the tiers until they are due.
@@ -86,8 +86,8 @@ def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | 
     end_to_end = {"stage": "end to end", "since": "accepted", "quantile": "0.95"}
     lags = [
         value
-        for found, value in page.of(m.OBSERVE_LAG_SECONDS, **end_to_end)
-        if found["destination"] not in not_ours
+        for labels, value in page.of(m.OBSERVE_LAG_SECONDS, **end_to_end)
+        if labels["destination"] not in not_ours
     ]
     return load_of(arrivals, max(backlog, 0.0), rating=rating), max(lags, default=0.0)
 
@@ -111,27 +111,27 @@ class GatewayUse:
 def disk_wait(pressure: Path = _PRESSURE) -> dict[str, float]:
     """Return the wait in percent; empty if the kernel does not report it."""
     try:
-        found = _WAITED.search(pressure.read_text())
+        match = _WAITED.search(pressure.read_text())
     except OSError:
         return {}
-    return {DISK_WAIT: float(found[1])} if found else {}
+    return {DISK_WAIT: float(match[1])} if match else {}
 
 
 def publish(instance: Instance, *, every_s: float = EVERY_S) -> None:
     """Publish until the process ends; log a failure and retry at the next turn."""
     config = instance.config
-    told, aws = config["load"], aws_of(instance, config)
-    use = GatewayUse(told["rating"])
+    load, aws = config["load"], aws_of(instance, config)
+    use = GatewayUse(load["rating"])
     for turn in count():
         began_s = time.monotonic()
         try:
             _put(aws, config["group"], {} if turn % _WAIT_TURNS else disk_wait())
-            pages = [MetricsPage(text) for text in map(_page, told["pages"])]
-            if told["what"] == "gateway":
+            pages = [MetricsPage(text) for text in map(_page, load["pages"])]
+            if load["what"] == "gateway":
                 value = use.seen(pages, began_s)
-                _put(aws, told["group"], {} if value is None else {USE: value})
-            elif told["what"] == "delivery":
-                _put(aws, told["group"], _of_delivery(aws, told, pages[0]))
+                _put(aws, load["group"], {} if value is None else {USE: value})
+            elif load["what"] == "delivery":
+                _put(aws, load["group"], _of_delivery(aws, load, pages[0]))
         except (OSError, HTTPException) as error:
             sys.stderr.write(f"hifi-load: {error}\n")
             sys.stderr.flush()
@@ -149,8 +149,8 @@ def _of_delivery(aws: Aws, told: Mapping[str, Any], page: MetricsPage) -> dict[s
         return {}
     load, lag_s = known
     group = {"AutoScalingGroupNames.member.1": told["group"]}
-    said = aws.query("autoscaling", "DescribeAutoScalingGroups", **group)
-    machines = len(re.findall(r"<LifecycleState>InService</LifecycleState>", said))
+    answer = aws.query("autoscaling", "DescribeAutoScalingGroups", **group)
+    machines = len(re.findall(r"<LifecycleState>InService</LifecycleState>", answer))
     return {LOAD: load / max(1, machines), LAG: lag_s}
 
 

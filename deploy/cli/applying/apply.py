@@ -67,10 +67,10 @@ def apply(
         _rehearsed(client, each, body, rehearsed) if dry_run else _applied(client, each, body)
         for each, body in zip(wanted, bodies, strict=True)
     )
-    told = _told(fates, form, would=dry_run)
+    outcomes = _told(fates, form, would=dry_run)
     if not dry_run:
-        told += _told(_judged(client, wanted, told), form)
-    _end(told, form, count=len(wanted))
+        outcomes += _told(_judged(client, wanted, outcomes), form)
+    _end(outcomes, form, count=len(wanted))
 
 
 @options.made_of(client=options.control_client, form=options.form)
@@ -185,13 +185,13 @@ def _judged(
     for each in wanted:
         if each.kind != "pipeline" or each.title not in stored:
             continue
-        said = judgement(client, each.document, wait_s=wait_s)
-        if said.is_refused:
-            why = f"it is stored, and cannot be run: {said.text}"
+        verdict = judgement(client, each.document, wait_s=wait_s)
+        if verdict.is_refused:
+            why = f"it is stored, and cannot be run: {verdict.text}"
             yield _ApplyOutcome(each.kind, each.title, "refused", why=why)
-        elif said.text:
-            talk.print(harmless(said.text), style="dim")
-        if said.is_open:
+        elif verdict.text:
+            talk.print(harmless(verdict.text), style="dim")
+        if verdict.is_open:
             # The judge is away: wait for it once, not for each pipeline.
             wait_s = 0.0
 
@@ -210,22 +210,22 @@ def _told(
     fates: Iterator[_ApplyOutcome], form: Form | None, *, would: bool = False
 ) -> list[_ApplyOutcome]:
     """Each as it comes, for people; up to the one after which the others are not tried."""
-    told = []
+    outcomes = []
     for fate in fates:
-        told.append(fate)
+        outcomes.append(fate)
         if form in {None, "table"}:
             _say(fate, would=would)
         if fate.ends:
             break
-    return told
+    return outcomes
 
 
 def _say(fate: _ApplyOutcome, *, would: bool) -> None:
     is_done = fate.outcome in {"unchanged", "refused", "absent"} or not would
-    said = fate.outcome if is_done else f"would be {fate.outcome}"
+    word = fate.outcome if is_done else f"would be {fate.outcome}"
     settings = f": {', '.join(fate.changes)}" if fate.changes else ""
     out.print(harmless(fate.name), end="  ")
-    out.print(f"{said}{settings}", style=_STYLES.get(fate.outcome, ""))
+    out.print(f"{word}{settings}", style=_STYLES.get(fate.outcome, ""))
     if would:
         for name, (before, after) in fate.changes.items():
             out.print(f"    {name}: {_short(before)} -> {_short(after)}")
@@ -250,12 +250,12 @@ def _end(told: list[_ApplyOutcome], form: Form | None, *, count: int) -> None:
     if (left := count - len({fate.name for fate in told})) > 0:
         talk.print(f"{left} more were not tried.")
     if refused:
-        raise typer.Exit(PARTLY_DONE if len(refused) < len({it.name for it in told}) else 1)
+        raise typer.Exit(PARTLY_DONE if len(refused) < len({fate.name for fate in told}) else 1)
 
 
 def _shown(fate: _ApplyOutcome) -> dict[str, Any]:
-    said = asdict(fate)
-    said["changes"] = {
+    fields = asdict(fate)
+    fields["changes"] = {
         name: {"before": before, "after": after} for name, (before, after) in fate.changes.items()
     }
-    return {name: said[name] for name in ("kind", "name", "outcome", "changes", "why")}
+    return {name: fields[name] for name in ("kind", "name", "outcome", "changes", "why")}

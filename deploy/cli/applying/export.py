@@ -49,17 +49,17 @@ def export(
 
         hifi export > hifi.yaml
     """
-    found = _of_streams(client, streams) if streams else _all(client)
+    objects = _of_streams(client, streams) if streams else _all(client)
     with reader_may_leave():
         if form == "name":
-            for each in found:
+            for each in objects:
                 out.print(
                     "/".join(each[part] for part in ("kind", "stream", "name") if part in each)
                 )
         elif form == "json":
-            print_data(form, [*found])
+            print_data(form, [*objects])
         else:
-            for each in found:
+            for each in objects:
                 out.out("---\n" + yaml_text(each).rstrip("\n"))
 
 
@@ -84,9 +84,9 @@ def _of_streams(client: ControlClient, streams: Sequence[str]) -> Iterator[dict[
 
 
 def _of(kind: str, shown: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    said = {
+    fields = {
         name: value
         for name, value in shown.items()
         if name not in _LEFT_OUT and (name in _ALWAYS or usual.get(name) != value)
     }
-    return {"kind": kind} | said
+    return {"kind": kind} | fields

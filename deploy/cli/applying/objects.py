@@ -90,19 +90,19 @@ def read_wanted(files: Sequence[Path], more: Sequence[Path]) -> list[FileObject]
     """Everything in these files; UsageError with the line, if one of them cannot be read."""
     if not files and not more:
         raise UsageError("Say which file: -f FILE, or -f - for standard input.")
-    found = [
+    wanted = [
         _wanted(document)
         for path in (*files, *more)
         for file in _files_at(path)
         for document in read_documents(file, bytes_max=_FILE_BYTES_MAX)
     ]
     there: dict[str, FileObject] = {}
-    for each in found:
+    for each in wanted:
         before = there.setdefault(each.title, each)
         if before is not each:
             where = before.line("/name")
             raise UsageError(f"{each.line('/name')}: {each.title} is at {where} already.")
-    return sorted(found, key=attrgetter("rank"))
+    return sorted(wanted, key=attrgetter("rank"))
 
 
 def _files_at(path: Path) -> list[Path]:

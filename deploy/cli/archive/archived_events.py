@@ -25,36 +25,36 @@ class ArchivedEvents:
 
     def of(self, where: KafkaPartition) -> list[Laid]:
         start = self.log_starts[where]
-        mine = [it for it in self.objects if it.archived.partition == where.partition]
-        return [it for it in mine if it.from_offset < start]
+        mine = [entry for entry in self.objects if entry.archived.partition == where.partition]
+        return [entry for entry in mine if entry.from_offset < start]
 
     def at(self, where: KafkaPartition, at_ms: int) -> int:
         """The first offset that Kafka got at that time or later, if need be that of its log."""
         start = self.log_starts[where]
-        for said, from_offset in self.of(where):
-            if said.to_ms < at_ms:
+        for archived, from_offset in self.of(where):
+            if archived.to_ms < at_ms:
                 continue
-            columns = read_object(self._bytes(said), ("offset", "time_ms"))
-            pairs = zip(*(columns[it].to_pylist() for it in ("offset", "time_ms")), strict=True)
-            found: list[int] = [
+            columns = read_object(self._bytes(archived), ("offset", "time_ms"))
+            pairs = zip(*(columns[name].to_pylist() for name in ("offset", "time_ms")), strict=True)
+            offsets: list[int] = [
                 at for at, time_ms in pairs if time_ms >= at_ms and at >= from_offset
             ]
-            if found:
-                return min(found[0], start)
+            if offsets:
+                return min(offsets[0], start)
         return start
 
     def missing(self, where: KafkaPartition, at: int) -> int:
         """How many offsets from there on neither this nor Kafka has."""
         offsets = Offsets.of([(at, self.log_starts[where])])
-        kept = Offsets.of([(it.archived.first, it.archived.end) for it in self.of(where)])
+        kept = Offsets.of([(entry.archived.first, entry.archived.end) for entry in self.of(where)])
         return len(offsets.minus(kept))
 
     def records(self, where: KafkaPartition, begin: int, end: int) -> list[RecordIn]:
         """Those offsets, as far as they are there."""
         rows = log_rows(
-            (self._bytes(said), where, max(begin, from_offset), end)
-            for said, from_offset in self.of(where)
-            if said.end > begin and from_offset < end
+            (self._bytes(archived), where, max(begin, from_offset), end)
+            for archived, from_offset in self.of(where)
+            if archived.end > begin and from_offset < end
         )
         return [record for batch in rows.to_batches() for record in records_of(batch)]
 

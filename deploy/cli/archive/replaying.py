@@ -87,11 +87,11 @@ async def _run(
     while (span := replay.next_span(_EVENTS)) is not None:
         began_s = time.monotonic()
         replay = await _slice(kept, replay, span, write)
-        said = f"  {replay.read_count:,} of {order.count:,}"
+        text = f"  {replay.read_count:,} of {order.count:,}"
         if stop:
-            talk.print(f"{said}. Stopped; the same with --id {order.id} goes on from here.")
+            talk.print(f"{text}. Stopped; the same with --id {order.id} goes on from here.")
             raise typer.Exit(INTERRUPTED)
-        talk.print(said)
+        talk.print(text)
         pause_s = (span[2] - span[1]) / order.rate_per_s - (time.monotonic() - began_s)
         await asyncio.sleep(max(0.0, pause_s))
         if feed.value.get((order.stream, order.id), replay).state == "cancelled":
@@ -184,6 +184,6 @@ async def _slice(
         reached_ms=max([progress.reached_ms, *(record.timestamp_ms for record in records)]),
         updated_at_ms=at_ms,
     )
-    said: Row = (REPLAYS, *progress_row(order, progress), ())
-    await write([*rows_of(rows), said])
+    row: Row = (REPLAYS, *progress_row(order, progress), ())
+    await write([*rows_of(rows), row])
     return Replay(order, progress)

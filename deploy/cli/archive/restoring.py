@@ -79,19 +79,19 @@ class ArchiveContents:
     @property
     def times_ms(self) -> tuple[int, int]:
         """When Kafka got the first and the last event of these objects."""
-        said = [each.archived for each in self.objects]
-        return min(each.from_ms for each in said), max(each.to_ms for each in said)
+        archived = [each.archived for each in self.objects]
+        return min(each.from_ms for each in archived), max(each.to_ms for each in archived)
 
     @property
     def begins(self) -> dict[int, int]:
         """By Kafka partition: the first offset that it has something about."""
-        return {it.archived.partition: it.from_offset for it in reversed(self.objects)}
+        return {entry.archived.partition: entry.from_offset for entry in reversed(self.objects)}
 
     @property
     def gaps(self) -> Mapping[int, Offsets]:
         """The gaps between objects, where all events were to be kept."""
-        said = [each.archived for each in self.objects]
-        return gaps(said) if all(each.is_whole for each in said) else {}
+        archived = [each.archived for each in self.objects]
+        return gaps(archived) if all(each.is_whole for each in archived) else {}
 
 
 def found(bucket: OpenStore, wanted: Restore) -> ArchiveContents:
@@ -103,12 +103,12 @@ def found(bucket: OpenStore, wanted: Restore) -> ArchiveContents:
 
 
 def _count(bucket: OpenStore, each: Laid, wanted: Restore) -> int:
-    said, from_offset = each
-    if wanted.has_all(said) and from_offset == said.first:
-        return said.count
+    archived, from_offset = each
+    if wanted.has_all(archived) and from_offset == archived.first:
+        return archived.count
     return sum(
         event["offset"] >= from_offset and wanted.takes(event["time_ms"])
-        for event in sound_rows(bucket, said)
+        for event in sound_rows(bucket, archived)
     )
 
 
@@ -149,14 +149,14 @@ class Restoring:
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                 rows, nexts = chunk
                 events = len(rows)
-                told = {
+                reached = {
                     KafkaPartition(topic, partition): (at, Reach(at, at).word)
                     for partition, at in nexts.items()
                 }
-                said = self._put_back.said(now_ms())
-                account = (RESTORES, said.key.encode(), said.to_json(), ())
+                restored = self._put_back.said(now_ms())
+                account = (RESTORES, restored.key.encode(), restored.to_json(), ())
                 # First: asked for later, Kafka would be asked to take one more topic in by itself.
-                await write([account, *rows], {group: told})
+                await write([account, *rows], {group: reached})
                 sent += events
                 self.done += events
                 if wanted.rate_per_s:
@@ -211,24 +211,28 @@ class Restoring:
     def _missing(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The events that are not there yet; those that are count as done."""
         ends: dict[int, int] = {}
-        for said, from_offset in self.found.objects:
-            at = self._next.get(said.partition, 0)
-            if ends.get(said.partition, from_offset) != from_offset:
-                self._put_back.leave_out(said.partition)
-            ends[said.partition] = said.end
-            if at >= said.end and self.wanted.has_all(said) and from_offset == said.first:
-                self.done += said.count
+        for archived, from_offset in self.found.objects:
+            at = self._next.get(archived.partition, 0)
+            if ends.get(archived.partition, from_offset) != from_offset:
+                self._put_back.leave_out(archived.partition)
+            ends[archived.partition] = archived.end
+            if (
+                at >= archived.end
+                and self.wanted.has_all(archived)
+                and from_offset == archived.first
+            ):
+                self.done += archived.count
                 continue
-            for event in sound_rows(self.bucket, said):
+            for event in sound_rows(self.bucket, archived):
                 if event["offset"] < from_offset:
                     continue
                 if not self.wanted.takes(event["time_ms"]):
-                    self._put_back.leave_out(said.partition)
+                    self._put_back.leave_out(archived.partition)
                 elif event["offset"] < at:
                     self.done += 1
                 else:
-                    self._put_back.add(said.partition, event, is_of_whole=said.is_whole)
-                    yield said.partition, event
+                    self._put_back.add(archived.partition, event, is_of_whole=archived.is_whole)
+                    yield archived.partition, event
 
 
 def _row(topic: str, partition: int, event: dict[str, Any], restore_id: str) -> Row:

@@ -62,16 +62,16 @@ def verify(
         out.print(f"{each.kind}: {each.path}{more}")
     made_ms = pipeline_made_ms(client, lives[0])
     begins_ms = from_ms if from_ms is not None else kept.begins_ms(made_ms)
-    said = statements_of(client, stream, begins_ms)
-    if not said:
+    signed = statements_of(client, stream, begins_ms)
+    if not signed:
         raise UsageError(
             f"There is no statement about {stream} yet: minutes are signed some three minutes"
             " after their last event."
         )
-    if problem := distrust(said, read_public_key(public_key or place.data / "observe" / PUBLIC)):
+    if problem := distrust(signed, read_public_key(public_key or place.data / "observe" / PUBLIC)):
         talk.print(f"hifi: {problem}", style="bold red")
         raise typer.Exit(_UNTRUSTED)
-    minutes = to_check(said, from_ms=begins_ms, to_ms=to_ms)
+    minutes = to_check(signed, from_ms=begins_ms, to_ms=to_ms)
     bad = [one for one in minutes if not kept.is_complete(one)]
     for one in bad:
         _tell(kept, one, ids_of(client, one))
@@ -104,7 +104,9 @@ def pipeline_made_ms(client: ControlClient, archive: ArchiveId) -> int | None:
     """Return when its pipeline was first made; None if unknown or no longer known."""
     query = {"kind": "pipeline", "name": archive.name, "did": "made", "limit": "1000"}
     made = client.call("GET", "changes", query=query)["changes"]
-    return min((it["at_ms"] for it in made if it["tenant"] == archive.tenant), default=None)
+    return min(
+        (change["at_ms"] for change in made if change["tenant"] == archive.tenant), default=None
+    )
 
 
 @dataclass
@@ -180,16 +182,16 @@ def kept_in(
             "This archive keeps only some events of its stream, or changes them: statements are"
             " about every event as it came."
         )
-    for said, data in fetched(bucket, kept.objects):
+    for archived, data in fetched(bucket, kept.objects):
         if isinstance(data, Damage):
             kept.damage.append(data)
             continue
         try:
             columns = read_object(data, _COLUMNS).to_pydict()
         except UnreadableError as error:
-            kept.damage.append(Damage(said.path, "unreadable", str(error)))
+            kept.damage.append(Damage(archived.path, "unreadable", str(error)))
             continue
-        if damage := miscounted(said, len(columns["event_id"])):
+        if damage := miscounted(archived, len(columns["event_id"])):
             kept.damage.append(damage)
         kept.event_count += len(columns["event_id"])
         for event_id, at_ms, accepted_ms in zip(*(columns[each] for each in _COLUMNS), strict=True):

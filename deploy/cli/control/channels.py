@@ -49,8 +49,10 @@ def put(
 
     hifi channels put ops --via slack --settings slack.json
     """
-    said = {"via": via, "url": url, "recipients": recipient or None, "about": about or None}
-    body = read_settings(settings) | {each: it for each, it in said.items() if it is not None}
+    given = {"via": via, "url": url, "recipients": recipient or None, "about": about or None}
+    body = read_settings(settings) | {
+        each: value for each, value in given.items() if value is not None
+    }
     print_one(form, client.call("PUT", "channels", name, body=body), name=name)
 
 
@@ -73,12 +75,12 @@ def test(*, name: Name, form: Form | None, client: ControlClient) -> None:
 
     Exit code 7: the channel did not take it.
     """
-    told = client.call("POST", "channels", name, "test")
+    answer = client.call("POST", "channels", name, "test")
     if form in {None, "table"}:
-        out.print(f"{harmless(name)}: {harmless(told['says'])}")
+        out.print(f"{harmless(name)}: {harmless(answer['says'])}")
     else:
-        print_data(form, told)
-    if not told["is_taken"]:
+        print_data(form, answer)
+    if not answer["is_taken"]:
         raise NoAnswerError(f"The channel {name} did not take the message.")
 
 

@@ -151,8 +151,8 @@ def redrive(
             raise typer.Exit(1)
         done |= _send_again(client, path, order)
     if form is not None:
-        said = {name: done[name] for name in ("redrive_id", "count", "already", "malformed")}
-        print_one(form, said, name=done["redrive_id"] or "")
+        counts = {name: done[name] for name in ("redrive_id", "count", "already", "malformed")}
+        print_one(form, counts, name=done["redrive_id"] or "")
     elif done["redrive_id"] is not None:
         sent = f"{done['count']:,} sent again as re-drive {done['redrive_id']}"
         talk.print(sent, style="green")

@@ -37,7 +37,7 @@ def list_destinations(
 ) -> None:
     """List the destinations of a stream, or of all."""
     streams = client.call("GET", "streams")["streams"] if stream is None else [stream]
-    found = [
+    rows = [
         each
         for name in streams
         for each in client.call("GET", "streams", name, "destinations")["destinations"]
@@ -47,7 +47,7 @@ def list_destinations(
         return shown["name"] if stream else f"{shown['stream']}/{shown['name']}"
 
     heads = ("destination", "state", "format", "latency", "url")
-    print_list(form, found, heads, lambda each: [named(each), *_cells(each)], named)
+    print_list(form, rows, heads, lambda each: [named(each), *_cells(each)], named)
 
 
 @options.control_command(app, "get", alias="show")
@@ -80,8 +80,8 @@ def show(
         talk.print("How it is cannot be told: the console has not heard of it.", style="dim")
         return
     talk.print(verdict_text(view.verdict.value), harmless(view.reason))
-    for fact, said in last_answers(view):
-        talk.print(f"{fact}: {harmless(said)}")
+    for fact, text in last_answers(view):
+        talk.print(f"{fact}: {harmless(text)}")
     if view.last_refusal and view.last_refusal.text:
         talk.print(harmless(view.last_refusal.text), style="dim")
 

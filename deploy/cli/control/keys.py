@@ -158,8 +158,8 @@ def link(
 
         hifi keys link --tenant acme --origin https://portal.example
     """
-    said = {"streams": stream, "origins": origin, "tenant": tenant}
-    fields = {name: value for name, value in said.items() if value}
+    given = {"streams": stream, "origins": origin, "tenant": tenant}
+    fields = {name: value for name, value in given.items() if value}
     shown = client.call("POST", "links", body={**fields, "lasts_s": hours * 3_600})
     url = console.rstrip("/") + shown["path"]
     if form is not None:

@@ -44,10 +44,10 @@ def to_put(
         value = given[-1]
         if not isinstance(value, dict) or set(value) != {"env"}:
             return value
-        found = os.environ.get(str(value["env"]))
-        if found is None:
+        text = os.environ.get(str(value["env"]))
+        if text is None:
             place = document.place("/" + path.replace(".", "/"))
             raise UsageError(f"{place}: the variable {value['env']} is not set.")
-        return found
+        return text
 
     return change(document.fields, secret)

@@ -70,13 +70,13 @@ def try_(
     body: dict[str, Any] = {"document": _body(document)}
     body |= {"events": _events_of(event)} if event else {"newest": last}
     try:
-        found = client.call("POST", "pipelines", pipeline.name, "try", body=body)
+        trial = client.call("POST", "pipelines", pipeline.name, "try", body=body)
     except RefusedError as error:
         if error.code != "bad_pipeline":
             raise
-        said = {"why": error.detail, "pointer": error.pointer}
-        raise UsageError(_why(document, said)) from error
-    _show_trial(found, has_windows=pipeline.window is not None)
+        refusal = {"why": error.detail, "pointer": error.pointer}
+        raise UsageError(_why(document, refusal)) from error
+    _show_trial(trial, has_windows=pipeline.window is not None)
 
 
 @options.control_command(
@@ -90,10 +90,10 @@ def put(file: File, client: ControlClient) -> None:
     document = _read(file)
     path = ("pipelines", document.pipeline().name)
     _print_note(client.call("PUT", *path, body=_body(document)))
-    said = judgement(client, document)
-    if said.is_refused:
-        raise UsageError(f"It is stored, and cannot be run:\n{said.text}")
-    talk.print(said.text)
+    judged = judgement(client, document)
+    if judged.is_refused:
+        raise UsageError(f"It is stored, and cannot be run:\n{judged.text}")
+    talk.print(judged.text)
 
 
 class Judgement(NamedTuple):
@@ -113,8 +113,8 @@ def judgement(
     if state["standing"] == "refused":
         return Judgement(_why(document, state), is_refused=True)
     if state["standing"] == "checking":
-        told = f"It is stored. Nobody has judged it yet: `hifi pipelines get {name}` tells."
-        return Judgement(told, is_open=True)
+        text = f"It is stored. Nobody has judged it yet: `hifi pipelines get {name}` tells."
+        return Judgement(text, is_open=True)
     if state["why"]:
         return Judgement(f"It is stored, and cannot go on yet: {harmless(state['why'])}")
     return Judgement(f"{name} is running.")
@@ -252,9 +252,9 @@ def _show_trial(found: dict[str, Any], *, has_windows: bool) -> None:
     rows_of: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
     for row in found["rows"]:
         rows_of[row["of"]].append(row)
-    for nth, event in enumerate(found["given"], start=1):
-        out.print(harmless(f"{nth}  {_short(event)}"))
-        for row in rows_of[nth]:
+    for number, event in enumerate(found["given"], start=1):
+        out.print(harmless(f"{number}  {_short(event)}"))
+        for row in rows_of[number]:
             out.print(harmless(f"   {_row(row)}"))
     for row in rows_of[None]:
         out.print(harmless(f"window  {_row(row)}"))

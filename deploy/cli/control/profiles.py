@@ -86,7 +86,7 @@ def put(
 def list_profiles(ctx: typer.Context, form: Form | None) -> None:
     """List the profiles there are; a star is at the one in use."""
     kept = _read(ctx.obj.path)
-    found = [
+    rows = [
         {
             "name": name,
             "is_in_use": name == kept["use"],
@@ -95,7 +95,7 @@ def list_profiles(ctx: typer.Context, form: Form | None) -> None:
         }
         for name, fields in sorted(kept["profiles"].items())
     ]
-    print_list(form, found, ("", "name", *_PLACES, "key"), _cells)
+    print_list(form, rows, ("", "name", *_PLACES, "key"), _cells)
 
 
 @options.control_command(app, "get", alias="show")

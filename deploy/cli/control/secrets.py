@@ -66,8 +66,8 @@ def rotate(
     done = client.call("POST", "secrets:rotate")
     if stores is not None:
         box = SecretBox.of(secret_keys(data, {VARIABLE: keys} if keys else {}))
-        for name, found in reseal(stores, box)._asdict().items():
-            done[name] += found
+        for name, added in reseal(stores, box)._asdict().items():
+            done[name] += added
     if form is not None:
         print_one(form, done, name="")
     else:

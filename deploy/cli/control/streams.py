@@ -48,18 +48,18 @@ def show(name: Name, form: Form | None, client: ControlClient) -> None:
 @options.control_command(app)
 def spread(name: Name, *, form: Form | None, client: ControlClient) -> None:
     """Show how the last hour's events lie in the Kafka partitions, and the most frequent keys."""
-    found = client.call("GET", "streams", name, "spread")
+    answer = client.call("GET", "streams", name, "spread")
     if form not in {None, "table"}:
-        print_one(form, found, name=name)
+        print_one(form, answer, name=name)
         return
-    counts, hot = found["partitions"], found["hot"]
+    counts, hot = answer["partitions"], answer["hot"]
     total = sum(counts) or 1
     rows = [
         [str(number), f"{count:,}", f"{count / total:.0%}", "hot" if number == hot else ""]
         for number, count in enumerate(counts)
     ]
     print_table(("partition", "events", "part", ""), rows)
-    for each in found["keys"]:
+    for each in answer["keys"]:
         out.print(harmless(f"{each['part']:.0%} of the newest there have the key {each['key']!r}"))
     if hot is not None:
         talk.print(f"Kafka partition {hot} got more than twice its share: docs/partitions.md")

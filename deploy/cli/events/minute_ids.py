@@ -82,22 +82,22 @@ def minute_ids(
             " it, or it is not checked yet. That takes about three minutes after"
             " its last event, and longer where a destination stands still: the console says so."
         )
-    said = about[-1]
-    ids = mine if said.has_ids(mine) else ids_of(client, said)
-    return MinuteIds(said, broken_link(chain), ids)
+    newest = about[-1]
+    ids = mine if newest.has_ids(mine) else ids_of(client, newest)
+    return MinuteIds(newest, broken_link(chain), ids)
 
 
 def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[Proof]:
     """Return the statements on a stream in order: all on minutes since then, and more."""
-    found: list[Proof] = []
+    proofs: list[Proof] = []
     query = {"limit": str(_PAGE_MAX)}
     while True:
         answer = client.send("GET", "streams", stream, "statements", query=query)
         page = msgspec.json.decode(answer.content, type=_ListedStatements)
-        found += map(Proof.of, page.statements)
-        signed_ms = found[-1].issued_at_ms if found else since_ms
+        proofs += map(Proof.of, page.statements)
+        signed_ms = proofs[-1].issued_at_ms if proofs else since_ms
         if page.older is None or signed_ms < since_ms - _SIGNED_EARLY_MS_MAX:
-            return found[::-1]
+            return proofs[::-1]
         query["before"] = page.older
 
 

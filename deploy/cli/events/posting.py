@@ -148,18 +148,18 @@ class Poster:
 
 
 def _judge(events: list[EventInput], answer: HttpAnswer) -> _Answer:
-    said = _json(answer)
+    body = _json(answer)
     status = str(answer.status)
-    request_ids = (str(said["request_id"]),) if "request_id" in said else ()
-    results = said.get("results", [])
+    request_ids = (str(body["request_id"]),) if "request_id" in body else ()
+    results = body.get("results", [])
     if answer.status != HTTPStatus.OK and not results:
         # The answer is about the request as a whole.
         if answer.status in _RETRYABLE:
             return PostOutcome(status=status), events, _wait_s(answer)
-        detail = said.get("detail") or answer.text[:200] or "and nothing else"
-        says = f"{status} {said.get('title', '')}: {in_commands(detail)}"
+        detail = body.get("detail") or answer.text[:200] or "and nothing else"
+        says = f"{status} {body.get('title', '')}: {in_commands(detail)}"
         # Our own gateway refuses what the caller did wrong before it stores anything of it.
-        is_refused = answer.is_client_error and "code" in said
+        is_refused = answer.is_client_error and "code" in body
         failed = _failed(events, status, says, is_refused=is_refused)
         return replace(failed, request_ids=request_ids), [], 0.0
     again = [events[entry["index"]] for entry in results if entry.get("retryable")]
@@ -168,7 +168,7 @@ def _judge(events: list[EventInput], answer: HttpAnswer) -> _Answer:
         for entry in results
         if entry["status"] == "rejected"
     )
-    accepted = int(said.get("accepted", 0))
+    accepted = int(body.get("accepted", 0))
     outcome = PostOutcome(
         accepted=accepted,
         rejected=len(complaints),
@@ -198,7 +198,7 @@ def _wait_s(answer: HttpAnswer) -> float:
 
 def _json(answer: HttpAnswer) -> dict[str, Any]:
     try:
-        said = answer.json()
+        body = answer.json()
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return body if isinstance(body, dict) else {}

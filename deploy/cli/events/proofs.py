@@ -60,11 +60,11 @@ class Proof:
         """ValueError if it is none."""
         try:
             signature = base64.b64decode(published["signature"], validate=True)
-            found = cls(published["statement"], published["public_key"], signature)
-            found.fault()
+            proof = cls(published["statement"], published["public_key"], signature)
+            proof.fault()
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no statement: {error!r}") from error
-        return found
+        return proof
 
     @classmethod
     def from_json(cls, text: bytes) -> "Proof":
@@ -93,8 +93,8 @@ class Proof:
     @property
     def compared(self) -> int | None:
         """The number of events looked up in the log; None if an old statement lacks it."""
-        found = self.said.get("compared")
-        return None if found is None else int(found)
+        count = self.said.get("compared")
+        return None if count is None else int(count)
 
     @property
     def id_count(self) -> int:

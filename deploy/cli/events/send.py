@@ -81,7 +81,7 @@ def _print(form: Form | None, total: PostOutcome, took_s: float) -> None:
         if total.accepted or total.unsure:
             _tell_ids(total.request_ids)
         return
-    said = {
+    summary = {
         "accepted": total.accepted,
         "rejected": total.rejected,
         "unsure": total.unsure,
@@ -92,7 +92,7 @@ def _print(form: Form | None, total: PostOutcome, took_s: float) -> None:
         for request_id in total.request_ids:
             out.print(harmless(request_id))
     else:
-        print_one(form, said, name="")
+        print_one(form, summary, name="")
 
 
 def _exit_code(total: PostOutcome) -> int:

@@ -71,8 +71,8 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
         by = (f"restored by {harmless(self.restored_by)}",) if self.restored_by else ()
         states = {name: at["state"] for name, at in self.destinations.items()}
         now = [harmless(f"{name}={at}") for name, at in states.items()]
-        said = (time, self.place, harmless(self.id), *key, *by, *now, value_text(self.value))
-        return "  ".join(said)
+        parts = (time, self.place, harmless(self.id), *key, *by, *now, value_text(self.value))
+        return "  ".join(parts)
 
 
 class _ListedEvents(msgspec.Struct):
@@ -122,8 +122,8 @@ def list_events(
         _print(page.events, form)
     if page.older is None:
         return
-    said = "There are older ones" if page.is_complete else "There was more to look through"
-    talk.print(f"{said}: --before {page.older}", style="dim")
+    text = "There are older ones" if page.is_complete else "There was more to look through"
+    talk.print(f"{text}: --before {page.older}", style="dim")
 
 
 @options.control_command(app, "get", alias="show")
@@ -182,10 +182,10 @@ def resend(
         return
     from shared.retry.resend import LEFT_ALONE  # noqa: PLC0415 - with all that retries are made of
 
-    said = {where: f"left alone: {why}" for where, why in LEFT_ALONE.items()}
-    said["resent"] = "resent"
+    words = {where: f"left alone: {why}" for where, why in LEFT_ALONE.items()}
+    words["resent"] = "resent"
     for name, what in done["destinations"].items():
-        out.print(f"{harmless(name)}: {said.get(what, what)}")
+        out.print(f"{harmless(name)}: {words.get(what, what)}")
     if not done["destinations"]:
         out.print(f"{harmless(stream)} has no destination")
 

@@ -111,15 +111,15 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
 
 def describe(theirs: MinuteIds) -> None:
     """Print the signed statement for people."""
-    said = theirs.signed
-    events = wording.plural(said.acked, "event")
-    derived = f" {said.derived:,} written by pipelines," if said.derived else ""
+    signed = theirs.signed
+    events = wording.plural(signed.acked, "event")
+    derived = f" {signed.derived:,} written by pipelines," if signed.derived else ""
     talk.print(
-        f"{said.stream}, {minute_text(said.minute_ms)}: {events} acknowledged,{derived}"
-        f" {wording.plural(said.id_count, 'id')}, revision {said.revision}, root {said.root[:16]}"
-        f"{_compared(said)}"
+        f"{signed.stream}, {minute_text(signed.minute_ms)}: {events} acknowledged,{derived}"
+        f" {wording.plural(signed.id_count, 'id')}, revision {signed.revision}, root"
+        f" {signed.root[:16]}{_compared(signed)}"
     )
-    for line in said.lines:
+    for line in signed.lines:
         lost = [f"{count:,} lost at {stage}" for stage, count in line.lost.items()]
         due = [] if line.due is None else [f"{line.due:,} due"]
         ended = ", ".join([*due, *_ended(line), f"{line.dead:,} dead", *lost])

@@ -40,18 +40,18 @@ AsOutput = Annotated[Output, typer.Option("--output", "-o", help="For people, or
 
 def span_s(text: str) -> float:
     """A span of time as people write it: 90s, 15m, 36h, 7d."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match is None:
         raise typer.BadParameter(f"{text!r} is no span of time: write 90s, 15m, 36h or 7d")
-    return float(found[1]) * SPAN_UNITS_S[found[2]]
+    return float(match[1]) * SPAN_UNITS_S[match[2]]
 
 
 def byte_count(text: str) -> float:
     """An amount of bytes as people write it, in powers of ten: 500, 2kB, 50TB."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", text)
+    if match is None:
         raise typer.BadParameter(f"{text!r} is no amount of bytes: write 500, 2kB, 1.5GB or 50TB")
-    return float(found[1]) * _SIZES[found[2]]
+    return float(match[1]) * _SIZES[match[2]]
 
 
 @contextlib.contextmanager

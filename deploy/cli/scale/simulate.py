@@ -59,14 +59,14 @@ def simulate_(  # noqa: PLR0917 - typer makes an option of each
     with said_plainly():
         policies = {text: policy_of(text) for text in policy or POLICIES}
     runs = {text: simulate(loads, fleet, each) for text, each in policies.items()}
-    said = _said(day, fleet, lanes.lanes)
+    summary = _said(day, fleet, lanes.lanes)
     if html is not None:
-        _write(html, simulation_page(said, runs))
+        _write(html, simulation_page(summary, runs))
     if output is Output.JSON:
         figures = {text: _figures(run) for text, run in runs.items()}
         print_json({"fleet": asdict(fleet), "policies": figures})
     else:
-        out.print(said + "\n")
+        out.print(summary + "\n")
         _print(runs, fleet.late_s)
 
 

@@ -56,7 +56,7 @@ class HurtHifi:
 
     @property
     def deaths(self) -> list[str]:
-        return [f"{name} {how}: {said}" for name, how, said in self.keeper.died]
+        return [f"{name} {how}: {words}" for name, how, words in self.keeper.died]
 
 
 def course_of(  # noqa: PLR0917 - typer makes an option of each
@@ -109,22 +109,22 @@ def soak(
         watch = threading.Thread(target=keeper.watch, name="keeper", daemon=True)
         watch.start()
         try:
-            found = soaking.soak(Course(**course), HurtHifi(keeper), talk.print)
+            result = soaking.soak(Course(**course), HurtHifi(keeper), talk.print)
         finally:
             keeper.stop_watching()
             watch.join()
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"soak-{found['generator']['date'].replace(':', '')}"
+    name = f"soak-{result['generator']['date'].replace(':', '')}"
     file, page = folder / f"{name}.json", folder / f"{name}.html"
-    file.write_text(json.dumps(found))
-    page.write_text(soak_page(found))
-    for reason in found["wrong"]:
+    file.write_text(json.dumps(result))
+    page.write_text(soak_page(result))
+    for reason in result["wrong"]:
         talk.print(f"  {reason}", style="red")
-    ends, done = found["ends"], [fault for fault in found["faults"] if fault["proof"]]
+    ends, done = result["ends"], [fault for fault in result["faults"] if fault["proof"]]
     out.print(
         f"{ends['acked']:,} acknowledged = {ends['delivered']:,} delivered + {ends['waiting']:,}"
         f" waiting + {ends['dead']:,} dead, {ends['unaccounted']:,} unaccounted;"
         f" {len(done)} faults\n{file}\n{page}"
     )
-    if found["wrong"]:
+    if result["wrong"]:
         raise typer.Exit(_NOT_WELL)

@@ -65,7 +65,9 @@ class ReplayStore:
             until = ends if to_ms is None else await _offsets_at(reader, ends, to_ms)
             oldest_ms = await reader.oldest_ms([topic])
         lost = [where for where, first in begins.items() if first and since[where] == first]
-        if from_ms is not None and any(oldest_ms.get(it, from_ms + 1) > from_ms for it in lost):
+        if from_ms is not None and any(
+            oldest_ms.get(where, from_ms + 1) > from_ms for where in lost
+        ):
             begins_at = rfc3339(max(oldest_ms.values())) if oldest_ms else "a later time"
             raise Problem(
                 "events_gone",

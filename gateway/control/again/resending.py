@@ -163,8 +163,8 @@ async def _places(record: RecordIn, asked: list[str], plane: ControlPlane) -> _P
         [origin], since_ms=record.timestamp_ms, destination_ids=set(asked)
     )
     schedule = RetrySchedule().scaled(plane.settings.time_scale)
-    found = await asyncio.to_thread(whereabouts, trail, [origin], asked, schedule)
-    return {each: found[each][origin] for each in asked}
+    by_destination = await asyncio.to_thread(whereabouts, trail, [origin], asked, schedule)
+    return {each: by_destination[each][origin] for each in asked}
 
 
 async def _send(

@@ -132,8 +132,8 @@ class ChangeIndex:
         if asked.tenant is not None:
             return list(_stretches(self._offsets(asked, asked.tenant)))
         if asked.object is not None:
-            found = (offset for tenant in self._of for offset in self._offsets(asked, tenant))
-            return list(_stretches(sorted(found)))
+            offsets = (offset for tenant in self._of for offset in self._offsets(asked, tenant))
+            return list(_stretches(sorted(offsets)))
         ends = [
             (kept.offsets[span[0]], kept.offsets[span[-1]])
             for kept in self._of.values()
@@ -148,9 +148,9 @@ class ChangeIndex:
         if kept is None:
             return
         about = None if asked.object is None else hash(asked.object)
-        for nth in kept.span(asked):
-            if about is None or kept.objects[nth] == about:
-                yield kept.offsets[nth]
+        for index in kept.span(asked):
+            if about is None or kept.objects[index] == about:
+                yield kept.offsets[index]
 
 
 class KafkaChanges:
@@ -167,16 +167,16 @@ class KafkaChanges:
         async with self._turn:
             await self._catch_up()
         stretches = self._index.stretches(asked)
-        found = await self._pages.newest(
+        page = await self._pages.newest(
             CHANGES,
             count=asked.count,
             wanted=lambda record: bool(_opened(record, asked)),
             before=None if asked.before is None else Cursor((asked.before,)),
             among={_WHERE: stretches},
         )
-        changes = (each for record in found.records for each in _opened(record, asked))
-        older = None if found.older is None else found.older.offsets[0]
-        return ChangePage(tuple(changes), older, found.is_complete)
+        changes = (each for record in page.records for each in _opened(record, asked))
+        older = None if page.older is None else page.older.offsets[0]
+        return ChangePage(tuple(changes), older, page.is_complete)
 
     async def _catch_up(self) -> None:
         async with open_reader(self._servers) as log:

@@ -122,7 +122,7 @@ def with_deed(configuration: Configuration, deed: Deed, *, by: Author) -> Record
 def _numbered(
     configuration: Configuration, changes: Changes, made: Iterable[ChangeRecord]
 ) -> RecordedChanges:
-    last = Counter({each: it.count for each, it in configuration.change_counts.items()})
+    last = Counter({each: known.count for each, known in configuration.change_counts.items()})
     counts: dict[str, ChangeCount] = {}
     records = []
     for each in made:

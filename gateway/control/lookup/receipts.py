@@ -251,8 +251,8 @@ class Chain:
         for _ in range(HOPS_MAX):
             beyond = []
             for hop in hops:
-                async for told, further in self._made_of(*hop):
-                    derived.append(told)
+                async for entry, further in self._made_of(*hop):
+                    derived.append(entry)
                     beyond.append(further)
             hops = beyond
         return derived
@@ -263,10 +263,10 @@ class Chain:
         """Follow them by pipeline, to each stream that it writes and the caller may see."""
         reading = self.plane.configuration.pipelines.values()
         for pipeline in sorted(reading, key=lambda each: each.name):
-            told = [each for each in trail.receipts if each.destination_id == pipeline.lane_id]
-            if pipeline.source.stream != stream or not (told and origins):
+            receipts = [each for each in trail.receipts if each.destination_id == pipeline.lane_id]
+            if pipeline.source.stream != stream or not (receipts and origins):
                 continue
-            when = (min(r.started_at_ms for r in told), max(r.ended_at_ms for r in told))
+            when = (min(r.started_at_ms for r in receipts), max(r.ended_at_ms for r in receipts))
             for to in sorted({output.stream for output in pipeline.streams_to}):
                 if not self.sees(to):
                     continue
@@ -274,18 +274,18 @@ class Chain:
                 if left_s <= 0 or self.count_max <= 0:
                     self.is_whole = False
                     return
-                found = await self.plane.receipts.made(
+                events = await self.plane.receipts.made(
                     origins, pipeline.name, to, when, count_max=self.count_max, search_s=left_s
                 )
-                self.count_max -= len(found.made)
-                self.is_whole &= found.is_whole
-                if not found.made:
+                self.count_max -= len(events.made)
+                self.is_whole &= events.is_whole
+                if not events.made:
                     continue
                 further, places = await follow(
-                    self.plane, to, list(found.made), since_ms=when[0], search_s=left_s
+                    self.plane, to, list(events.made), since_ms=when[0], search_s=left_s
                 )
                 self.is_whole &= further.is_whole
-                yield _hop(pipeline, to, found.made, places), (to, list(found.made), further)
+                yield _hop(pipeline, to, events.made, places), (to, list(events.made), further)
 
     def sees(self, stream: str) -> bool:
         try:
@@ -341,15 +341,15 @@ def _restored(
 ) -> list[ShownRestore]:
     """Return the restores that put these events back, also into the stream they came from."""
     shown = []
-    for said in restores.out_of(stream) if restores else ():
-        ids = [event_id for origin, event_id in page if said.has(origin, request.accepted_at_ms)]
+    for restore in restores.out_of(stream) if restores else ():
+        ids = [event_id for origin, event_id in page if restore.has(origin, request.accepted_at_ms)]
         if ids:
             shown.append(
                 ShownRestore(
-                    restore=said.id,
-                    stream=said.to_stream,
-                    began_at_ms=said.began_ms,
-                    last_at_ms=said.last_ms,
+                    restore=restore.id,
+                    stream=restore.to_stream,
+                    began_at_ms=restore.began_ms,
+                    last_at_ms=restore.last_ms,
                     events=ids,
                 )
             )

@@ -212,15 +212,15 @@ async def _newest(
     is_by_name = query.event_id is not None or query.key is not None
     if not (is_by_name and query.by_index and plane.places.can_be_asked):
         return await newest(wanted=wanted), None
-    told = await plane.places.of(topic, event_id=query.event_id, key=query.key)
-    if told is not None and told.stretches:
+    places = await plane.places.of(topic, event_id=query.event_id, key=query.key)
+    if places is not None and places.stretches:
         # Only one event has its id; a key may have older events, which must be read.
         goes_on = query.event_id is None
-        page = await newest(wanted=wanted, among=told.of(topic), goes_on=goes_on)
+        page = await newest(wanted=wanted, among=places.of(topic), goes_on=goes_on)
         if page.records or not page.is_complete:
             return page, "found"
-    said: IndexWord = "away" if told is None else "behind" if told.is_behind else "none"
-    return await newest(wanted=wanted, besides=told if query.event_id is not None else None), said
+    word: IndexWord = "away" if places is None else "behind" if places.is_behind else "none"
+    return await newest(wanted=wanted, besides=places if query.event_id is not None else None), word
 
 
 async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamPage]) -> StreamPage:

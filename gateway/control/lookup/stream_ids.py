@@ -57,13 +57,13 @@ async def list_ids(
     caller.past_stream(stream, plane.configuration)
     caller.check("read")
     start = query.since_ms if query.after is None else query.after
-    told = _LedgerIds(stream, query.minute_ms) if query.acked else _Log(stream, query.minute_ms)
+    source = _LedgerIds(stream, query.minute_ms) if query.acked else _Log(stream, query.minute_ms)
     async with plane.event_turns.of(caller.tenant):
         page = await plane.stream_pages.since(
-            told.topic, start, count=told.count_max, wanted=told.has_some
+            source.topic, start, count=source.count_max, wanted=source.has_some
         )
         # Tens of thousands of ids take a tenth of a second: a thread lets others' requests go on.
-        ids, restored = await asyncio.to_thread(_ids, told, page.records)
+        ids, restored = await asyncio.to_thread(_ids, source, page.records)
     answer = {"ids": ids, "restored": restored}
     return as_json({**answer, "newer": str(page.newer), "is_complete": page.is_last})
 
@@ -114,6 +114,6 @@ class _LedgerIds(NamedTuple):
 
 def _ids(told: _Log | _LedgerIds, records: Iterable[RecordIn]) -> tuple[list[str], list[str]]:
     """Return all ids, and those that a restore has put back."""
-    found = [(record, told.ids(record)) for record in records]
-    restored = (ids for record, ids in found if restore_of(record.headers))
-    return list(chain.from_iterable(ids for _, ids in found)), list(chain.from_iterable(restored))
+    pairs = [(record, told.ids(record)) for record in records]
+    restored = (ids for record, ids in pairs if restore_of(record.headers))
+    return list(chain.from_iterable(ids for _, ids in pairs)), list(chain.from_iterable(restored))

@@ -43,10 +43,10 @@ async def show_spread(stream: PathName, caller: Reader, plane: Plane) -> Respons
     # Keys are part of the events, which others have sent.
     caller.check("read")
     async with plane.event_turns.of(caller.tenant):
-        found = await plane.stream_pages.spread(stream_topic(stream))
-    if found is None:
+        spread = await plane.stream_pages.spread(stream_topic(stream))
+    if spread is None:
         return as_json({"since_ms": 0, "partitions": [], "hot": None, "looked_at": 0, "keys": []})
-    hour, newest = found
+    hour, newest = spread
     return as_json(
         {
             "since_ms": hour.since_ms,

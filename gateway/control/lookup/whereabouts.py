@@ -137,8 +137,8 @@ def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
     """Rank a receipt among others of its event; the earliest delivery counts as the arrival."""
     is_delivered = receipt.outcome is ReceiptOutcome.DELIVERED
     ended_ms = receipt.ended_at_ms
-    said = weight(receipt.outcome, receipt.redrive_count)
-    return said, -ended_ms if is_delivered else ended_ms
+    rank = weight(receipt.outcome, receipt.redrive_count)
+    return rank, -ended_ms if is_delivered else ended_ms
 
 
 def _newest(kept: Iterable[KeptRecord]) -> dict[_Life, KeptRecord]:

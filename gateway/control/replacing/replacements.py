@@ -110,10 +110,10 @@ async def put_replacement(
     _, after = await plane.change(key, edit, by=caller.author, when=when)
     log.info("pipeline.replacing", pipeline=pipeline, generation=after.generation)
     state = PipelineState(after.document.fingerprint, "checking")
-    told = _shown(after.document, state)
+    answer = _shown(after.document, state)
     if note := await late_start(plane.store, plane.configuration, after.document):
-        told["state"]["note"] = note
-    return as_json(told, item=after)
+        answer["state"]["note"] = note
+    return as_json(answer, item=after)
 
 
 @router.get(
@@ -147,9 +147,9 @@ async def give_up_replacement(pipeline: PathName, caller: Admin, plane: Plane, w
 def _start(begin: str) -> Start:
     if begin == "earliest":
         return "earliest"
-    if (found := _SPAN.fullmatch(begin)) is None:
+    if (span := _SPAN.fullmatch(begin)) is None:
         raise Problem("bad_query", f"from: {begin[:100]!r} is none of 90m, 12h, 7d or earliest.")
-    return max(0, now_ms() - duration_ms(f"{found[1]} {_UNITS[found[2]]}"))
+    return max(0, now_ms() - duration_ms(f"{span[1]} {_UNITS[span[2]]}"))
 
 
 def _wanted(
@@ -177,5 +177,5 @@ def _built(name: str, caller: Caller, configuration: Configuration) -> tuple[Rep
 
 def _shown(document: Pipeline, state: PipelineState) -> dict[str, Any]:
     whole = shown(document, state)
-    said = whole.pop("state") | {"behind": state.behind}
-    return {"document": whole, "state": said}
+    shown_state = whole.pop("state") | {"behind": state.behind}
+    return {"document": whole, "state": shown_state}

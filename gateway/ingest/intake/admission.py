@@ -97,10 +97,10 @@ def body_too_large(body_bytes_max: int, *, closes: bool) -> Problem:
 
 def traceparent(header: str | None) -> str | None:
     """Return the traceparent to pass on, in version 00; drop a wrong one, as W3C asks."""
-    found = _TRACEPARENT.fullmatch(header) if header is not None else None
-    if found is None:
+    match = _TRACEPARENT.fullmatch(header) if header is not None else None
+    if match is None:
         return None
-    version, ids, flags, more = found.groups()
+    version, ids, flags, more = match.groups()
     if version == "00":
         return header if more is None else None
     return f"00{ids}{int(flags, 16) & _SAMPLED:02x}"

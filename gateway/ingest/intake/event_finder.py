@@ -124,7 +124,7 @@ def _with_whole_pairs(body: bytes) -> bytes | None:
     """
     if not 0 < body.count(b"\\ud") + body.count(b"\\uD") <= _SURROGATES_MAX:
         return None
-    whole = _SURROGATE.sub(lambda found: b"\\ufffd" if found[1] else found[0], body)
+    whole = _SURROGATE.sub(lambda match: b"\\ufffd" if match[1] else match[0], body)
     return None if whole == body else whole
 
 

@@ -208,8 +208,8 @@ def _read_event(
         if isinstance(looked, _BodyFault):
             return looked
         facts = looked
-    if context.are_cloud_events and (found := fault(value)) is not None:
-        detail, name = found
+    if context.are_cloud_events and (wrong := fault(value)) is not None:
+        detail, name = wrong
         escaped = name.replace("~", "~0").replace("/", "~1")
         return _BodyFault("bad_cloud_event", detail, f"/{escaped}")
     event_id = facts.id

@@ -17,7 +17,7 @@ class ShardFinder:
         find = key_finder(partitioning.pointer)
         assert find is not None, "a member is pointed to"
         self._find = find
-        self._partitions = {shard: nth for nth, shard in enumerate(partitioning.shards)}
+        self._partitions = {shard: number for number, shard in enumerate(partitioning.shards)}
 
     def partition(self, value: bytes) -> int | str:
         """Return the Kafka partition, or the fault of the event."""

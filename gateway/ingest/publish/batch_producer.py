@@ -126,8 +126,8 @@ class BatchProducer:
         await self._client.stop()
 
     async def partitions_of(self, topic: str) -> set[int]:
-        found: set[int] = await self._client.wait_for_topic(topic)
-        return found
+        partitions: set[int] = await self._client.wait_for_topic(topic)
+        return partitions
 
     async def is_missing(self, topic: str, *, within_s: float) -> bool:
         """Say whether a broker reports in time that there is no such topic."""

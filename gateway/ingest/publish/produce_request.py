@@ -35,11 +35,11 @@ class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
 
     @classmethod
     def decode(cls, answer: BytesIO) -> Self:
-        found = cls()
+        outcomes = cls()
         for topic, rows in rows_by_topic(answer.read(), 0, row_bytes=_OUTCOME.size):
             for number, code, offset, _, _ in _OUTCOME.iter_unpack(rows):
-                found[KafkaPartition(topic, number)] = BatchOutcome(code, offset)
-        return found
+                outcomes[KafkaPartition(topic, number)] = BatchOutcome(code, offset)
+        return outcomes
 
 
 class Handover(msgspec.Struct, eq=False):

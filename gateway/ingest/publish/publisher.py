@@ -141,15 +141,15 @@ class KafkaPublisher:
             open_topic = self._topics.get(topic) or await self._open(producer, topic)
         except NotStoredError as error:
             return [Report(Fate.NOT_STORED, range(len(events)), reason=str(error))]
-        told: asyncio.Future[Sequence[Report]] = asyncio.get_running_loop().create_future()
+        reported: asyncio.Future[Sequence[Report]] = asyncio.get_running_loop().create_future()
 
         def tell(reports: Sequence[Report]) -> None:
             # A cancelled caller no longer waits.
-            if not told.done():
-                told.set_result(reports)
+            if not reported.done():
+                reported.set_result(reports)
 
         open_topic.take(events, tell, now_s=monotonic(), now_ms=now_ms())
-        return await told
+        return await reported
 
     def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
         open_topic = self._topics.get(topic)

@@ -39,7 +39,9 @@ class LogIds:
         if not parts:
             return pa.array([], pa.int64()), pa.array([], pa.binary())
         offsets, ids = parts[0]
-        low, high = (bisect_left(offsets, at, key=lambda it: it.as_py()) for at in (first, end))
+        low, high = (
+            bisect_left(offsets, at, key=lambda offset: offset.as_py()) for at in (first, end)
+        )
         return offsets.slice(low, high - low), ids.slice(low, high - low)
 
 
@@ -77,9 +79,9 @@ class RowIds:
             return
         are_odd = pc.is_in(offsets, value_set=odd)
         pairs = (offsets.filter(are_odd).to_pylist(), ids.filter(are_odd).to_pylist())
-        said: dict[int, bytes] = dict(zip(*pairs, strict=True))
+        claimed: dict[int, bytes] = dict(zip(*pairs, strict=True))
         is_asked = pc.is_in(there, value_set=odd)
         pairs = (there.filter(is_asked).to_pylist(), theirs.filter(is_asked).to_pylist())
         for offset, event_id in zip(*pairs, strict=True):
-            if said[offset] != event_id:
-                yield offset, said[offset].decode()
+            if claimed[offset] != event_id:
+                yield offset, claimed[offset].decode()

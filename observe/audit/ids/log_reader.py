@@ -43,7 +43,9 @@ async def _read(bootstrap_servers: str, wanted: Mapping[KafkaPartition, Offsets]
 
 async def ids_in(log: LogClient, wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
     """As `read_ids`, with a client that is connected already."""
-    read = _LogReading({where: left for where, it in wanted.items() if (left := _stretches(it))})
+    read = _LogReading(
+        {where: left for where, offsets in wanted.items() if (left := _stretches(offsets))}
+    )
     await read.run(log)
     return read.found
 
@@ -83,7 +85,7 @@ class _LogReading:
         """Skip deleted topics, so that a tenant's deletion during a read delays no other."""
         for topic in {where.topic for where in self.left}:
             self.unnamed[topic] = 0 if log.partitions(topic) else self.unnamed[topic] + 1
-        for where in [it for it in self.left if self.unnamed[it.topic] == _UNNAMED_MAX]:
+        for where in [place for place in self.left if self.unnamed[place.topic] == _UNNAMED_MAX]:
             del self.left[where]
 
     async def _fetch(self, log: LogClient) -> bool:

@@ -25,14 +25,14 @@ def sample(offsets: Mapping[int, Offsets], seed: str, *, blocks: int) -> dict[in
 
 def _blocks(there: Offsets, wanted: int, blocks: int, dice: random.Random) -> Offsets:
     """One block somewhere in each of as many equal parts."""
-    found, count = Offsets(), len(there)
-    for nth in range(blocks):
-        begin, end = count * nth // blocks, count * (nth + 1) // blocks
+    picked, count = Offsets(), len(there)
+    for index in range(blocks):
+        begin, end = count * index // blocks, count * (index + 1) // blocks
         size = min(end - begin, math.ceil(wanted / blocks))
         at = dice.randint(begin, end - size)
         for span in _ranked(there, at, at + size):
-            found.add(*span)
-    return found
+            picked.add(*span)
+    return picked
 
 
 def _ranked(there: Offsets, low: int, high: int) -> list[tuple[int, int]]:

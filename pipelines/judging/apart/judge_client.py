@@ -74,12 +74,12 @@ class JudgeClient:
         for _ in range(_TRIES):
             with suppress(JudgeDiedError):
                 try:
-                    found: Refusal | None = await self.ask(
+                    refusal: Refusal | None = await self.ask(
                         pipeline.tenant, question, within_s=_JUDGE_S
                     )
                 except JudgeTookTooLongError as error:
                     return Refusal(f"to judge it takes {error}: make its steps simpler", "/steps")
-                return found
+                return refusal
         return Refusal(
             "to judge it takes more memory than there is for that: make its steps simpler", "/steps"
         )

@@ -48,11 +48,11 @@ def tried_on(
             dropped = {row.origin for row in came if row.outcome == FILTERED}
             why = _dropped_by(session, pipeline, records, tables, dropped)
     except TookTooLongError as error:
-        said = f"{error}, as it may on a machine that is busy or has just started"
-        return TrialAnswer(said, given=given, is_unfinished=True)
+        reason = f"{error}, as it may on a machine that is busy or has just started"
+        return TrialAnswer(reason, given=given, is_unfinished=True)
     except (PySparkException, Py4JJavaError) as error:
         return TrialAnswer(f"it fails on these events: {first_line(error)}", given=given)
-    nth_of = {record.origin: nth for nth, record in enumerate(records, start=1)}
+    nth_of = {record.origin: number for number, record in enumerate(records, start=1)}
     rows: list[TrialRow] = []
     room = _CHARS_MAX - sum(map(len, given))
     for each in came:
@@ -72,18 +72,20 @@ def _dropped_by(
     dropped: AbstractSet[Origin],
 ) -> Mapping[Origin, str]:
     """Find the step that drops each event, by running the pipeline up to each step."""
-    found: dict[Origin, str] = {}
-    for nth, step in enumerate(pipeline.steps, start=1):
-        if found.keys() >= dropped:
+    reasons: dict[Origin, str] = {}
+    for number, step in enumerate(pipeline.steps, start=1):
+        if reasons.keys() >= dropped:
             break
         if isinstance(step, Where | Explode | Dedupe | Call):
-            steps = pipeline.steps[:nth]
+            steps = pipeline.steps[:number]
             part = replace(pipeline, steps=steps, to=_EVERYTHING, match=None, tests=())
             text = f": {step.where}" if isinstance(step, Where) else ""
             for row in came_of(session, part, records, tables=tables):
                 if row.outcome == FILTERED:
-                    found.setdefault(row.origin, f"by step {nth}, {step.member}{text}"[:_WHY_MAX])
-    return dict.fromkeys(dropped, "no output takes it") | found
+                    reasons.setdefault(
+                        row.origin, f"by step {number}, {step.member}{text}"[:_WHY_MAX]
+                    )
+    return dict.fromkeys(dropped, "no output takes it") | reasons
 
 
 def _row(came: PreviewRow, nth: int | None, dropped_by: str) -> TrialRow:

@@ -158,24 +158,24 @@ def change_passwords(
     if not isinstance(outputs, list | tuple):
         return changed
     changed["to"] = [
-        {**output, DATABASE: _changed(output[DATABASE], f"to.{nth}.{DATABASE}", change)}
+        {**output, DATABASE: _changed(output[DATABASE], f"to.{index}.{DATABASE}", change)}
         if isinstance(output, dict) and isinstance(output.get(DATABASE), dict)
         else output
-        for nth, output in enumerate(outputs)
+        for index, output in enumerate(outputs)
     ]
     return changed
 
 
 def passwords_of(fields: Mapping[str, Any]) -> dict[str, Sealed]:
     """The sealed passwords of a pipeline's JSON object, by their paths."""
-    found: dict[str, Sealed] = {}
+    passwords: dict[str, Sealed] = {}
 
     def keep(path: str, _: str, sealed: Sealed) -> Sealed:
-        found[path] = sealed
+        passwords[path] = sealed
         return sealed
 
     change_passwords(fields, keep)
-    return found
+    return passwords
 
 
 def _changed(
@@ -189,11 +189,13 @@ def _changed(
             {
                 **shard,
                 "password": change(
-                    f"{path}.shards.{nth}.password", str(shard.get("url") or url), shard["password"]
+                    f"{path}.shards.{index}.password",
+                    str(shard.get("url") or url),
+                    shard["password"],
                 ),
             }
             if isinstance(shard, dict) and shard.get("password") is not None
             else shard
-            for nth, shard in enumerate(shards)
+            for index, shard in enumerate(shards)
         ]
     return changed

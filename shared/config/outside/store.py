@@ -102,5 +102,5 @@ def store_of(name: str, settings: object) -> Store:
         # As JSON, where a list is right for a set.
         return _STORE.validate_json(json.dumps({**settings, "name": name}, default=str))
     except ValidationError as error:
-        found = config_error(error.errors()[0])
-        raise ConfigError(f"{name}.{found.setting}", found.wrong) from None
+        fault = config_error(error.errors()[0])
+        raise ConfigError(f"{name}.{fault.setting}", fault.wrong) from None

@@ -9,11 +9,11 @@ from shared.config.steps.window import Keeping, WindowStep
 
 def check_steps(steps: Sequence[Any]) -> None:
     """At most one step explodes, at most one keeps something, and windows make rows."""
-    explodes = [nth for nth, step in enumerate(steps) if step.member == "explode"]
+    explodes = [index for index, step in enumerate(steps) if step.member == "explode"]
     if len(explodes) > 1:
         wrong = "it explodes once: put flatten(...) in the first, or chain two by a stream"
         raise ConfigError(f"steps.{explodes[1]}.explode", wrong)
-    keeping = [nth for nth, step in enumerate(steps) if isinstance(step, Keeping)]
+    keeping = [index for index, step in enumerate(steps) if isinstance(step, Keeping)]
     if len(keeping) > 1:
         wrong = "one pipeline has one window or dedupe: chain two by a stream"
         raise ConfigError(f"steps.{keeping[1]}.{steps[keeping[1]].member}", wrong)
@@ -30,19 +30,21 @@ def check_outputs(steps: Sequence[Any], outputs: Sequence[Any]) -> None:
     """Rows of windows go to all streams and tables; late events go to one place."""
     keeps = any(isinstance(step, Keeping) for step in steps)
     counts = any(isinstance(step, WindowStep) for step in steps)
-    late_to = [nth for nth, each in enumerate(outputs) if getattr(each, "late", False)]
+    late_to = [position for position, each in enumerate(outputs) if getattr(each, "late", False)]
     if late_to and not counts:
         raise ConfigError(f"to.{late_to[0]}.late", "nothing is late where there is no window step")
     if len(late_to) > 1:
         raise ConfigError(f"to.{late_to[1]}.late", "what is late goes to one place")
-    for nth, output in enumerate(outputs):
+    for index, output in enumerate(outputs):
         if keeps and getattr(output, "is_sink", False):
-            raise ConfigError(f"to.{nth}.{output.member}", "chain it by a stream")
+            raise ConfigError(f"to.{index}.{output.member}", "chain it by a stream")
         if not counts:
             continue
         if output.member == "dead" and not output.late:
-            raise ConfigError(f"to.{nth}.dead", "a row of a window is no event that could be dead")
+            raise ConfigError(
+                f"to.{index}.dead", "a row of a window is no event that could be dead"
+            )
         if output.when is not None:
-            raise ConfigError(f"to.{nth}.when", "a window's rows go to all: chain by a stream")
+            raise ConfigError(f"to.{index}.when", "a window's rows go to all: chain by a stream")
         if getattr(output, "repost", False):
-            raise ConfigError(f"to.{nth}.repost", "a row of a window is a new event")
+            raise ConfigError(f"to.{index}.repost", "a row of a window is a new event")

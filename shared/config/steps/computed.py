@@ -39,12 +39,12 @@ class ComputedColumn(NamedTuple):
 
 def computed(text: str) -> ComputedColumn:
     """Read such a text; ConfigError if it is no aggregate."""
-    found = _CALL.fullmatch(text)
-    name = found[1].lower() if found else ""
-    if found is None or name not in AGGREGATE_NAMES:
+    match = _CALL.fullmatch(text)
+    name = match[1].lower() if match else ""
+    if match is None or name not in AGGREGATE_NAMES:
         there = ", ".join(AGGREGATE_NAMES)
         raise ConfigError("", f"it is one aggregate, such as sum(price); there are: {there}")
-    of = found[2].strip()
+    of = match[2].strip()
     if name == "count" and of == "*":
         return ComputedColumn(name, "")
     if name == "top":
@@ -63,7 +63,7 @@ def computed(text: str) -> ComputedColumn:
 
 def reducers_of(compute: Mapping[str, str]) -> dict[str, str]:
     """The reducers that are called, by the member of a row that each makes."""
-    found = {}
+    reducers = {}
     for member, text in compute.items():
         try:
             function = computed(text).function
@@ -71,5 +71,5 @@ def reducers_of(compute: Mapping[str, str]) -> dict[str, str]:
             # The judge of the document says where and why.
             continue
         if function:
-            found[member] = function
-    return found
+            reducers[member] = function
+    return reducers

@@ -64,7 +64,7 @@ class Piece:
 
     def at_ms(self, at: int) -> int:
         """When Kafka got the event at an offset, as far as objects say."""
-        return next(it.from_ms for it, _ in self.objects if at < it.end)
+        return next(archived.from_ms for archived, _ in self.objects if at < archived.end)
 
     def has(self, at: int) -> bool:
         return self.first <= at < self.end
@@ -120,14 +120,14 @@ class ArchivedLog:
             names = self._of(day) if day >= begin else []
             if not names or self._said(names[-1]).to_ms < at_ms:
                 continue
-            nth = bisect_left(names, at_ms, key=lambda name: self._said(name).to_ms)
-            said = self._said(names[nth])
-            if said.from_ms >= at_ms:
-                return said.first
-            columns = read_object(sound_bytes(self.bucket, said), ("offset", "time_ms"))
-            pairs = zip(*(columns[it].to_pylist() for it in ("offset", "time_ms")), strict=True)
-            found = (int(offset) for offset, time_ms in pairs if time_ms >= at_ms)
-            return next(found, said.end)
+            index = bisect_left(names, at_ms, key=lambda name: self._said(name).to_ms)
+            manifest = self._said(names[index])
+            if manifest.from_ms >= at_ms:
+                return manifest.first
+            columns = read_object(sound_bytes(self.bucket, manifest), ("offset", "time_ms"))
+            pairs = zip(*(columns[name].to_pylist() for name in ("offset", "time_ms")), strict=True)
+            offsets = (int(offset) for offset, time_ms in pairs if time_ms >= at_ms)
+            return next(offsets, manifest.end)
         return None
 
     def objects(self, at: int, border: int) -> list[Laid]:
@@ -135,41 +135,41 @@ class ArchivedLog:
 
         The first may begin later, if there is nothing at the offset. Filtered objects do not count.
         """
-        found, size, reached = list[Laid](), 0, at
+        laid, size, reached = list[Laid](), 0, at
         names = self._next_names(at, border)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for said in pool.map(partial(said_at, self.bucket, self.archive), names):
-                if isinstance(said, Damage):
-                    if found:
+            for manifest in pool.map(partial(said_at, self.bucket, self.archive), names):
+                if isinstance(manifest, Damage):
+                    if laid:
                         break
-                    raise DamagedObjectError(said)
-                is_full = bool(found) and size + said.size > BYTES_MAX
-                if is_full or (found and said.first > reached):
+                    raise DamagedObjectError(manifest)
+                is_full = bool(laid) and size + manifest.size > BYTES_MAX
+                if is_full or (laid and manifest.first > reached):
                     break
-                if said.is_whole:
-                    found.append(Laid(said, max(said.first, reached)))
-                    size, reached = size + said.size, said.end
-        return found
+                if manifest.is_whole:
+                    laid.append(Laid(manifest, max(manifest.first, reached)))
+                    size, reached = size + manifest.size, manifest.end
+        return laid
 
     def _next_names(self, at: int, border: int) -> list[str]:
         """The names of objects that begin before the border and end behind the offset."""
-        found, reached = list[str](), at
+        chosen, reached = list[str](), at
         for day in self.days[self._day_at(at) :]:
             for name in self._of(day):
                 _, first, end = range_in(name)
-                if first >= border or len(found) == OBJECTS_MAX:
-                    return found
+                if first >= border or len(chosen) == OBJECTS_MAX:
+                    return chosen
                 if end > reached:
-                    found.append(name)
+                    chosen.append(name)
                     reached = end
-        return found
+        return chosen
 
     def _day_at(self, at: int) -> int:
         """The index of the last day with an object that begins at the offset, or before it."""
         low, high = 0, len(self.days)
         while low < high:
             middle = (low + high) // 2
-            day = next((it for it in range(middle, high) if self._of(self.days[it])), None)
+            day = next((index for index in range(middle, high) if self._of(self.days[index])), None)
             if day is None or range_in(self._of(self.days[day])[0])[1] > at:
                 high = middle
             else:
@@ -185,10 +185,10 @@ class ArchivedLog:
         return self._names[day]
 
     def _said(self, name: str) -> ArchivedObject:
-        said = said_at(self.bucket, self.archive, name)
-        if isinstance(said, Damage):
-            raise DamagedObjectError(said)
-        return said
+        manifest = said_at(self.bucket, self.archive, name)
+        if isinstance(manifest, Damage):
+            raise DamagedObjectError(manifest)
+        return manifest
 
 
 def _place(name: str) -> tuple[int, int]:

@@ -58,14 +58,14 @@ def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
     Objects from before lives had names are a life of their own, unless another continues it.
     """
     names = filter(None, map(life_in, bucket.folders(archive.above)))
-    lives = {each: _paths(bucket, each) for each in (archive._replace(life=it) for it in names)}
+    lives = {each: _paths(bucket, each) for each in (archive._replace(life=life) for life in names)}
     unnamed = _paths(bucket, archive._replace(life=""))
     if unnamed and not any(continues(paths, unnamed) for paths in lives.values()):
         lives[archive._replace(life="")] = unnamed
-    found = [each for each, paths in lives.items() if paths] or [archive]
-    if len(found) > 1:
-        found.sort(key=lambda each: _last_ms(bucket, each, lives[each]))
-    return found
+    archives = [each for each, paths in lives.items() if paths] or [archive]
+    if len(archives) > 1:
+        archives.sort(key=lambda each: _last_ms(bucket, each, lives[each]))
+    return archives
 
 
 def _last_ms(bucket: OpenStore, archive: ArchiveId, paths: Sequence[str]) -> int:
@@ -105,11 +105,11 @@ def listed(
         if may_hold(path, from_ms=from_ms, to_ms=to_ms)
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda each: said_at(bucket, *each), wanted))
+        manifests = list(pool.map(lambda each: said_at(bucket, *each), wanted))
     return ArchiveListing(
-        tuple(each for each in found if isinstance(each, ArchivedObject)),
+        tuple(each for each in manifests if isinstance(each, ArchivedObject)),
         (
-            *(each for each in found if isinstance(each, Damage)),
+            *(each for each in manifests if isinstance(each, Damage)),
             *(Damage(path, "missing", "its object is there") for path in sorted(unsaid)),
         ),
     )
@@ -118,11 +118,11 @@ def listed(
 def _unsaid(bucket: OpenStore, archive: ArchiveId, known: Container[str]) -> list[str]:
     """The manifests that are not there, of objects that are."""
     beside = (manifest_beside(archive, path) for path in bucket.names(archive.objects))
-    unsaid = [it for it in beside if it and it not in known and bucket.get(it) is None]
+    unsaid = [path for path in beside if path and path not in known and bucket.get(path) is None]
     if unsaid:
         # An object is there a moment before its manifest.
         time.sleep(_MOMENT_S)
-    return [it for it in unsaid if bucket.get(it) is None]
+    return [path for path in unsaid if bucket.get(path) is None]
 
 
 def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> ArchivedObject | Damage:
@@ -131,12 +131,12 @@ def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> ArchivedObject 
     if raw is None:
         return Damage(path, "missing")
     try:
-        said = ArchivedObject.from_json(raw)
+        manifest = ArchivedObject.from_json(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Damage(path, "unreadable", str(error))
-    if said.id != archive or said.manifest_path != path:
-        return Damage(path, "changed", f"it speaks of {said.path}")
-    return said
+    if manifest.id != archive or manifest.manifest_path != path:
+        return Damage(path, "changed", f"it speaks of {manifest.path}")
+    return manifest
 
 
 def miscounted(said: ArchivedObject, count: int) -> Damage | None:

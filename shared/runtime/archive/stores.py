@@ -91,8 +91,8 @@ class OpenStore:
 
     def folders(self, prefix: str) -> list[str]:
         """The folders right below a prefix, those that are not empty."""
-        found = self._asked(lambda: self._held.list_with_delimiter(prefix))
-        return [str(each) for each in found["common_prefixes"]]
+        listing = self._asked(lambda: self._held.list_with_delimiter(prefix))
+        return [str(each) for each in listing["common_prefixes"]]
 
     def _asked(self, what: Callable[[], T]) -> T:
         try:
@@ -170,10 +170,10 @@ def _keep(path: Path) -> None:
 
 def _words(error: Exception) -> str:
     """Keep only the reason: the client puts its address before it, and its internals after it."""
-    told = _ASKED.sub("", str(error).partition("\n\nDebug source:")[0].strip())
-    told, _, page = told.partition("<")
-    told += ": ".join(_SAID.findall(page))
-    return told.split("\n", 1)[0][:_WORDS_MAX] or type(error).__name__
+    reason = _ASKED.sub("", str(error).partition("\n\nDebug source:")[0].strip())
+    reason, _, page = reason.partition("<")
+    reason += ": ".join(_SAID.findall(page))
+    return reason.split("\n", 1)[0][:_WORDS_MAX] or type(error).__name__
 
 
 def read_stores(path: Path | None) -> dict[str, Store]:

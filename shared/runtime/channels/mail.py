@@ -134,13 +134,13 @@ class Mailer:
             raise MailError(f"the mail server did not answer in {WITHIN_S:g} s") from None
         except smtplib.SMTPRecipientsRefused as error:
             codes = sorted({str(code) for code, _ in error.recipients.values()})
-            said = f"the mail server refused all recipients ({', '.join(codes)})"
-            raise MailError(said) from error
+            why = f"the mail server refused all recipients ({', '.join(codes)})"
+            raise MailError(why) from error
         except smtplib.SMTPResponseException as error:
             raise MailError(f"the mail server answered {error.smtp_code}") from error
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            said = f"the mail server cannot be used ({type(error).__name__})"
-            raise MailError(said) from error
+            why = f"the mail server cannot be used ({type(error).__name__})"
+            raise MailError(why) from error
         finally:
             # A thread that still waits for it goes on at once.
             if (waited_for := smtp.sock) is not None:

@@ -27,7 +27,9 @@ class ChannelSender:
                     message, channel.recipients, tenant=channel.tenant, now_ms=now_ms
                 )
             else:
-                keys = [signing_key(self._open(channel, it)) for it in channel.signing_secrets]
+                keys = [
+                    signing_key(self._open(channel, secret)) for secret in channel.signing_secrets
+                ]
                 url = channel.url or self._open(channel, channel.secret_url or "")
                 says = await self.poster.post(
                     url, message, keys, tenant=channel.tenant, now_ms=now_ms

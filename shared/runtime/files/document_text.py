@@ -68,9 +68,9 @@ class Document:
 
     def place(self, pointer: str) -> str:
         """Where in the text a part is, for people: its line, and how it is reached."""
-        said, nth = ".".join(pointer.split("/")[1:]), self.line(pointer)
-        line = self.name if nth is None else f"{self.name}:{nth}"
-        return f"{line}: {said}" if said else line
+        path, number = ".".join(pointer.split("/")[1:]), self.line(pointer)
+        line = self.name if number is None else f"{self.name}:{number}"
+        return f"{line}: {path}" if path else line
 
 
 def document_of(raw: bytes, name: str, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> Document:
@@ -150,6 +150,6 @@ def _lines(node: yaml.Node, file: str, pointer: str, depth: int) -> Iterator[tup
             yield f"{pointer}/{name}", at
             yield from _lines(value, file, f"{pointer}/{name}", depth + 1)
     elif isinstance(node, yaml.SequenceNode):
-        for nth, value in enumerate(node.value):
-            yield f"{pointer}/{nth}", value.start_mark.line + 1
-            yield from _lines(value, file, f"{pointer}/{nth}", depth + 1)
+        for index, value in enumerate(node.value):
+            yield f"{pointer}/{index}", value.start_mark.line + 1
+            yield from _lines(value, file, f"{pointer}/{index}", depth + 1)

@@ -40,9 +40,9 @@ def find_java() -> Java:
         if not isinstance(version, str):
             return Java(path, version[0], tuple(passed_over))
         passed_over.append(f"{led_there}{path} {version}")
-    found = "; ".join(passed_over) or "none was found in JAVA_HOME or PATH"
+    tried = "; ".join(passed_over) or "none was found in JAVA_HOME or PATH"
     raise SetupError(
-        f"Java {JAVA_MAJOR_MIN} or newer is needed for Kafka and Spark, and {found}: {_INSTALL}."
+        f"Java {JAVA_MAJOR_MIN} or newer is needed for Kafka and Spark, and {tried}: {_INSTALL}."
     )
 
 

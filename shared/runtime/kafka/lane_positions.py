@@ -136,7 +136,9 @@ class LanePositions:
         wanted = None if lanes is None else set(lanes)
         try:
             async with asyncio.timeout(_LAST_WORD_S):
-                while left := [it for it in list(self._newest) if wanted is None or it in wanted]:
+                while left := [
+                    lane for lane in list(self._newest) if wanted is None or lane in wanted
+                ]:
                     if not await self._commit(left):
                         if all(map(self._is_paused, self._newest.keys() & left)):
                             break
@@ -157,7 +159,7 @@ class LanePositions:
         async with self._telling:
             with self._lock:
                 newest = self._newest
-                self._under_way = {it: newest.pop(it) for it in lanes if it in newest}
+                self._under_way = {name: newest.pop(name) for name in lanes if name in newest}
             if not self._under_way:
                 return True
             try:
@@ -187,7 +189,9 @@ class LanePositions:
 
         Lanes that fail for another reason are tried again the next time.
         """
-        rights = {it: missing_right(self._bootstrap_servers, why) for it, why in refused.items()}
+        rights = {
+            lane: missing_right(self._bootstrap_servers, why) for lane, why in refused.items()
+        }
         again_s = time.monotonic() + _REFUSED_PAUSE_S
         self._lane_again_s |= {lane: again_s for lane, right in rights.items() if right}
         for right in sorted(set(filter(None, rights.values()))):

@@ -128,8 +128,8 @@ class LogClient:
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The leader of each of them, as far as it is known."""
         # It looks at no more than the two fields that ours have, too.
-        found = {where: self._client.cluster.leader_for_partition(where) for where in places}
-        return {where: node for where, node in found.items() if node is not None and node >= 0}
+        nodes = {where: self._client.cluster.leader_for_partition(where) for where in places}
+        return {where: node for where, node in nodes.items() if node is not None and node >= 0}
 
     def partitions(self, topic: str) -> list[KafkaPartition]:
         numbers = self._client.cluster.partitions_for_topic(topic) or set()
@@ -161,18 +161,18 @@ class LogClient:
 
         Absent where no broker can tell now, even if the end is known: the end would skip records.
         """
-        found = await self._offsets(dict.fromkeys(places, at_ms))
-        if late := [where for where, offset in found.items() if offset < 0]:
+        known = await self._offsets(dict.fromkeys(places, at_ms))
+        if late := [where for where, offset in known.items() if offset < 0]:
             ends = await self.ends(late)
-            found = {it: ends.get(it, at) for it, at in found.items() if at >= 0 or it in ends}
-        return found
+            known = {key: ends.get(key, at) for key, at in known.items() if at >= 0 or key in ends}
+        return known
 
     async def first_at(
         self, times_ms: Mapping[KafkaPartition, int]
     ) -> dict[KafkaPartition, int | None]:
         """The first offset not older than a time, None where all are older; absent as with ends."""
-        found = await self._offsets(times_ms)
-        return {where: None if offset < 0 else offset for where, offset in found.items()}
+        firsts = await self._offsets(times_ms)
+        return {where: None if offset < 0 else offset for where, offset in firsts.items()}
 
     async def _offsets(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
         return await self._found(self._look(times_ms, times_ms))
@@ -191,7 +191,7 @@ class LogClient:
         return _Look(asked, self.told_count, requests, is_moved)
 
     async def _found(self, look: "_Look") -> dict[KafkaPartition, int]:
-        is_moved, sent = look.is_moved, [self._client.send(*it) for it in look.requests.items()]
+        is_moved, sent = look.is_moved, [self._client.send(*pair) for pair in look.requests.items()]
         offsets: dict[KafkaPartition, int] = {}
         for answer in await asyncio.gather(*sent, return_exceptions=True):
             if isinstance(answer, BaseException):
@@ -200,7 +200,7 @@ class LogClient:
                 is_moved = True
                 continue
             offsets |= answer.offsets
-            is_moved |= any(issubclass(for_code(it), _MOVED) for it in answer.errors.values())
+            is_moved |= any(issubclass(for_code(code), _MOVED) for code in answer.errors.values())
         if is_moved and time.monotonic() > self._asked_s + _ASK_AGAIN_S:
             self._asked_s = time.monotonic()
             self._client.force_metadata_update()
@@ -229,18 +229,18 @@ class LogClient:
         )
         request = FetchRequest(wait_ms, 1, bytes_max, READ_COMMITTED, topics)
         answer = await self._client.send(node, request, group=connection)
-        found = {}
+        answers = {}
         size_max = max(1_048_576, _UNPACKED_BYTES_MAX // len(position))
         for topic, parts in answer.topics:
             for number, code, _, _, *others in parts:
                 where = KafkaPartition(topic, number)
                 if code:
-                    found[where] = FetchAnswer(error=for_code(code)(f"{topic}, {number}"))
+                    answers[where] = FetchAnswer(error=for_code(code)(f"{topic}, {number}"))
                     continue
                 aborted = next((each for each in others[:-1] if isinstance(each, list)), [])
                 raw = others[-1] or b""
-                found[where] = _opened(where, raw, position[where], aborted, size_max)
-        return found
+                answers[where] = _opened(where, raw, position[where], aborted, size_max)
+        return answers
 
 
 def rows_by_topic(raw: bytes, at: int, *, row_bytes: int) -> Iterator[tuple[str, bytes]]:
@@ -277,9 +277,9 @@ def _opened_answer(raw: bytes) -> OffsetAnswer:
     offsets: dict[KafkaPartition, int] = {}
     errors: dict[KafkaPartition, int] = {}
     for topic, rows in rows_by_topic(raw, 0, row_bytes=_FOUND.size):
-        found = _opened_offsets(topic, rows)
-        offsets |= found.offsets
-        errors |= found.errors
+        part = _opened_offsets(topic, rows)
+        offsets |= part.offsets
+        errors |= part.errors
     return OffsetAnswer(offsets, errors)
 
 
@@ -287,7 +287,7 @@ def _opened_answer(raw: bytes) -> OffsetAnswer:
 def _opened_offsets(topic: str, raw: bytes) -> OffsetAnswer:
     """Decode a topic's part of an answer; for most topics it equals the one before."""
     unpacked = _FOUND.iter_unpack(raw)
-    rows = [(KafkaPartition(topic, it), code, offset) for it, code, _, offset in unpacked]
+    rows = [(KafkaPartition(topic, number), code, offset) for number, code, _, offset in unpacked]
     return OffsetAnswer(
         {where: offset for where, code, offset in rows if not code},
         {where: code for where, code, _ in rows if code},
@@ -392,8 +392,8 @@ class _PatientBatch(_DefaultRecordBatchPy):  # type: ignore[misc]
 
 class _PatientBytes(bytearray):
     def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        return _PatientBytes(found) if isinstance(at, slice) else found
+        part = super().__getitem__(at)
+        return _PatientBytes(part) if isinstance(at, slice) else part
 
     def decode(self, encoding: str = "utf-8", _: str = "") -> str:
         return super().decode(encoding, "replace")

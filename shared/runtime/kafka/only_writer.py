@@ -43,7 +43,7 @@ class Write(Protocol):
 
 def rows_of(records: Iterable[RecordOut]) -> Iterator[Row]:
     """Rows that go to the Kafka partition of their key."""
-    return ((it.topic, it.key, it.value, it.headers) for it in records)
+    return ((record.topic, record.key, record.value, record.headers) for record in records)
 
 
 class OvertakenError(OperatorError):

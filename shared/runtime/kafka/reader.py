@@ -61,13 +61,13 @@ class KafkaReader:
     async def offsets_at(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
         """The first offset not older than the time given; absent where all are older."""
         asked = {TopicPartition(*partition): max(at_ms, 0) for partition, at_ms in times_ms.items()}
-        found = await self._first_at(asked)
-        return _ours({partition: first.offset for partition, first in found.items()})
+        firsts = await self._first_at(asked)
+        return _ours({partition: first.offset for partition, first in firsts.items()})
 
     async def oldest_ms(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
         """When the oldest record of each Kafka partition came; absent where there is none."""
-        found = await self._first_at(dict.fromkeys(await self._partitions(topics), 0))
-        return {KafkaPartition(*partition): first.timestamp for partition, first in found.items()}
+        firsts = await self._first_at(dict.fromkeys(await self._partitions(topics), 0))
+        return {KafkaPartition(*partition): first.timestamp for partition, first in firsts.items()}
 
     def range(self, ranges: Ranges, *, records_max: int = _RECORDS_MAX) -> "RangeRead":
         """Read these offsets, the Kafka partitions side by side."""
@@ -87,8 +87,8 @@ class KafkaReader:
 
     async def _first_at(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
         """The first record not older than the time given; absent where all are older."""
-        found = await self._consumer.offsets_for_times(asked) if asked else {}
-        return {partition: first for partition, first in found.items() if first is not None}
+        firsts = await self._consumer.offsets_for_times(asked) if asked else {}
+        return {partition: first for partition, first in firsts.items() if first is not None}
 
     async def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Every Kafka partition of these topics, if they exist, in the order of the topics."""

@@ -93,8 +93,8 @@ def missing_right(bootstrap_servers: str, error: BaseException | None) -> str | 
 def java_refusal(bootstrap_servers: str, text: str) -> str | None:
     """The same by the error of a Spark query; None if it was something else."""
     access = access_to(bootstrap_servers)
-    if found := _JAVA_RIGHTS.search(text):
-        kind, named = found.groups()
+    if match := _JAVA_RIGHTS.search(text):
+        kind, named = match.groups()
         return _no_right(bootstrap_servers, _use_of(_JAVA_KINDS.get(kind, kind), named.strip(" .")))
     if any(sign in text for sign in _JAVA_LOGIN):
         return _bad_login(bootstrap_servers, access)

@@ -29,11 +29,11 @@ def readable_trials(records: Iterable[RecordIn]) -> Iterator[tuple[RecordIn, Ask
     """Read questions and answers in these; skip records that make no sense."""
     for record in records:
         try:
-            said = read_trial(record.value)
+            trial = read_trial(record.value)
         except ValueError as error:
             log.warning("trials.record_refused", origin=record.origin, error=str(error))
             continue
-        yield record, said
+        yield record, trial
 
 
 class Tail:

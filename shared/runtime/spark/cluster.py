@@ -101,10 +101,10 @@ class SparkCluster:
             shutil.copy(path, copy)
             context.addFile(str(copy))
             context.environment[name] = copy.name
-        found = self._first_word(context)
-        if found != (ours := version("hifi-streams")):
+        theirs = self._first_word(context)
+        if theirs != (ours := version("hifi-streams")):
             raise SetupError(
-                f"Executors of {self.master} have Hifi {found}, and this is {ours}: install the"
+                f"Executors of {self.master} have Hifi {theirs}, and this is {ours}: install the"
                 " same on their machines, or name its interpreter in HIFI_SPARK_PYTHON."
             )
 
@@ -112,7 +112,7 @@ class SparkCluster:
         giving_up = Timer(_EXECUTOR_WITHIN_S, _cancel, [context])
         giving_up.start()
         try:
-            (found,) = context.parallelize([0], 1).mapPartitions(_installed).collect()
+            (installed,) = context.parallelize([0], 1).mapPartitions(_installed).collect()
         except Py4JError as error:
             raise SetupError(
                 f"No executor of {self.master} has run Hifi's Python ({self.python}) within"
@@ -122,7 +122,7 @@ class SparkCluster:
             ) from error
         finally:
             giving_up.cancel()
-        return found
+        return installed
 
 
 def address_towards(master: str) -> str:
@@ -133,8 +133,8 @@ def address_towards(master: str) -> str:
         with socket.socket(family, kind) as towards:
             # Nothing is sent: the kernel chooses the way.
             towards.connect(address)
-            found: str = towards.getsockname()[0]
-            return found
+            own: str = towards.getsockname()[0]
+            return own
     except OSError as error:
         raise SetupError(
             f"HIFI_SPARK_MASTER is {master}, to which there is no way from here ({error}):"

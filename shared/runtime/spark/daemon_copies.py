@@ -85,13 +85,13 @@ def _copied_by(listener: socket.socket) -> Held:
 
 
 def _become(order: bytes, own: list[int]) -> None:
-    told = json.loads(order)
+    settings = json.loads(order)
     for now, then in zip(own, _OWN, strict=True):
         os.dup2(now, then)
         os.close(now)
     os.environ.clear()
-    os.environ.update(told["environ"])
-    os.nice(told["niceness"])
+    os.environ.update(settings["environ"])
+    os.nice(settings["niceness"])
 
 
 def _is_ours(asker: socket.socket) -> bool:

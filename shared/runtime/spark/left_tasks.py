@@ -20,7 +20,7 @@ class LeftTasks(NamedTuple):
 
 def left_tasks(session: SparkSession) -> list[LeftTasks]:
     """The tasks that still run, each in a slot of its executor."""
-    found: dict[str, LeftTasks] = {}
+    by_stage: dict[str, LeftTasks] = {}
     sets = _spark(session).taskScheduler().taskIdToTaskSetManager().elements()
     while sets.hasMoreElements():
         manager = sets.nextElement()
@@ -28,16 +28,16 @@ def left_tasks(session: SparkSession) -> list[LeftTasks]:
         if manager.isZombie():
             stage, properties = manager.taskSet().id(), manager.taskSet().properties()
             pool = properties.getProperty("spark.scheduler.pool") if properties else None
-            found[stage] = LeftTasks(stage, pool or "", manager.runningTasks())
-    return [*found.values()]
+            by_stage[stage] = LeftTasks(stage, pool or "", manager.runningTasks())
+    return [*by_stage.values()]
 
 
 def replace_executors(session: SparkSession) -> None:
     """End the current executors, which get no more tasks, and start others."""
     spark = _spark(session)
     ids = spark.schedulerBackend().getExecutorIds()
-    for nth in range(ids.size()):
-        spark.killAndReplaceExecutor(ids.apply(nth))
+    for index in range(ids.size()):
+        spark.killAndReplaceExecutor(ids.apply(index))
 
 
 def _spark(session: SparkSession) -> Any:

@@ -48,7 +48,9 @@ class _Executor:
     def has_no_memory(self) -> bool:
         if not self.collectors:
             threads = Path(f"/proc/{self.pid}/task").iterdir()
-            self.collectors = [it for it in threads if _named(it).startswith(_COLLECTORS)]
+            self.collectors = [
+                thread for thread in threads if _named(thread).startswith(_COLLECTORS)
+            ]
         collecting_s = sum(map(processor_s, self.collectors))
         self.last = processor_s(Path(f"/proc/{self.pid}")), collecting_s
         self.seen.append(self.last)
@@ -96,8 +98,8 @@ class ExecutorWatch:
     def look(self, there: Sequence[int], *, at_ms: int) -> None:
         """Take one look at the processes that are there now."""
         gone = self._known.keys() - there
-        self.ended += sum(bool(self._known[it].collectors) for it in gone)
-        self._known = {it: self._known.get(it) or _Executor(it) for it in there}
+        self.ended += sum(bool(self._known[pid].collectors) for pid in gone)
+        self._known = {pid: self._known.get(pid) or _Executor(pid) for pid in there}
         for executor in self._known.values():
             # It may have ended meanwhile.
             with suppress(OSError):
@@ -112,7 +114,9 @@ class ExecutorWatch:
     def trouble_since(self, at_ms: int) -> str:
         """Say what has held up all jobs since then; return an empty text if nothing has."""
         looks = [*self._looks]
-        before = max((it for it in looks if it.at_ms <= at_ms), default=looks[0] if looks else None)
+        before = max(
+            (look for look in looks if look.at_ms <= at_ms), default=looks[0] if looks else None
+        )
         if before is None:
             return ""
         now = looks[-1]

@@ -116,8 +116,8 @@ class SparkProcessSettings(LaneProcessSettings, SecretSettings):
         if cluster is None:
             return None
         words, files = kafka_access().for_another_process()
-        told = {"HIFI_SECRET_KEYS": self.secret_keys, **words}
-        return replace(cluster, told=told, files=files, executors=self.spark_executors)
+        variables = {"HIFI_SECRET_KEYS": self.secret_keys, **words}
+        return replace(cluster, told=variables, files=files, executors=self.spark_executors)
 
     @property
     def schedule(self) -> RetrySchedule:

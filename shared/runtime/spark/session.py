@@ -311,8 +311,8 @@ def arrow_column(function: ArrowColumn, kind: str) -> Callable[..., Column]:
 
     # Spark reads from these type hints how to call it.
     def made(first: pa.Array, second: pa.Array) -> pa.Array:  # type: ignore[type-arg]
-        found: pa.Array = function(first, second)  # type: ignore[type-arg]
-        return found
+        column: pa.Array = function(first, second)  # type: ignore[type-arg]
+        return column
 
     udf = vectorized_udf(made, kind, None, "arrow")
     once: Callable[..., Column] = udf.asNondeterministic()

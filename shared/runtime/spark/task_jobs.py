@@ -72,8 +72,8 @@ class TaskJobs(Generic[Found]):
         self.context.setLocalProperty(_POOL, pool)
         rdd = template.rdd
         answers = self._runs.runJob(self._spark, rdd._jrdd, template.numbers)  # noqa: SLF001 - as above
-        with _load_from_socket(answers, rdd._jrdd_deserializer) as found:  # noqa: SLF001 - as above
-            return list(found)
+        with _load_from_socket(answers, rdd._jrdd_deserializer) as results:  # noqa: SLF001 - as above
+            return list(results)
 
     def cancel_all(self) -> None:
         self.context.cancelAllJobs()

@@ -153,8 +153,12 @@ class TableFollower:
                 self._close(topic)
         self._remove_others(tables)
         spans = await reader.spans([table.topic for table in tables])
-        there = {it.topic: span for it, span in spans.items() if not it.partition}
-        new = [it for it in tables if it.topic in there and it.topic not in self._followed]
+        there = {where.topic: span for where, span in spans.items() if not where.partition}
+        new = [
+            wanted
+            for wanted in tables
+            if wanted.topic in there and wanted.topic not in self._followed
+        ]
         ids = await self._topic_ids([table.topic for table in new])
         for table in new:
             if (topic_id := ids.get(table.topic)) is not None:

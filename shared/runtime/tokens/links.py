@@ -45,22 +45,24 @@ def link_key_of(key_text: str) -> str:
 
 
 def write_link(link: ViewLink, key_text: str) -> str:
-    said = LINK_PREFIX + _as_text(_ADAPTER.dump_json(link))
-    return f"{said}.{_as_text(_private_key(key_text).sign(said.encode()))}"
+    signed = LINK_PREFIX + _as_text(_ADAPTER.dump_json(link))
+    return f"{signed}.{_as_text(_private_key(key_text).sign(signed.encode()))}"
 
 
 def read_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> ViewLink:
     """Read a link that one of the keys has made and may have made; raise LinkError otherwise."""
-    found = _LINK.fullmatch(text)
-    if found is None or len(text) > LINK_CHARS_MAX:
+    match = _LINK.fullmatch(text)
+    if match is None or len(text) > LINK_CHARS_MAX:
         raise LinkError(_NONE)
     try:
-        link = _ADAPTER.validate_json(_as_bytes(found["says"]))
-        signature = _as_bytes(found["signature"])
+        link = _ADAPTER.validate_json(_as_bytes(match["says"]))
+        signature = _as_bytes(match["signature"])
     except ValueError as error:
         raise LinkError(_NONE) from error
     key = keys.get(link.key)
-    if key is None or not any(_is_signed(found["said"], signature, it) for it in key.secrets):
+    if key is None or not any(
+        _is_signed(match["said"], signature, secret) for secret in key.secrets
+    ):
         raise LinkError(_GONE)
     left_ms = link.expires_at_ms - now_ms
     if left_ms <= 0 or not key.is_live(now_ms):

@@ -89,9 +89,9 @@ def bearer_of(claims: Mapping[str, Any], names: ClaimNames) -> TokenHolder:
     tenant = claims.get(names.tenant)
     if not isinstance(tenant, str) or not is_name(tenant):
         raise TokenError(f"The token's claim {names.tenant} is not the name of a tenant.")
-    said = claims.get(names.scope, "")
+    claim = claims.get(names.scope, "")
     # Words in one text, as OAuth writes scopes, or a list, as issuers write groups and roles.
-    words = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
+    words = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else []
     called = {"write": "write", "read": names.read, "admin": names.admin}
     subject = claims.get("sub")
     return TokenHolder(

@@ -62,14 +62,14 @@ def _is_sampled(flags: str) -> bool:
 
 def as_otlp(service: str, spans: Sequence[TraceSpan]) -> dict[str, Any]:
     """The body of a request to /v1/traces."""
-    told = [_as_otlp(span) for span in spans]
+    encoded = [_as_otlp(span) for span in spans]
     resource = {"attributes": _attributes({"service.name": service})}
-    scope_spans = [{"scope": {"name": "hifi"}, "spans": told}]
+    scope_spans = [{"scope": {"name": "hifi"}, "spans": encoded}]
     return {"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}
 
 
 def _as_otlp(span: TraceSpan) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "traceId": span.parent.trace_id,
         "spanId": span.span_id,
         "name": span.name,
@@ -82,8 +82,8 @@ def _as_otlp(span: TraceSpan) -> dict[str, Any]:
         "status": {"code": 2} if span.is_error else {},
     }
     if span.parent.span_id:
-        told["parentSpanId"] = span.parent.span_id
-    return told
+        fields["parentSpanId"] = span.parent.span_id
+    return fields
 
 
 def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:

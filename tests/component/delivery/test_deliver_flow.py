@@ -31,13 +31,8 @@ from tests.support.delivery.deliver_runs import (
     sample,
     waiting_record,
 )
-from tests.support.servers.scripted_destination import (
-    Reply,
-    Request,
-    always,
-    in_turn,
-    scripted_destination,
-)
+from tests.support.servers import scripted_destination as servers
+from tests.support.servers.scripted_destination import Reply, Request, always, in_turn
 
 
 def causes(outcomes: list[RecordOut]) -> Counter[str]:
@@ -63,7 +58,7 @@ def settled(outcomes: list[RecordOut]) -> int:
 
 
 def test_a_dead_destination_gets_a_dozen_requests_and_every_event_waits(tmp_path: Path) -> None:
-    with scripted_destination(always(503)) as destination:
+    with servers.scripted_destination(always(503)) as destination:
         to = sample(destination, batch_count_max=10)
         plan = replace(plan_for(to), schedule=RetrySchedule(), flow_folder=tmp_path)
         first = run(events(1_000), plan)
@@ -83,7 +78,7 @@ def test_a_dead_destination_gets_a_dozen_requests_and_every_event_waits(tmp_path
 def test_a_retry_does_not_wait_for_a_breaker_as_others_are_due_too(tmp_path: Path) -> None:
     # It opens for 3 to 3.6 s.
     schedule = RetrySchedule().scaled(0.1)
-    with scripted_destination(always(503)) as dead, scripted_destination() as well:
+    with servers.scripted_destination(always(503)) as dead, servers.scripted_destination() as well:
         to_dead, to_well = sample(dead), replace(sample(well), name="well")
         plan = replace(plan_for(to_dead), schedule=schedule, flow_folder=tmp_path)
         while "breaker_open" not in causes(run(events(10), replace(plan, time_box_s=0.5))):
@@ -103,7 +98,7 @@ def test_a_retry_does_not_wait_for_a_breaker_as_others_are_due_too(tmp_path: Pat
 
 
 def test_nobody_there_is_found_out_quickly_and_costs_no_attempt_after_that(tmp_path: Path) -> None:
-    with scripted_destination() as destination:
+    with servers.scripted_destination() as destination:
         url = destination.url
     to = Destination("demo", "sample", url, batch_count_max=10)
     started_s = time.monotonic()
@@ -116,7 +111,7 @@ def test_nobody_there_is_found_out_quickly_and_costs_no_attempt_after_that(tmp_p
 
 def test_after_an_outage_one_probe_goes_first_and_then_all_of_it_arrives(tmp_path: Path) -> None:
     quick = RetrySchedule().scaled(0.01)  # the breaker opens for 0.3 s
-    with scripted_destination(lambda n, _: Reply(503 if n < 16 else 200)) as destination:
+    with servers.scripted_destination(lambda n, _: Reply(503 if n < 16 else 200)) as destination:
         to = sample(destination, batch_count_max=10)
         plan = replace(plan_for(to), schedule=quick, flow_folder=tmp_path, time_box_s=20.0)
         outcomes = run(events(500), plan)
@@ -128,7 +123,7 @@ def test_after_an_outage_one_probe_goes_first_and_then_all_of_it_arrives(tmp_pat
 
 
 def test_a_429_closes_the_gate_for_all_that_follows(tmp_path: Path) -> None:
-    with scripted_destination(always(429, retry_after="600")) as destination:
+    with servers.scripted_destination(always(429, retry_after="600")) as destination:
         to = sample(destination, batch_count_max=10)
         plan = replace(plan_for(to), schedule=RetrySchedule(), flow_folder=tmp_path)
         outcomes = run(events(500), plan)
@@ -145,7 +140,7 @@ def test_a_429_closes_the_gate_for_all_that_follows(tmp_path: Path) -> None:
 
 
 def test_the_owners_rate_is_kept(tmp_path: Path) -> None:
-    with scripted_destination() as destination:
+    with servers.scripted_destination() as destination:
         to = sample(destination, batch_count_max=10, rate_per_s=50.0)
         plan = replace(plan_for(to), flow_folder=tmp_path, time_box_s=2.0)
         outcomes = run(events(500), plan)
@@ -156,7 +151,7 @@ def test_the_owners_rate_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_time_box_bounds_a_micro_batch_whatever_the_destination_does() -> None:
-    with scripted_destination(lambda _, __: Reply(delay_s=0.4)) as destination:
+    with servers.scripted_destination(lambda _, __: Reply(delay_s=0.4)) as destination:
         to = sample(destination, batch_count_max=1)
         started_s = time.monotonic()
         outcomes = events_only(run(events(200), plan_for(to, time_box_s=0.5)))
@@ -170,7 +165,7 @@ def test_the_time_box_bounds_a_micro_batch_whatever_the_destination_does() -> No
 
 def test_what_was_tried_when_the_box_ended_is_charged() -> None:
     slow_schedule = replace(QUICK, local_delays_s=(5.0, 5.0))
-    with scripted_destination(always(500)) as destination:
+    with servers.scripted_destination(always(500)) as destination:
         to = sample(destination)
         plan = replace(plan_for(to), schedule=slow_schedule, time_box_s=6.0)
         outcomes = run(events(1), replace(plan, time_box_s=1.0))
@@ -179,7 +174,7 @@ def test_what_was_tried_when_the_box_ended_is_charged() -> None:
 
 
 def test_dripping_bytes_end_at_the_deadline() -> None:
-    with scripted_destination(lambda _, __: Reply(delay_s=30)) as destination:
+    with servers.scripted_destination(lambda _, __: Reply(delay_s=30)) as destination:
         to = sample(destination, timeout_s=0.3, batch_count_max=10)
         started_s = time.monotonic()
         outcomes = events_only(run(events(200), plan_for(to, time_box_s=0.5)))
@@ -192,8 +187,8 @@ def test_dripping_bytes_end_at_the_deadline() -> None:
 def two_destinations() -> Iterator[tuple[Destination, Destination, list[float]]]:
     """One that never answers, and one that is well and notes when its requests come."""
     with (
-        scripted_destination(lambda _, __: Reply(delay_s=20)) as slow,
-        scripted_destination() as well,
+        servers.scripted_destination(lambda _, __: Reply(delay_s=20)) as slow,
+        servers.scripted_destination() as well,
     ):
         times_s: list[float] = []
 
@@ -226,7 +221,7 @@ def test_one_destinations_crowd_does_not_stand_before_anothers_few(
 
 
 def test_what_a_task_met_is_told_when_it_ends(tmp_path: Path) -> None:
-    with scripted_destination(always(401)) as destination:
+    with servers.scripted_destination(always(401)) as destination:
         to = sample(destination, batch_count_max=1)
         outcomes = run(events(6), replace(plan_for(to), flow_folder=tmp_path))
         # No event may come after these for hours.
@@ -238,7 +233,7 @@ def test_what_a_task_met_is_told_when_it_ends(tmp_path: Path) -> None:
 
 
 def test_a_gone_destination_is_disabled_until_a_person_resumes_it(tmp_path: Path) -> None:
-    with scripted_destination(in_turn(410, 200)) as destination:
+    with servers.scripted_destination(in_turn(410, 200)) as destination:
         to = sample(destination, batch_count_max=1)
         plan = replace(plan_for(to), flow_folder=tmp_path)
         run(events(1), plan)
@@ -256,7 +251,7 @@ def test_a_destination_may_refuse_a_message_for_good_or_all_of_them(tmp_path: Pa
     def script(number: int, _: Request) -> Reply:
         return Reply(503, {"webhook-delivery": "disable" if number else "abort-message"})
 
-    with scripted_destination(script) as destination:
+    with servers.scripted_destination(script) as destination:
         to = sample(destination, batch_count_max=2)
         plan = replace(plan_for(to), flow_folder=tmp_path)
         # Not halved, and not tried again in place.
@@ -271,7 +266,7 @@ def test_a_destination_may_refuse_a_message_for_good_or_all_of_them(tmp_path: Pa
 
 
 def test_a_storm_of_401_holds_the_stream_where_that_is_asked_for(tmp_path: Path) -> None:
-    with scripted_destination(always(401)) as destination:
+    with servers.scripted_destination(always(401)) as destination:
         literal = sample(destination, batch_count_max=1)
         plan = replace(plan_for(literal), flow_folder=tmp_path / "literal")
         assert len(covered(run(events(200), plan), ReceiptOutcome.DEAD)) == 200
@@ -286,7 +281,7 @@ def test_a_storm_of_401_holds_the_stream_where_that_is_asked_for(tmp_path: Path)
 
 
 def test_a_restart_goes_on_from_what_the_state_topic_says(tmp_path: Path) -> None:
-    with scripted_destination(always(503)) as destination:
+    with servers.scripted_destination(always(503)) as destination:
         to = sample(destination, batch_count_max=10)
         plan = replace(plan_for(to), schedule=RetrySchedule(), flow_folder=tmp_path / "one")
         known = state(run(events(300), plan))
@@ -300,7 +295,7 @@ def test_a_restart_goes_on_from_what_the_state_topic_says(tmp_path: Path) -> Non
 @pytest.mark.parametrize("torn", [b"", b"{", b"\0" * 4096, b'{"state":"closed"}' * 500])
 def test_a_file_that_says_nothing_is_a_new_start(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "demo.sample.json").write_bytes(torn)
-    with scripted_destination() as destination:
+    with servers.scripted_destination() as destination:
         outcomes = run(events(5), replace(plan_for(sample(destination)), flow_folder=tmp_path))
     assert len(covered(outcomes, ReceiptOutcome.DELIVERED)) == 5
     assert open_flow_record((tmp_path / "demo.sample.json").read_bytes()) is not None
@@ -330,7 +325,7 @@ def test_events_of_a_key_arrive_in_their_order_and_never_side_by_side() -> None:
             under_way.subtract(keys)
         return Reply()
 
-    with scripted_destination(look) as destination:
+    with servers.scripted_destination(look) as destination:
         to = sample(destination, order="key", batch_count_max=3, parallel_max=4)
         run(keyed(200, key_count=7), plan_for(to))
         arrived = [int(event["id"][1:]) for r in destination.accepted for event in r.events]
@@ -345,7 +340,7 @@ def test_what_follows_a_retried_event_of_its_key_waits_behind_it() -> None:
     def refuse_three(_: int, request: Request) -> Reply:
         return Reply(503 if any(event["id"] == "e3" for event in request.events) else 200)
 
-    with scripted_destination(refuse_three) as destination:
+    with servers.scripted_destination(refuse_three) as destination:
         to = sample(destination, order="key", batch_count_max=1)
         outcomes = run(keyed(40, key_count=4), plan_for(to))
         arrived = {int(name[1:]) for name in destination.accepted_ids}
@@ -358,7 +353,7 @@ def test_what_follows_a_retried_event_of_its_key_waits_behind_it() -> None:
 
 
 def test_an_event_that_is_not_wanted_is_accounted_for_and_not_sent() -> None:
-    with scripted_destination() as destination:
+    with servers.scripted_destination() as destination:
         wanted = Condition("/id", "one_of", ("e3", "e5"))
         outcomes = run(events(30), plan_for(sample(destination, filter=(wanted,))))
         assert destination.accepted_ids == Counter(["e3", "e5"])
@@ -374,7 +369,7 @@ def partial(status: int, **headers: str) -> Reply:
 
 @pytest.mark.parametrize("reply", [partial(207), partial(200, **{"content-type": PARTIAL_TYPE})])
 def test_a_reply_that_names_failed_events_is_taken_at_its_word(reply: Reply) -> None:
-    with scripted_destination(lambda _, __: reply) as destination:
+    with servers.scripted_destination(lambda _, __: reply) as destination:
         outcomes = run(events(30), plan_for(sample(destination)))
         assert len(destination.requests) == 1
     assert list(covered(outcomes, ReceiptOutcome.WAITING)) == [(2, 3)]
@@ -387,7 +382,7 @@ def test_a_reply_that_names_failed_events_is_taken_at_its_word(reply: Reply) -> 
 
 def test_a_report_that_nobody_can_read_leaves_all_of_it_in_doubt() -> None:
     reply = Reply(200, {"content-type": PARTIAL_TYPE}, b"{")
-    with scripted_destination(lambda _, __: reply) as destination:
+    with servers.scripted_destination(lambda _, __: reply) as destination:
         outcomes = run(events(3), plan_for(sample(destination)))
     waiting = [one for one in outcomes if one.topic == retry_topic("30s")]
     assert [opened(one).cause for one in waiting] == ["response_unreadable"] * 3
@@ -395,7 +390,7 @@ def test_a_report_that_nobody_can_read_leaves_all_of_it_in_doubt() -> None:
 
 
 def test_another_try_of_a_task_labels_all_that_it_sends() -> None:
-    with scripted_destination() as destination:
+    with servers.scripted_destination() as destination:
         run(events(25), plan_for(sample(destination, batch_count_max=10)), is_again=True)
         labels = [r.headers.get("hifi-maybe-duplicate") for r in destination.requests]
     assert labels == ["1"] * 3

@@ -27,10 +27,10 @@ def test_every_alert_has_a_case() -> None:
 def test_stacked_lag_is_the_mean_of_the_slowest_destination(tmp_path: Path) -> None:
     name = OBSERVE_STAGE_SECONDS.name
     values = {
-        ("a/one", "kafka"): "1",
+        ("a/one", "queue"): "1",
         ("a/one", "delivery"): "5",
         # The slowest destination does not lead at every stage.
-        ("a/two", "kafka"): "8",
+        ("a/two", "queue"): "8",
         ("a/two", "delivery"): "2",
     }
     case = {

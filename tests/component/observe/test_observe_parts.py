@@ -246,7 +246,7 @@ def test_a_minutes_books_are_plain_json() -> None:
         (Missing("a", Stage.QUEUE, TOPIC, 0, 7),),
     )  # fmt: skip
     found = json.loads(msgspec.json.encode(books))
-    assert (found["state"], found["minute_ms"], found["lost"]) == ("losing", None, {"kafka": 1})
+    assert (found["state"], found["minute_ms"], found["lost"]) == ("loss", None, {"queue": 1})
     assert found["missing"][0] == {
         "event_id": "a", "stage": "queue", "topic": TOPIC, "partition": 0, "offset": 7,
     }  # fmt: skip

@@ -109,7 +109,7 @@ def test_what_has_arrived_goes_again_as_often_as_it_is_asked_for(
     assert answer.status_code == 200, answer.text
     told = answer.json()
     assert (told["id"], told["place"]) == (DELIVERED, "0:0")
-    assert told["destinations"] == {"to": "queued"}
+    assert told["destinations"] == {"to": "resent"}
     (copy,) = in_tier(kafka, DELIVERED)
     assert copy[REPLAY_ID] == told["resend_id"].encode()
     assert copy[AMBIGUOUS] == b"1"
@@ -129,14 +129,14 @@ def test_what_is_under_way_is_left_alone_and_the_answer_says_why(
     assert refused(untried) == (409, "not_resent")
     assert "not been tried" in untried.json()["detail"]
     every = ask(gateway, id=QUEUED).json()["destinations"]
-    assert every == {"quiet": "queued", "to": "resent"}
+    assert every == {"quiet": "queued", "to": "queued"}
     assert in_tier(kafka, WAITING) == in_tier(kafka, QUEUED) == []
 
 
 def test_a_dead_letter_goes_once_whether_by_itself_or_with_others(
     kafka: Cluster, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ask(gateway, id=DEAD).json()["destinations"]["to"] == "queued"
+    assert ask(gateway, id=DEAD).json()["destinations"]["to"] == "resent"
     assert refused(ask(gateway, id=DEAD, destination="to")) == (409, "not_resent")
 
     # While a re-drive of the stream runs, before its second chunk.
@@ -183,9 +183,9 @@ def test_the_command_says_what_goes_where(gateway: RunningGateway) -> None:
         return ran.stdout + ran.stderr + str(ran.exception or "")
 
     said = hifi(DELIVERED)
-    assert "to: queued to go again" in said
+    assert "to: resent" in said
     assert "quiet: left alone: it has not been tried there yet" in said
     told = json.loads(hifi("--place", "0:0", "--destination", "to", "--json"))
-    assert told["destinations"] == {"to": "queued"}
+    assert told["destinations"] == {"to": "resent"}
     assert "say which event" in hifi()
     assert "waits there for its next attempt" in hifi(WAITING, "--destination", "to")

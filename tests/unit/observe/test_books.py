@@ -220,30 +220,24 @@ def test_a_loss_must_last_before_it_is_one() -> None:
     assert found[0].books.state is MinuteState.CHECKED
 
 
-def test_a_minute_is_open_until_it_settles_and_blind_when_that_takes_too_long() -> None:
+def test_a_minute_is_open_until_it_due_and_blind_when_that_takes_too_long() -> None:
     rules = Rules(check_after_ms=60_000, overdue_ms=60_000)
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 4, at=M1 + 7_000)]))
-    settles = M1 + 7_000 + 60_000
+    due = M1 + 7_000 + 60_000
     states = {
         now: books.judge(world(None, now=now), rules, {})[0].books.state
-        for now in (settles - 1, settles, settles + 59_999, settles + 60_000)
+        for now in (due - 1, due, due + 59_999, due + 60_000)
     }
-    assert list(states.values()) == [
-        MinuteState.UNCHECKED,
-        MinuteState.UNCHECKED,
-        MinuteState.UNCHECKED,
-        MinuteState.CANNOT_TELL,
-    ]
+    assert [*states.values()] == [*[MinuteState.UNCHECKED] * 3, MinuteState.CANNOT_TELL]
     # A suspect that is none yet cannot be told either.
-    passed = books.judge(world(4, now=settles + 60_000), rules, {})[0].books
+    passed = books.judge(world(4, now=due + 60_000), rules, {})[0].books
     assert (passed.state, passed.queued) == (MinuteState.CANNOT_TELL, 0)
     assert "no certain word" in passed.problem
     books.take(evidence(delivered=[(0, 4)]))
-    assert (
-        books.judge(world(None, now=settles - 1), rules, {})[0].books.state is MinuteState.UNCHECKED
-    )
-    done = books.judge(world(None, now=settles), rules, {})[0].books
+    early = books.judge(world(None, now=due - 1), rules, {})[0].books
+    assert early.state is MinuteState.UNCHECKED
+    done = books.judge(world(None, now=due), rules, {})[0].books
     assert (done.state, done.problem) == (MinuteState.CHECKED, "")
 
 

@@ -195,7 +195,7 @@ def test_shares_of_time_add_up_to_the_mean_of_the_whole() -> None:
         since_accepted=quantiles(400),
     )
     shares = dict(time_shares(retried))
-    assert list(shares) == ["gateway", "kafka", "delivery", "retry tier", "retrier"]
+    assert list(shares) == ["gateway", "queue", "delivery", "retry tier", "retrier"]
     assert shares["retrier"] == 4
     assert sum(shares.values()) == pytest.approx(400)
     assert time_shares(replace(one, since_accepted=None)) == ()
@@ -215,8 +215,8 @@ def test_what_is_not_known_is_never_green() -> None:
     for books in minutes("orders", "orders/billing", at_ms=AT_MS, lost=3):
         levels[books.state] = heat_level(books)
     assert levels == {
-        MinuteState.UNCHECKED: "open",
-        MinuteState.CHECKED: "complete",
+        MinuteState.UNCHECKED: "unchecked",
+        MinuteState.CHECKED: "checked",
         MinuteState.CANNOT_TELL: "blind",
         MinuteState.LOSS: "much",
     }

@@ -117,10 +117,10 @@ class FencedPositions:
                 self._client = await start_client(client, self._bootstrap_servers)
             if self._coordinator is None:
                 node = self._client.get_random_node()
-                found = await self._client.send(node, FindCoordinatorRequest(self._group, 0))
-                if found.error_code:
-                    raise for_code(found.error_code)(self._group)
-                self._coordinator = found.coordinator_id
+                answer = await self._client.send(node, FindCoordinatorRequest(self._group, 0))
+                if answer.error_code:
+                    raise for_code(answer.error_code)(self._group)
+                self._coordinator = answer.coordinator_id
         try:
             return await self._client.send(self._coordinator, request())
         except (KafkaError, OSError):

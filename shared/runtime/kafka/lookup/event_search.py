@@ -114,15 +114,15 @@ class EventSearch:
         """The newest events of an ordering key in these streams, where the index says they lie."""
         by_key = self._places_by_key
         async with self._turn:
-            told = await asyncio.to_thread(streams_with_id, by_key, streams, key)
-            if by_key is None or not told.streams:
-                return KeyedEvents(told)
-            topics = {stream: stream_topic(stream) for stream in told.streams}
+            named = await asyncio.to_thread(streams_with_id, by_key, streams, key)
+            if by_key is None or not named.streams:
+                return KeyedEvents(named)
+            topics = {stream: stream_topic(stream) for stream in named.streams}
             places = {
                 stream: await asyncio.to_thread(by_key, topics[stream], key) for stream in topics
             }
             async with open_log(self._bootstrap_servers) as log:
-                return await read_keyed(log, told, places, key)
+                return await read_keyed(log, named, places, key)
 
     async def request(self, request_id: str, *, since_ms: int) -> AckedRequest:
         """Return the ledger's records of a request that came then."""
@@ -144,14 +144,14 @@ class EventSearch:
         An event that has ended at each of the destinations is not followed for long.
         """
         async with self._turn, open_log(self._bootstrap_servers) as log:
-            topic, walk, told = stream_topic(stream), _Walk(event_id), None
+            topic, walk, places = stream_topic(stream), _Walk(event_id), None
             if self._places is not None:
-                told = await asyncio.to_thread(self._places, topic, event_id)
+                places = await asyncio.to_thread(self._places, topic, event_id)
                 if before_ms is None:
-                    await _look_among(log, walk, told.of(topic))
+                    await _look_among(log, walk, places.of(topic))
             is_from_index = bool(walk.found)
             if not is_from_index:
-                await _walk_back(log, topic, walk, told or Places(), before_ms=before_ms)
+                await _walk_back(log, topic, walk, places or Places(), before_ms=before_ms)
             events: list[FoundEvent] = []
             for envelope, stored_at_ms, restored_by in walk.found:
                 trail = await _follow_one(log, envelope.origin, stored_at_ms, destination_ids)
@@ -161,7 +161,7 @@ class EventSearch:
             # The newest first.
             events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
             back_to_ms = None if walk.is_done else walk.oldest_ms
-            behind = None if told is None else told.is_behind
+            behind = None if places is None else places.is_behind
             return SearchResult(
                 tuple(events),
                 walk.records_read,
@@ -213,17 +213,17 @@ async def find_stored(
     left: dict[tuple[bytes, bytes], list[int]] = {}
     for place, (event_id, value) in enumerate(wanted):
         left.setdefault((event_id.encode(), value), []).append(place)
-    found: dict[int, tuple[int, int]] = {}
+    stored: dict[int, tuple[int, int]] = {}
 
     def take(record: RecordIn) -> None:
         named = dict(record.headers).get(EVENT_ID, b"")
         if places := left.get((named, record.value)):
-            found[places.pop(0)] = record.origin.partition, record.origin.offset
+            stored[places.pop(0)] = record.origin.partition, record.origin.offset
 
     async with open_log(bootstrap_servers) as log:
         read = await log.since([topic], since_ms)
-        await read.each(take, until_s=inf, is_over=lambda: len(found) == len(wanted))
-    return found
+        await read.each(take, until_s=inf, is_over=lambda: len(stored) == len(wanted))
+    return stored
 
 
 async def find_trail(

@@ -35,11 +35,11 @@ async def read_keyed(
     """Read the places that the index has named, stream by stream, as far as time allows."""
     until_s = time.monotonic() + _READ_S_MAX
     wanted = key.encode(errors="replace")
-    found: list[tuple[Envelope, int]] = []
+    events: list[tuple[Envelope, int]] = []
 
     def take(record: RecordIn) -> None:
         if record.key == wanted:
-            found.append((open_stream_record(record), record.timestamp_ms))
+            events.append((open_stream_record(record), record.timestamp_ms))
 
     spans = await log.spans({stream_topic(stream) for stream in told.streams})
     unread = []
@@ -53,5 +53,5 @@ async def read_keyed(
                 ranges = {where: (max(first, begin), min(end, over))}
                 if await log.range(ranges).each(take, until_s=until_s):
                     unread.append(stream)
-    found.sort(key=lambda event: (-event[1], -event[0].origin.offset))
-    return KeyedEvents(told, tuple(found[:EVENTS_MAX]), tuple(dict.fromkeys(unread)))
+    events.sort(key=lambda event: (-event[1], -event[0].origin.offset))
+    return KeyedEvents(told, tuple(events[:EVENTS_MAX]), tuple(dict.fromkeys(unread)))

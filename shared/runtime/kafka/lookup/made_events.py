@@ -31,8 +31,10 @@ async def find_made(
     search_s: float = SEARCH_S_MAX,
 ) -> MadeEvents:
     """Look for them in a stream, among events stored then; count a repeated event once."""
-    wanted = {f"{it.topic}:{it.partition}:{it.offset}".encode(): it for it in origins}
-    found = MadeEvents()
+    wanted = {
+        f"{origin.topic}:{origin.partition}:{origin.offset}".encode(): origin for origin in origins
+    }
+    events = MadeEvents()
     seen: set[str] = set()
     until_s = time.monotonic() + search_s
 
@@ -43,7 +45,7 @@ async def find_made(
             event_id = open_stream_record(record).event_id
             if event_id not in seen:
                 seen.add(event_id)
-                found.made[record.origin] = (event_id, origin)
+                events.made[record.origin] = (event_id, origin)
 
     async with open_log(bootstrap_servers) as log:
         topic = stream_topic(stream)
@@ -53,7 +55,7 @@ async def find_made(
         ends |= await log.offsets_at(dict.fromkeys(ends, before_ms))
         ranges = {where: (begins[where], end) for where, end in ends.items()}
         left = await log.range(ranges).each(
-            take, until_s=until_s, is_over=lambda: len(found.made) >= count_max
+            take, until_s=until_s, is_over=lambda: len(events.made) >= count_max
         )
-    found.is_whole = not left and len(found.made) < count_max
-    return found
+    events.is_whole = not left and len(events.made) < count_max
+    return events

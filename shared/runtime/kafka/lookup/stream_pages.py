@@ -137,13 +137,13 @@ class StreamPages:
 
     async def at(self, place: Origin) -> RecordIn | None:
         """The event at a place; None if there is none, or none any more."""
-        found: list[RecordIn] = []
+        records: list[RecordIn] = []
         async with self._open() as log:
             first, end = (await log.spans([place.topic])).get(place.log, (0, 0))
             if first <= place.offset < end:
                 only = log.range({place.log: (place.offset, place.offset + 1)})
-                await only.each(found.append, until_s=time.monotonic() + _SEARCH_S_MAX)
-        return found[0] if found else None
+                await only.each(records.append, until_s=time.monotonic() + _SEARCH_S_MAX)
+        return records[0] if records else None
 
     async def coming(
         self, topic: str, start: Cursor, *, count: int, wanted: Wanted, wait_s: float
@@ -240,9 +240,11 @@ class _WalkBack:
                 return True
             if unread := await log.range(ranges).each(self._look, until_s=until_s):
                 # Only the older part was read: the next page reads all of it.
-                self._found = [it for it in self._found if not self._is_of(it, unread)]
+                self._found = [entry for entry in self._found if not self._is_of(entry, unread)]
                 heapq.heapify(self._found)
-            self.begins |= {it: begin for it, (begin, _) in ranges.items() if it not in unread}
+            self.begins |= {
+                where: begin for where, (begin, _) in ranges.items() if where not in unread
+            }
             if unread:
                 return False
             chunk = _CHUNK
@@ -265,7 +267,9 @@ class _WalkBack:
 
     def older(self) -> _Offsets:
         """Where older events end."""
-        return {where: max(it, self._left_out.get(where, 0)) for where, it in self.begins.items()}
+        return {
+            where: max(begin, self._left_out.get(where, 0)) for where, begin in self.begins.items()
+        }
 
     def _still_to_read(self) -> list[KafkaPartition]:
         """The partitions that may have events newer than the oldest found, if enough are found."""
@@ -302,9 +306,9 @@ def _at(
     cursor: Cursor | None, spans: Mapping[KafkaPartition, tuple[int, int]], *, otherwise: _Offsets
 ) -> _Offsets:
     """A cursor's offset in each Kafka partition, within the existing range."""
-    said = dict(zip(sorted(spans), cursor.offsets if cursor else (), strict=False))
+    offsets = dict(zip(sorted(spans), cursor.offsets if cursor else (), strict=False))
     return {
-        where: min(max(said.get(where, otherwise[where]), first), end)
+        where: min(max(offsets.get(where, otherwise[where]), first), end)
         for where, (first, end) in spans.items()
     }
 

@@ -67,11 +67,11 @@ async def newest_of_fullest(reader: KafkaReader, hour: LastHour) -> NewestEvents
     """Read the newest events of the Kafka partition that has most."""
     where = max(hour.spans, key=lambda each: hour.spans[each][1] - hour.spans[each][0])
     first, end = hour.spans[where]
-    found = NewestEvents()
+    events = NewestEvents()
     newest = reader.range({where: (max(first, end - _NEWEST), end)})
     await newest.each(
-        found.take,
+        events.take,
         until_s=time.monotonic() + _READ_S_MAX,
-        is_over=lambda: found.byte_count >= _BYTES_MAX,
+        is_over=lambda: events.byte_count >= _BYTES_MAX,
     )
-    return found
+    return events

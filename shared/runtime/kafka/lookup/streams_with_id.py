@@ -31,13 +31,13 @@ def streams_with_id(places: PlacesOf | None, streams: Sequence[str], name: str) 
     if places is None:
         return StreamsWithId(has_index=False)
     until_s = time.monotonic() + _LOOK_S_MAX
-    found: list[str] = []
+    matches: list[str] = []
     is_behind, asked_count = False, 0
     for stream in streams:
-        told = places(stream_topic(stream), name)
+        answer = places(stream_topic(stream), name)
         asked_count += 1
-        is_behind = is_behind or told.is_behind
-        found += [stream] if told.stretches else []
-        if len(found) == STREAMS_MAX or time.monotonic() > until_s:
+        is_behind = is_behind or answer.is_behind
+        matches += [stream] if answer.stretches else []
+        if len(matches) == STREAMS_MAX or time.monotonic() > until_s:
             break
-    return StreamsWithId(tuple(found), asked_count, index_is_behind=is_behind)
+    return StreamsWithId(tuple(matches), asked_count, index_is_behind=is_behind)

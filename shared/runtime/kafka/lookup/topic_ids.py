@@ -31,8 +31,8 @@ async def topic_ids(log: LogClient, topics: Collection[str]) -> dict[str, str]:
     if not topics:
         return {}
     answer = await log.ask(TopicIdsRequest(sorted(topics)))
-    found: dict[str, str] = answer.ids
-    return found
+    ids: dict[str, str] = answer.ids
+    return ids
 
 
 class _Id(AbstractType[bytes]):  # type: ignore[misc]

@@ -138,7 +138,7 @@ def test_waiting_for_a_turn_is_not_kafkas_doing(client: httpx.Client) -> None:
     page = client.get("/streams/orders/lake").text
     where = page[page.index("Where time goes") :]
     assert ">queue</a>" in where.split("</section>")[0]
-    assert "waiting for the delivery worker's next turn" in html.unescape(where)
+    assert "until the lane's next turn" in html.unescape(where)
     assert ">kafka" not in where.split("</section>")[0]
 
 

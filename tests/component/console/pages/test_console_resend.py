@@ -126,7 +126,7 @@ def test_who_may_not_send_sees_how_and_is_refused(
 
 def test_an_address_says_nothing_of_its_own(console: RunningConsole, client: httpx.Client) -> None:
     console.events.found["orders", "e-1"] = in_the_log()
-    for text in ("us:queued", "billing:given away", "billing", ":,:", *HOSTILE_TEXTS):
+    for text in ("us:resent", "billing:given away", "billing", ":,:", *HOSTILE_TEXTS):
         asked = {"stream": "orders", "id": "e-1", "sent": text.encode(errors="replace").decode()}
         page = client.get("/events", params=asked).text
         assert 'class="done"' not in page, text

@@ -142,7 +142,7 @@ def test_what_a_lane_never_came_to_is_told_as_lost_however_late(tmp_path: Path) 
     hifi.positions[STILL] = EACH
     assert lost(hifi.at(M0 + 8 * DAY_MS + HOUR_MS // 2), STILL) == {Stage.QUEUE: EACH}
     (stated,) = [signed.statement for signed in hifi.statements]
-    assert stated.destinations["still"].lost == {"kafka": EACH}
+    assert stated.destinations["still"].lost == {"queue": EACH}
     assert stated.root == merkle_root(IDS).hex()
     # It is news for an hour, and may turn up for a day after the report; then it is closed.
     assert lost(hifi.at(M0 + 8 * DAY_MS + 2 * HOUR_MS), STILL) == {}

@@ -1,4 +1,4 @@
-"""While one strand's events stay unsettled for any reason, others of its task are read on.
+"""While one strand's events get no outcome, for any reason, others of its task are read on.
 
 The log is the fake of tests/contract/test_log_client.py.
 """
