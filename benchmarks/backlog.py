@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from aiokafka.errors import KafkaError
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.ledger import AckLedger, Request
-from gateway.ingest.publish.publisher import KafkaPublisher
-from gateway.ingest.publish.report import Report
+from gateway.intake.events import Event
+from gateway.publish.ledger import AckLedger, Request
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Report
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition
 from shared.event.topics import destination_id, stream_topic

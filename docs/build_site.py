@@ -37,7 +37,7 @@ def gather(root: Path) -> None:
     for path in _linked():
         (pages / path).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            # Drawing such charts would take a script from elsewhere; their text can be read as well.
+            # Drawing such charts would take a script from elsewhere; their text is readable too.
             text = (ROOT / path).read_text(encoding="utf-8").replace("```mermaid", "```text")
             (pages / path).write_text(text, encoding="utf-8")
         else:

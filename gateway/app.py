@@ -13,34 +13,34 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match
 
+from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
 from gateway.control import channels, destinations, keys, pipeline_trial, pipelines, streams, tables
 from gateway.control.again import dead_letters as dead_letter_routes
 from gateway.control.again import replays as replay_routes
 from gateway.control.again import resending
-from gateway.control.again.redrive import DeadLetterStore, KafkaDeadLetters
-from gateway.control.again.replay_store import ReplayStore
-from gateway.control.again.resends import Resends
 from gateway.control.changes.log import ChangeLog, KafkaChanges
 from gateway.control.lookup import changes as change_routes
 from gateway.control.lookup import receipts as receipt_routes
 from gateway.control.lookup import statements, stream_events, stream_ids, stream_spread
-from gateway.control.receipt_store import EventPlaces, KafkaReceipts, ReceiptStore
 from gateway.control.replacing import replacements
 from gateway.control.requests import ControlPlane
-from gateway.control.store import ControlStore
+from gateway.control.stores.changes import ControlStore
+from gateway.control.stores.receipts import EventPlaces, KafkaReceipts, ReceiptStore
+from gateway.control.stores.redrive import DeadLetterStore, KafkaDeadLetters
+from gateway.control.stores.replays import ReplayStore
+from gateway.control.stores.resends import Resends
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
 from gateway.fleet.tenant_rate import channel_test_rate, resend_rate
 from gateway.fleet.trial_news import TrialNews
 from gateway.http.api_page import HEADERS, api_page
 from gateway.http.openapi import document
-from gateway.ingest.answers import problem_answer
 from gateway.ingest.event_requests import Ingest
-from gateway.ingest.intake.schemas import SchemaChecks
-from gateway.ingest.publish.ledger import AckLedger
-from gateway.ingest.publish.publisher import PostingPublisher
+from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem, pointer_to
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import PostingPublisher
 from gateway.routes import EventPaths
 from gateway.settings import Settings
 from gateway.tables.rows import Rows

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from gateway.control.changes.record import Author, AuthorKind
+from gateway.authors import Author, AuthorKind
 from gateway.jwt import TokenReader
 from gateway.problems import Problem, bad_credential
 from gateway.settings import Settings

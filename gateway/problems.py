@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 CONTENT_TYPE = b"application/problem+json"
+# The member of a route in the API's document that names the problems which only it has.
+PROBLEMS_MEMBER = "x-problems"
 
 
 @dataclass(frozen=True, slots=True)

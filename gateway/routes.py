@@ -15,18 +15,18 @@ from time import monotonic, time_ns
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.answers import PROBLEM_TYPE, Answer, problem_answer, unforeseen
 from gateway.callers import Callers
 from gateway.http.access_log import AccessLog
 from gateway.http.door import Respond
-from gateway.http.head import read_headers
-from gateway.http.whole_head import WholeHead
-from gateway.ingest.answers import PROBLEM_TYPE, Answer, problem_answer, unforeseen
 from gateway.ingest.event_requests import Ingest
+from gateway.ingest.head import read_headers
 from gateway.ingest.ingestion import Arrival
-from gateway.ingest.intake import admission
-from gateway.ingest.intake.request_body import ClientGoneError
-from gateway.ingest.request_options import read_query
+from gateway.ingest.whole_head import WholeHead
+from gateway.intake import admission
+from gateway.intake.request_body import ClientGoneError
 from gateway.problems import Problem
+from gateway.request_options import read_query
 from gateway.tables.rows import RowRequest, Rows, row_request
 from gateway.tables.watching import Watch
 from shared.metric_names import GATEWAY_REQUESTS

@@ -13,17 +13,17 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.callers import Callers
-from gateway.control.again.replay_store import ReplayStore
 from gateway.control.replacing.switching import Switching
-from gateway.control.store import KafkaControlStore
+from gateway.control.stores.changes import KafkaControlStore
+from gateway.control.stores.replays import ReplayStore
 from gateway.fleet.peers import Peers
 from gateway.http.door import DoorProtocol, Outbox
 from gateway.http.probes import tell_health
-from gateway.ingest.intake.request_spans import spans_of
-from gateway.ingest.intake.schemas import SchemaChecks
-from gateway.ingest.publish.copies_watch import CopiesWatch
-from gateway.ingest.publish.ledger import AckLedger
-from gateway.ingest.publish.publisher import KafkaPublisher
+from gateway.intake.request_spans import spans_of
+from gateway.intake.schemas import SchemaChecks
+from gateway.publish.copies_watch import CopiesWatch
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import KafkaPublisher
 from gateway.routes import EventPaths
 from gateway.settings import Settings
 from shared.event.topics import stream_topic

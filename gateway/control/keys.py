@@ -14,9 +14,9 @@ import structlog
 from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
+from gateway.authors import Author
 from gateway.callers import Caller, Uses
 from gateway.control.bounds import bounds_of
-from gateway.control.changes.record import Author
 from gateway.control.changes.revision import Preconditions
 from gateway.control.requests import (
     Admin,
@@ -33,8 +33,8 @@ from gateway.control.requests import (
     strictly,
     takes,
 )
-from gateway.ingest.intake.admission import ACCEPT_POST
-from gateway.ingest.intake.encodings import ENCODINGS
+from gateway.intake.admission import ACCEPT_POST
+from gateway.intake.encodings import ENCODINGS
 from gateway.problems import Problem
 from shared.config.access import (
     DEFAULT_TENANT,

@@ -4,7 +4,7 @@ The pipeline reads archived events from the archive, and otherwise begins with t
 there is. A request for earlier ones learns so at once, and how to get them still.
 """
 
-from gateway.control.store import ControlStore
+from gateway.control.stores.changes import ControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline

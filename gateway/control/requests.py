@@ -16,21 +16,22 @@ import structlog
 from fastapi import Depends, Header, Path, Request, Response
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
+from gateway.authors import Author
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.control.again.redrive import DeadLetterStore
-from gateway.control.again.replay_store import ReplayStore
-from gateway.control.again.resends import Resends
 from gateway.control.bounds import Bounded, check_bounds
 from gateway.control.changes.log import ChangeLog
-from gateway.control.changes.record import Author
 from gateway.control.changes.revision import Preconditions, etag_of
-from gateway.control.receipt_store import EventPlaces, ReceiptStore, search_turns
-from gateway.control.store import ControlStore, RehearsalStore
-from gateway.ingest.intake.byte_budget import ByteBudget
-from gateway.ingest.intake.request_body import Body, BodyLimits, ClientGoneError
-from gateway.ingest.intake.schemas import SchemaChecks
-from gateway.problems import Problem
+from gateway.control.stores.changes import ControlStore, RehearsalStore
+from gateway.control.stores.receipts import EventPlaces, ReceiptStore
+from gateway.control.stores.redrive import DeadLetterStore
+from gateway.control.stores.replays import ReplayStore
+from gateway.control.stores.resends import Resends
+from gateway.intake.byte_budget import ByteBudget
+from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
+from gateway.intake.schemas import SchemaChecks
+from gateway.problems import PROBLEMS_MEMBER, Problem
 from gateway.settings import Settings
+from gateway.turns import search_turns
 from gateway.watchers import Watchers
 from shared.config.access import Scope
 from shared.config.configuration import (
@@ -93,8 +94,6 @@ AgeText: TypeAlias = Annotated[
     PlainValidator(lambda text: Age.of(str(text))),
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}:[0-9]{1,18}$"}),
 ]
-# The member under which a route names the problems that only it can answer with.
-PROBLEMS_MEMBER = "x-problems"
 
 
 @dataclass(frozen=True, kw_only=True)

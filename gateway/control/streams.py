@@ -24,7 +24,7 @@ from gateway.control.requests import (
     named,
     strictly,
 )
-from gateway.ingest.intake.schemas import SchemaError
+from gateway.intake.schemas import SchemaError
 from gateway.problems import Problem
 from shared.config.configuration import (
     PARTITIONS_MAX,

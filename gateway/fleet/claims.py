@@ -15,13 +15,13 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from gateway.control.receipt_store import search_turns
-from gateway.ingest.answers import Answer
-from gateway.ingest.idempotency import KeyBook, RequestRow, Verdict, digest_of
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.publisher import Publisher
-from gateway.ingest.publish.report import Fate, Report
+from gateway.answers import Answer
+from gateway.fleet.idempotency import KeyBook, RequestRow, Verdict, digest_of
+from gateway.intake.events import Event
 from gateway.problems import Problem
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from gateway.turns import search_turns
 from shared.event.record import RecordIn
 from shared.event.topics import REQUESTS
 from shared.runtime.setup_error import KafkaUnavailableError

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.publisher import Publisher
+from gateway.intake.events import Event
+from gateway.publish.publisher import Publisher
 from shared.config.access import Secret
 from shared.event.record import RecordIn
 from shared.event.times import MINUTE_MS

@@ -5,12 +5,12 @@ from functools import partial
 
 from gateway.callers import ConfigSource
 from gateway.fleet.claims import Claims
+from gateway.fleet.idempotency import ENTRY_BYTES
 from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.share_news import QuotaNews
 from gateway.fleet.shares import FORGET_MS
 from gateway.fleet.trial_news import TrialNews
-from gateway.ingest.idempotency import ENTRY_BYTES
-from gateway.ingest.publish.publisher import Publisher
+from gateway.publish.publisher import Publisher
 from gateway.settings import Settings
 from shared.event.topics import (
     CHANGES_RETENTION_MS,

@@ -14,8 +14,8 @@ import structlog
 
 from gateway.fleet.quota import Quotas
 from gateway.fleet.shares import TELL_S, Members, ShareNews
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.publisher import Publisher
+from gateway.intake.events import Event
+from gateway.publish.publisher import Publisher
 from shared.event.record import RecordIn
 from shared.event.topics import SHARES
 

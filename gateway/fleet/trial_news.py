@@ -5,8 +5,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.publisher import Publisher
+from gateway.intake.events import Event
+from gateway.publish.publisher import Publisher
 from shared.event.record import RecordIn
 from shared.event.topics import TRIALS
 from shared.event.trial import (

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from gateway.http.whole_head import WholeHead, read_whole_head
+from gateway.ingest.whole_head import WholeHead, read_whole_head
 from gateway.problems import CONTENT_TYPE, Problem
 from shared.runtime.serving.deadlines import BadHead, DeadlineProtocol
 

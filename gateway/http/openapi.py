@@ -13,10 +13,9 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute
 
-from gateway.control.requests import PROBLEMS_MEMBER
 from gateway.http.openapi_events import EVENT_SCHEMAS, TEXT, Json, event_paths
 from gateway.http.openapi_rows import ROW_SCHEMAS, row_paths
-from gateway.problems import CATALOGUE, Problem
+from gateway.problems import CATALOGUE, PROBLEMS_MEMBER, Problem
 
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
 _PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.control.requests import PROBLEMS_MEMBER
+from gateway.problems import PROBLEMS_MEMBER
 from shared.event.topics import NAME_PATTERN
 
 Json = dict[str, Any]

@@ -1,8 +1,8 @@
 """Tells a gateway's probes whether it should get requests."""
 
 from gateway.callers import ConfigSource
-from gateway.ingest.publish.copies_watch import CopiesWatch
-from gateway.ingest.publish.publisher import Publisher
+from gateway.publish.copies_watch import CopiesWatch
+from gateway.publish.publisher import Publisher
 from shared.metric_names import GATEWAY_CONFIG_AGE_SECONDS, GATEWAY_UP
 from shared.runtime.health import Health
 from shared.runtime.metrics import Metrics

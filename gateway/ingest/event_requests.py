@@ -10,11 +10,7 @@ from functools import lru_cache, partial
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
-from gateway.callers import Caller, Callers, ConfigSource
-from gateway.fleet.claims import Claims
-from gateway.fleet.quota import Quotas
-from gateway.http.whole_head import WholeHead
-from gateway.ingest.answers import (
+from gateway.answers import (
     Answer,
     answer,
     count_outcomes,
@@ -23,23 +19,27 @@ from gateway.ingest.answers import (
     strict_refusal,
     unforeseen,
 )
-from gateway.ingest.idempotency import id_base
+from gateway.callers import Caller, Callers, ConfigSource
+from gateway.fleet.claims import Claims
+from gateway.fleet.idempotency import id_base
+from gateway.fleet.quota import Quotas
 from gateway.ingest.ingestion import Arrival, Ingestion, WholeRequest, ledger_request
-from gateway.ingest.intake import admission, cloud_events
-from gateway.ingest.intake.admission import Format
-from gateway.ingest.intake.byte_budget import ByteBudget
-from gateway.ingest.intake.event_finder import EventLimits, find_events
-from gateway.ingest.intake.events import Context, ParsedBody, key_finder, read_events
-from gateway.ingest.intake.plain_events import read_plain
-from gateway.ingest.intake.request_body import Body, BodyLimits
-from gateway.ingest.intake.schemas import SchemaChecks
-from gateway.ingest.intake.shards import shard_finder
-from gateway.ingest.publish.ledger import AckLedger
-from gateway.ingest.publish.publisher import PostingPublisher
-from gateway.ingest.publish.report import Report
-from gateway.ingest.request_options import RequestOptions, read_options
 from gateway.ingest.tally import Tally
+from gateway.ingest.whole_head import WholeHead
+from gateway.intake import admission, cloud_events
+from gateway.intake.admission import Format
+from gateway.intake.byte_budget import ByteBudget
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, ParsedBody, key_finder, read_events
+from gateway.intake.plain_events import read_plain
+from gateway.intake.request_body import Body, BodyLimits
+from gateway.intake.schemas import SchemaChecks
+from gateway.intake.shards import shard_finder
 from gateway.problems import Problem
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import PostingPublisher
+from gateway.publish.report import Report
+from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
 from shared.config.access import Tenant
 from shared.event.topics import stream_topic
@@ -47,7 +47,7 @@ from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
 from shared.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
-    from gateway.ingest.intake.request_spans import RequestSpans
+    from gateway.intake.request_spans import RequestSpans
 
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 from starlette.types import Receive
 
+from gateway.answers import Answer
 from gateway.callers import Caller
 from gateway.fleet.claims import KeyClaim
-from gateway.ingest.answers import Answer
-from gateway.ingest.intake.admission import Format
-from gateway.ingest.intake.events import ParsedBody
-from gateway.ingest.intake.request_spans import RequestSpan, RequestSpans
-from gateway.ingest.publish.ledger import Request
-from gateway.ingest.publish.report import Fate, Report
-from gateway.ingest.request_options import RequestOptions
+from gateway.intake.admission import Format
+from gateway.intake.events import ParsedBody
+from gateway.intake.request_spans import RequestSpan, RequestSpans
 from gateway.problems import Problem
+from gateway.publish.ledger import Request
+from gateway.publish.report import Fate, Report
+from gateway.request_options import RequestOptions
 from shared.config.access import Tenant
 from shared.config.configuration import Stream
 

@@ -8,12 +8,12 @@ machine's copy has passed the mark, it has what the previous writer has written.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gateway.answers import Answer
 from gateway.fleet.claims import Claims, KeyClaim
-from gateway.ingest.answers import Answer
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.publisher import Publisher
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
 from gateway.problems import Problem
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
 from gateway.tables.room import SOON
 from shared.config.table import Table
 from shared.runtime.tables.copy import Row

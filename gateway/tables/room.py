@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
 from gateway.problems import Problem
+from gateway.publish.report import Fate, Report
 from shared.config.table import Table
 from shared.runtime.tables.copy import ClosedError, DamagedError, TableCopy, room_of
 from shared.runtime.tables.folders import TableCopies

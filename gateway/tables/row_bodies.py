@@ -2,8 +2,8 @@
 
 import msgspec
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.json_depth import is_deeper
+from gateway.intake.events import Event
+from gateway.intake.json_depth import is_deeper
 from gateway.problems import Problem
 from shared.config.table import Table
 from shared.event.envelope import ACCEPTED_AT

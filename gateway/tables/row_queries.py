@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.ingest.request_options import read_query
 from gateway.problems import Problem
+from gateway.request_options import read_query
 from shared.event.table_row import is_window_of, windows_between
 from shared.runtime.tables.copy import PAGE_ROWS_MAX, Row
 

@@ -16,18 +16,18 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.types import Receive, Scope
 
+from gateway.answers import Answer, problem_answer, unforeseen
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.control.store import ControlStore
+from gateway.control.stores.changes import ControlStore
 from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
-from gateway.ingest.answers import Answer, problem_answer, unforeseen
-from gateway.ingest.intake.admission import read_encoding
-from gateway.ingest.intake.byte_budget import ByteBudget
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.request_body import Body, BodyLimits, ClientGoneError
-from gateway.ingest.publish.publisher import Publisher
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.admission import read_encoding
+from gateway.intake.byte_budget import ByteBudget
+from gateway.intake.events import Event
+from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
 from gateway.problems import Problem
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
 from gateway.settings import Settings
 from gateway.tables.conditions import RowTurns, are_conditions, check_row, is_known, tag_of
 from gateway.tables.room import SOON, Rooms

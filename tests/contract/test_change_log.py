@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from gateway.authors import Author
 from gateway.control.changes.log import AskedChanges
-from gateway.control.changes.record import Author, Deed
-from gateway.control.store import KafkaControlStore
+from gateway.control.changes.record import Deed
+from gateway.control.stores.changes import KafkaControlStore
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import fixed_specs
 from shared.retry.schedule import RetrySchedule

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.control.store import KafkaControlStore
+from gateway.control.stores.changes import KafkaControlStore
 from gateway.problems import Problem
 from shared.config.configuration import (
     REMOVED_KEPT_MS,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.control.again.redrive import (
+from gateway.control.stores.redrive import (
     PAGE_BYTES_MAX,
     DeadLetterStore,
     KafkaDeadLetters,

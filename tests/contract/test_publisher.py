@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.publisher import KafkaPublisher, Publisher
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.publish.publisher import KafkaPublisher, Publisher
+from gateway.publish.report import Fate, Report
 from shared.event.envelope import event_headers
 from shared.event.topics import stream_of, stream_spec
 from shared.runtime.kafka.clients import new_admin, running

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
+from gateway.control.stores.receipts import KafkaReceipts, ReceiptStore
 from shared.event.derived import ORIGIN, VIA
 from shared.event.envelope import Envelope, event_headers
 from shared.event.record import Origin, RecordOut

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from deploy.local.cluster import Cluster
-from gateway.ingest.intake.events import Event
+from gateway.intake.events import Event
 from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import TopicSpec
 from shared.runtime.clock import now_ms

@@ -48,7 +48,7 @@ def test_the_rules_look_at_the_whole_repository() -> None:
     assert {
         "shared/retry/decision.py",
         "shared/runtime/clock.py",
-        "gateway/ingest/publish/publisher.py",
+        "gateway/publish/publisher.py",
     } <= set(product)
     assert "tests/tidy/test_house.py" in sources.python_files()
 

@@ -9,7 +9,6 @@ import structlog
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gateway.control.again.resends import Resend
 from gateway.control.destinations import destination_of
 from gateway.control.lookup.whereabouts import At, ShownWhereabouts, whereabouts
 from gateway.control.requests import (
@@ -22,6 +21,7 @@ from gateway.control.requests import (
     also,
     as_json,
 )
+from gateway.control.stores.resends import Resend
 from gateway.problems import Problem
 from shared.event.derived import restore_of
 from shared.event.envelope import open_stream_record

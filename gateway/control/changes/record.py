@@ -8,19 +8,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.authors import Author
 from gateway.control.changes.revision import SHOWN_AS, etag_of
 from shared.config.access import ApiKey, Tenant
 from shared.config.configuration import ChangeCount, Configuration, Replacement
 from shared.config.destination import Destination
 from shared.config.model import ConfigObject
 
-AuthorKind: TypeAlias = Literal["key", "token", "certificate", "anybody", "operator", "hifi"]
 Value: TypeAlias = bool | int | float | str | list[str] | None
 # Keys and the values to store under them; None removes a key.
 Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
@@ -35,15 +35,6 @@ _IDENTITY = frozenset({"id", "name", "stream", "tenant", "generation"})
 # Lists of names, which are no secrets.
 _LISTS = frozenset({"about", "functions", "origins", "scopes", "streams"})
 _HALTS = frozenset({"is_paused", "is_disabled", "resumed_at_ms"})
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """The author of a change: a key by its name, a token by its subject, or Hifi itself."""
-
-    tenant: str
-    kind: AuthorKind = "anybody"
-    name: str = ""
 
 
 class ChangedSetting(Struct, frozen=True):

@@ -7,9 +7,10 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gateway.authors import Author
 from gateway.callers import Caller
 from gateway.control.changes.log import AskedChanges, StoredChange
-from gateway.control.changes.record import Author, ChangeRecord
+from gateway.control.changes.record import ChangeRecord
 from gateway.control.requests import Plane, Reader, TimeMs, also, as_json
 from shared.config.access import DEFAULT_TENANT
 from shared.event.topics import ConfigKind, stream_and_name

@@ -22,7 +22,6 @@ from gateway.control.lookup.whereabouts import (
     counts_of,
     whereabouts,
 )
-from gateway.control.receipt_store import ReceiptStore
 from gateway.control.requests import (
     ControlPlane,
     PlaceText,
@@ -32,6 +31,7 @@ from gateway.control.requests import (
     also,
     as_json,
 )
+from gateway.control.stores.receipts import ReceiptStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline

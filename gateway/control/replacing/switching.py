@@ -11,9 +11,10 @@ from functools import partial
 
 import structlog
 
+from gateway.authors import Author
 from gateway.callers import ConfigSource
-from gateway.control.changes.record import Author, Changes
-from gateway.control.store import ControlStore
+from gateway.control.changes.record import Changes
+from gateway.control.stores.changes import ControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline

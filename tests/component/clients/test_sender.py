@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.ingest.publish.report import Fate as Reported
+from gateway.publish.report import Fate as Reported
 from gateway.settings import Settings
 from hifi_client import (
     AsyncSender,

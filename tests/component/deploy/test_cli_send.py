@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from deploy.cli.events.event_input import EventInput, read_lines, synthetic
 from deploy.cli.events.posting import Poster
 from deploy.cli.events.send import send
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from shared.event.topics import stream_topic
 from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError, UsageError

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cluster import Cluster
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_encoding import pack_headers
-from gateway.ingest.publish.publisher import KafkaPublisher
+from gateway.intake.events import Event
+from gateway.intake.record_encoding import pack_headers
+from gateway.publish.publisher import KafkaPublisher
 from gateway.server import serve
 from gateway.settings import Settings
 from shared.config.configuration import Stream

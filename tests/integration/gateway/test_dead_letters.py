@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control.again import redrive
-from gateway.control.again.redrive import (
+from gateway.control.stores import redrive
+from gateway.control.stores.redrive import (
     KafkaDeadLetters,
     Redriven,
     Survey,
@@ -168,7 +168,7 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
 KILLED = """
 import asyncio, os, signal, sys
 from aiokafka import AIOKafkaProducer
-from gateway.control.again.redrive import KafkaDeadLetters
+from gateway.control.stores.redrive import KafkaDeadLetters
 from shared.retry.dead_letter import DeadLetterFilter
 from shared.retry.schedule import RetrySchedule
 

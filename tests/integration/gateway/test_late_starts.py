@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.control.store import KafkaControlStore
+from gateway.control.stores.changes import KafkaControlStore
 from shared.config.configuration import Stream
 from shared.event.record import RecordOut
 from shared.event.topic_safety import Copies

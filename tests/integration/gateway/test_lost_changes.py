@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster import Cluster
-from gateway.control import store
-from gateway.control.changes.record import Author
-from gateway.control.store import KafkaControlStore
+from gateway.authors import Author
+from gateway.control.stores import changes as store
+from gateway.control.stores.changes import KafkaControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.event.topic_safety import Copies

@@ -6,11 +6,11 @@ import uuid
 import pytest
 
 from deploy.local.cluster import Cluster
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_encoding import pack_headers
-from gateway.ingest.publish.batch_producer import _Numbering
-from gateway.ingest.publish.publisher import KafkaPublisher
-from gateway.ingest.publish.report import Fate
+from gateway.intake.events import Event
+from gateway.intake.record_encoding import pack_headers
+from gateway.publish.batch_producer import _Numbering
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Fate
 from shared.event.record import KafkaPartition
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from gateway.control.again import replays as routes
-from gateway.control.again.replay_store import ReplayStore
+from gateway.control.stores.replays import ReplayStore
 from gateway.settings import Settings
 from retrier import restraint
 from retrier.broker import Broker

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control.again import redrive
-from gateway.control.again.redrive import KafkaDeadLetters, Redriven
-from gateway.control.receipt_store import KafkaReceipts
+from gateway.control.stores import redrive
+from gateway.control.stores.receipts import KafkaReceipts
+from gateway.control.stores.redrive import KafkaDeadLetters, Redriven
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from gateway.ingest.intake.shards import ShardFinder
+from gateway.intake.shards import ShardFinder
 from pipelines.plan import RECORDS, planned
 from shared.config.partitioning import Partitioning
 from shared.config.pipeline import Pipeline

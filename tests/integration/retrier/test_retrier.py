@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.control.again.redrive import KafkaDeadLetters, Redriven
+from gateway.control.stores.redrive import KafkaDeadLetters, Redriven
 from shared.config.destination import Destination
 from shared.event.record import RecordOut
 from shared.event.topics import DEAD, retry_topic

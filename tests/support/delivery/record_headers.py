@@ -2,8 +2,8 @@
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_batch import RecordBatch
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
 from shared.event.record import Headers
 
 

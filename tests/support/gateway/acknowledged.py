@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gateway.ingest.publish.produce_request import ProduceAnswer, SendBatches
-from gateway.ingest.publish.report import Fate
+from gateway.publish.produce_request import ProduceAnswer, SendBatches
+from gateway.publish.report import Fate
 from tests.support.kafka.kafka_log import read_all
 
 UNTRUTHS = ("200, not in the log", "not stored, in the log", "written after its 504", "twice")

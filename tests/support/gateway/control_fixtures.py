@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from gateway.authors import Author
 from gateway.callers import ConfigSource
 from gateway.control.changes.log import ChangeLog, KafkaChanges
-from gateway.control.changes.record import Author
-from gateway.control.store import ControlStore, KafkaControlStore
-from gateway.ingest.intake.events import Event
+from gateway.control.stores.changes import ControlStore, KafkaControlStore
+from gateway.intake.events import Event
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState
 from shared.event.record import RecordOut

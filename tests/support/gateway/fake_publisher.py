@@ -6,9 +6,9 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.open_topic import Tell
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.publish.open_topic import Tell
+from gateway.publish.report import Fate, Report
 from shared.event.topics import REQUESTS, SHARES, TRIALS, USES
 from tests.support.kafka.memory_topic import ToldTopics
 

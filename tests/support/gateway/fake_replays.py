@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from gateway.control.again.replay_store import Judge, ReplayStore
+from gateway.control.stores.replays import Judge, ReplayStore
 from shared.retry.replay import Replay, Replays, Spans
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.authors import Author
 from gateway.control.changes.log import AskedChanges, ChangePage, StoredChange
 from gateway.control.changes.record import (
-    Author,
     ChangeRecord,
     Changes,
     Deed,
@@ -16,9 +16,9 @@ from gateway.control.changes.record import (
     with_deed,
     with_records,
 )
-from gateway.control.store import Judge, JudgeAll
-from gateway.ingest.publish.publisher import Publisher
+from gateway.control.stores.changes import Judge, JudgeAll
 from gateway.problems import Problem
+from gateway.publish.publisher import Publisher
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState, PipelineStates
 from shared.event.times import DAY_MS
@@ -27,7 +27,7 @@ from shared.runtime.clock import now_ms
 from tests.support.gateway.fake_publisher import PARTITION_COUNT, FakePublisher
 
 if TYPE_CHECKING:
-    from gateway.ingest.intake.events import Event
+    from gateway.intake.events import Event
     from tests.support.gateway.gateway_fixtures import FixedConfig
 
 

@@ -15,24 +15,24 @@ import httpx
 
 from gateway.app import create_app
 from gateway.callers import Callers
-from gateway.control.again.redrive import (
+from gateway.control.stores.receipts import ReceiptStore
+from gateway.control.stores.redrive import (
     PAGE_BYTES_MAX,
     DeadLetterPage,
     DeadLetterStore,
     Redriven,
     Survey,
 )
-from gateway.control.again.replay_store import ReplayStore
-from gateway.control.receipt_store import ReceiptStore
+from gateway.control.stores.replays import ReplayStore
 from gateway.fleet.claims import Claims
 from gateway.fleet.key_uses import KeyUses
 from gateway.fleet.quota import Quotas
 from gateway.fleet.trial_news import TrialNews
 from gateway.http.door import DoorProtocol
-from gateway.ingest.intake.request_spans import RequestSpans
-from gateway.ingest.intake.schemas import SchemaChecks
-from gateway.ingest.publish.ledger import AckLedger
-from gateway.ingest.publish.publisher import PostingPublisher
+from gateway.intake.request_spans import RequestSpans
+from gateway.intake.schemas import SchemaChecks
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import PostingPublisher
 from gateway.routes import EventPaths
 from gateway.server import api_config
 from gateway.settings import Settings

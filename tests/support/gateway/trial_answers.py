@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.publisher import Publisher
+from gateway.intake.events import Event
+from gateway.publish.publisher import Publisher
 from observe.notify.channel_trials import ChannelTrials
 from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import TRIALS

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from gateway.ingest.publish.produce_request import BatchOutcome
+from gateway.publish.produce_request import BatchOutcome
 from shared.event.record import KafkaPartition
 from tests.support.kafka.kafka_replica import Leadership, Replica, SentBatch, StoredBatch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 
-from gateway.ingest.publish.produce_request import BatchOutcome, ProduceAnswer, SendBatches
+from gateway.publish.produce_request import BatchOutcome, ProduceAnswer, SendBatches
 from shared.event.record import KafkaPartition
 from tests.support.kafka.kafka_model import Broker, ModelCluster
 from tests.support.kafka.kafka_replica import SentBatch

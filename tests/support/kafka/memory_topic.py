@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.publish.report import Fate, Report
 from shared.event.record import Origin, RecordIn
 from shared.runtime.clock import now_ms
 

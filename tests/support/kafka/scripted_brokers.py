@@ -11,11 +11,11 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish import batch_producer
-from gateway.ingest.publish.produce_request import BatchOutcome, ProduceAnswer, SendBatches
-from gateway.ingest.publish.publisher import KafkaPublisher
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.publish import batch_producer
+from gateway.publish.produce_request import BatchOutcome, ProduceAnswer, SendBatches
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Fate, Report
 
 _NUMBERED = struct.Struct(">qhi")
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from gateway.ingest.intake.admission import (
+from gateway.intake.admission import (
     Format,
     echoed_request_id,
     read_encoding,
     read_format,
     traceparent,
 )
-from gateway.ingest.intake.byte_budget import ByteBudget
+from gateway.intake.byte_budget import ByteBudget
 from gateway.problems import Problem
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

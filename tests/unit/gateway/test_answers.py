@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from gateway.ingest.answers import Answer, answer, count_outcomes
-from gateway.ingest.intake.events import Event, ParsedBody, Rejection
-from gateway.ingest.publish.report import Fate, Report
+from gateway.answers import Answer, answer, count_outcomes
+from gateway.intake.events import Event, ParsedBody, Rejection
 from gateway.problems import CATALOGUE, Problem
+from gateway.publish.report import Fate, Report
 
 OK, RETRY, UNKNOWN, REJECTED = "accepted", "retry", "unknown", "rejected"
 FATES = {OK: Fate.STORED, RETRY: Fate.NOT_STORED, UNKNOWN: Fate.UNKNOWN}

@@ -6,10 +6,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from gateway.authors import Author
 from gateway.control.changes.log import AskedChanges, ChangeIndex
 from gateway.control.changes.record import (
     KEPT_MAX,
-    Author,
     ChangedSetting,
     ChangeRecord,
     Deed,

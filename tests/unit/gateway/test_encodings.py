@@ -10,7 +10,7 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ingest.intake.encodings import opened
+from gateway.intake.encodings import opened
 from gateway.problems import Problem
 
 PACK: dict[str, Callable[[bytes], bytes]] = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ingest.intake.admission import Format
-from gateway.ingest.intake.event_finder import EventLimits, find_events
-from gateway.ingest.intake.events import Context, Event, ParsedBody, read_events
+from gateway.intake.admission import Format
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, Event, ParsedBody, read_events
 from gateway.problems import Problem
 from shared.event.envelope import EVENT_ID, EVENT_TIME
 from tests.support.delivery.record_headers import headers_of

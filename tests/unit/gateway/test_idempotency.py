@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ingest.answers import Answer
-from gateway.ingest.idempotency import (
+from gateway.answers import Answer
+from gateway.fleet.idempotency import (
     ENTRY_BYTES,
     KeyBook,
     RequestRow,

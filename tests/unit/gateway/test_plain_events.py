@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ingest.intake.admission import Format
-from gateway.ingest.intake.event_finder import EventLimits, find_events
-from gateway.ingest.intake.events import Context, ParsedBody, read_events
-from gateway.ingest.intake.plain_events import PlainEvents, read_plain
-from gateway.ingest.intake.record_batch import RecordBatch
+from gateway.intake.admission import Format
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, ParsedBody, read_events
+from gateway.intake.plain_events import PlainEvents, read_plain
+from gateway.intake.record_batch import RecordBatch
 
 LIMITS = EventLimits(events_max=2_000, event_bytes_max=10_000, json_depth_max=5)
 CONTEXT = Context(id_base="request", accepted_at_ms=1_700_000_000_000)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gateway.fleet.quota import Quotas
 from gateway.fleet.shares import Members, ShareNews
-from gateway.ingest.intake.json_depth import is_deeper
-from gateway.ingest.request_options import RequestOptions, read_options
+from gateway.intake.json_depth import is_deeper
 from gateway.problems import Problem
+from gateway.request_options import RequestOptions, read_options
 from shared.config.access import Tenant
 
 ACME = Tenant("acme", events_per_s=100)

@@ -8,10 +8,10 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_batch import RecordBatch
-from gateway.ingest.intake.record_encoding import varint
-from gateway.ingest.publish.produce_request import (
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
+from gateway.intake.record_encoding import varint
+from gateway.publish.produce_request import (
     BatchOutcome,
     Handover,
     Parcel,

@@ -6,10 +6,10 @@ import uuid
 import cramjam
 import pytest
 
-from gateway.ingest.intake.admission import Format
-from gateway.ingest.intake.event_finder import EventLimits, find_events
-from gateway.ingest.intake.events import Context, read_events
-from gateway.ingest.intake.record_batch import RecordBatch
+from gateway.intake.admission import Format
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, read_events
+from gateway.intake.record_batch import RecordBatch
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.scale.ask import Ask
 from shared.scale.topic_sizes import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.control.changes.record import Author
+from gateway.authors import Author
 from gateway.settings import Settings
 from tests.component.console.pages.test_console_browser import AXE_FINDS, axe
 from tests.support.console.browser import Browser

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from msgspec import structs
 
-from gateway.control.again.resends import Resend, Resends
+from gateway.control.stores.resends import Resend, Resends
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import stream_topic
 from shared.proof.receipt import CoveredOffsets

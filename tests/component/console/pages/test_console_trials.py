@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from gateway.ingest.intake.events import Event
+from gateway.intake.events import Event
 from shared.config.configuration import Stream
 from shared.config.pipeline import Pipeline
 from shared.event.topics import TRIALS

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
+from gateway.answers import Answer
 from gateway.fleet.claims import Claims, KeyClaim, Search
-from gateway.ingest.answers import Answer
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.report import Fate
+from gateway.intake.events import Event
 from gateway.problems import Problem
+from gateway.publish.report import Fate
 from shared.event.record import RecordIn
 from shared.event.topics import REQUESTS
 from shared.runtime.setup_error import KafkaUnavailableError

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.http.probes import tell_health
-from gateway.ingest.publish.copies_watch import CopiesWatch
+from gateway.publish.copies_watch import CopiesWatch
 from gateway.settings import Settings
 from shared.event.topic_safety import Copies, TopicState
 from shared.event.topics import stream_topic

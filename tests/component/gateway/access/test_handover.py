@@ -13,7 +13,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from shared.event.record import KafkaPartition
 from tests.support.kafka.scripted_brokers import PlayScene, Scene, play
 

@@ -8,11 +8,11 @@ import pytest
 from aiokafka.errors import ClusterAuthorizationFailedError, TopicAuthorizationFailedError
 from structlog.testing import capture_logs
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish import batch_producer
-from gateway.ingest.publish.batch_producer import BatchProducer
-from gateway.ingest.publish.publisher import KafkaPublisher
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.publish import batch_producer
+from gateway.publish.batch_producer import BatchProducer
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Fate, Report
 from shared.runtime.setup_error import KafkaRefusedError
 from tests.support.kafka.scripted_brokers import ScriptedClient
 

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from gateway.fleet.share_news import QuotaNews
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from gateway.settings import Settings
 from shared.config.access import Tenant
 from shared.event.topics import SHARES, stream_topic

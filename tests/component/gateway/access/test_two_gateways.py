@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
 from tests.support.gateway.fake_publisher import FakePublisher

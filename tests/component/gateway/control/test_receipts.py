@@ -12,7 +12,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from gateway.ingest.publish.ledger import AckLedger
+from gateway.publish.ledger import AckLedger
 from gateway.routes import request_ids
 from gateway.settings import Settings
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from

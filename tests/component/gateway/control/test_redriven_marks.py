@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.control.again.redrive import RedrivenMarks
+from gateway.control.stores.redrive import RedrivenMarks
 from shared.event.record import KafkaPartition, Origin, Ranges, RecordIn
 from shared.event.topics import REDRIVEN
 from shared.retry.dead_letter import Place

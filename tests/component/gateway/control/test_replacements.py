@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.control.replacing.switching import Switching
-from gateway.control.store import KafkaControlStore
+from gateway.control.stores.changes import KafkaControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from shared.event.topics import stream_topic
 from tests.support.gateway.fake_publisher import FakePublisher
 from tests.support.gateway.gateway_fixtures import RunningGateway, config_with, running_gateway

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from gateway.http.whole_head import read_whole_head
+from gateway.ingest.whole_head import read_whole_head
 from gateway.settings import Settings
 from shared.config.access import ApiKey, Tenant, new_text, secret_from
 from shared.config.configuration import Configuration, Stream

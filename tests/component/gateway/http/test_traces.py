@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from gateway.ingest.intake.request_spans import RequestSpans
+from gateway.intake.request_spans import RequestSpans
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
 from shared.runtime.tracing.exporter import SHARE_MAX, WAITING_MAX, SpanExporter

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_batch import RecordBatch
-from gateway.ingest.publish.accumulator import Accumulator, NotStoredError, UnknownFateError
-from gateway.ingest.publish.produce_request import Handover
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish.accumulator import Accumulator, NotStoredError, UnknownFateError
+from gateway.publish.produce_request import Handover
+from gateway.publish.report import Fate, Report
 
 BATCH_EVENTS_MAX = 4
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from backports import zstd
 
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic

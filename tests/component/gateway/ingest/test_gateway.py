@@ -10,7 +10,7 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from gateway.settings import Settings
 from shared.event.envelope import open_stream_record
 from shared.event.record import Origin, RecordIn

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_batch import RecordBatch
-from gateway.ingest.publish.accumulator import Accumulator
-from gateway.ingest.publish.open_topic import OpenTopic, Tell
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish.accumulator import Accumulator
+from gateway.publish.open_topic import OpenTopic, Tell
 from shared.event.topics import stream_topic
 from tests.support.gateway.fake_publisher import FakePublisher
 from tests.support.gateway.gateway_fixtures import config_with, running_gateway

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gateway.ingest.intake.admission import Format
-from gateway.ingest.intake.event_finder import EventLimits, find_events
-from gateway.ingest.intake.events import Context, Event
-from gateway.ingest.intake.plain_events import read_plain
-from gateway.ingest.publish.ledger import AckLedger, Request
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.admission import Format
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, Event
+from gateway.intake.plain_events import read_plain
+from gateway.publish.ledger import AckLedger, Request
+from gateway.publish.report import Fate, Report
 from shared.event.topics import ACKED
 from shared.proof.acked import AckedRow
 
@@ -118,7 +118,7 @@ def test_a_row_that_was_not_stored_is_written_later_and_an_unknown_one_is_not() 
 
 
 def test_a_row_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.ingest.publish.ledger._FLUSH_S", 0.01)
+    monkeypatch.setattr("gateway.publish.ledger._FLUSH_S", 0.01)
     publisher = Publisher()
     ledger = AckLedger(publisher)
 
@@ -148,7 +148,7 @@ def test_a_row_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPat
 def test_rows_that_are_under_way_when_it_stops_are_written_by_the_last_flush(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.ingest.publish.ledger._FLUSH_S", 0.01)
+    monkeypatch.setattr("gateway.publish.ledger._FLUSH_S", 0.01)
 
     class SlowPublisher(Publisher):
         def __init__(self) -> None:

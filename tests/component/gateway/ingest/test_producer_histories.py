@@ -9,10 +9,10 @@ from random import Random
 import pytest
 import structlog
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish import batch_producer, publisher
-from gateway.ingest.publish.publisher import KafkaPublisher
-from gateway.ingest.publish.report import Fate
+from gateway.intake.events import Event
+from gateway.publish import batch_producer, publisher
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Fate
 from tests.support.kafka.kafka_model import BROKERS, ModelCluster
 from tests.support.kafka.kafka_model_client import ModelClient, event_value
 from tests.support.suite.virtual_time import VirtualTime

@@ -16,8 +16,8 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from gateway.ingest.publish import batch_producer, publisher
-from gateway.ingest.publish.report import Fate
+from gateway.publish import batch_producer, publisher
+from gateway.publish.report import Fate
 from shared.event.record import KafkaPartition
 from tests.support.kafka.scripted_brokers import PlayScene, Scene, play
 
@@ -81,7 +81,7 @@ def test_what_a_broker_that_does_not_answer_would_have_is_withdrawn(
 def test_events_without_a_key_go_where_there_is_a_leader(
     play: PlayScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.ingest.publish.open_topic._MOVING_S", 0.01)
+    monkeypatch.setattr("gateway.publish.open_topic._MOVING_S", 0.01)
 
     async def test(s: Scene) -> None:
         s.publisher.queue_deadline_s = 5

@@ -15,9 +15,9 @@ from types import FrameType
 
 import pytest
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.ledger import AckLedger
-from gateway.ingest.publish.open_topic import Tell
+from gateway.intake.events import Event
+from gateway.publish.ledger import AckLedger
+from gateway.publish.open_topic import Tell
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
 from tests.support.gateway.fake_publisher import FakePublisher

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.ingest.intake import schemas
-from gateway.ingest.intake.events import Event, ParsedBody
-from gateway.ingest.intake.schemas import SchemaChecks
+from gateway.intake import schemas
+from gateway.intake.events import Event, ParsedBody
+from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from

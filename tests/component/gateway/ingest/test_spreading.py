@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_batch import RecordBatch
-from gateway.ingest.publish.accumulator import Accumulator
-from gateway.ingest.publish.open_topic import OpenTopic
-from gateway.ingest.publish.produce_request import Handover
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish.accumulator import Accumulator
+from gateway.publish.open_topic import OpenTopic
+from gateway.publish.produce_request import Handover
+from gateway.publish.report import Fate, Report
 
 
 def test_few_events_without_a_key_reach_each_partition_and_still_share_batches() -> None:

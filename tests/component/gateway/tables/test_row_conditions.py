@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.publish.report import Fate, Report
 from tests.support.gateway.fake_publisher import FakePublisher
 from tests.support.gateway.gateway_fixtures import RunningGateway
 from tests.support.gateway.table_fixtures import (

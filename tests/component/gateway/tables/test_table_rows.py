@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.ingest.publish.report import Fate
+from gateway.publish.report import Fate
 from shared.config.access import Tenant
 from shared.config.configuration import Configuration
 from shared.event.table_row import window_key

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 
-from gateway.ingest.intake.encodings import ENCODINGS
+from gateway.intake.encodings import ENCODINGS
 from gateway.problems import Problem
 
 # W3C Trace Context: a version, the fields of version 00, and what a later version may add.

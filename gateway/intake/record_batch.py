@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import google_crc32c
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.plain_events import PlainEvents
-from gateway.ingest.intake.record_encoding import (
+from gateway.intake.events import Event
+from gateway.intake.plain_events import PlainEvents
+from gateway.intake.record_encoding import (
     NO_ATTRIBUTES,
     NOTHING,
     SMALL,

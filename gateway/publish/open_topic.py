@@ -5,11 +5,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.plain_events import PlainEvents
-from gateway.ingest.publish.accumulator import SHARED_BYTES, Accumulator
-from gateway.ingest.publish.partitions import partition_of
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.intake.plain_events import PlainEvents
+from gateway.publish.accumulator import SHARED_BYTES, Accumulator
+from gateway.publish.partitions import partition_of
+from gateway.publish.report import Fate, Report
 
 Tell: TypeAlias = Callable[[Sequence[Report]], object]
 

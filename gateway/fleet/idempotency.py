@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from gateway.ingest.answers import Answer
+from gateway.answers import Answer
 from gateway.problems import Problem
 from shared.event.topics import REQUESTS_RETENTION_MS
 

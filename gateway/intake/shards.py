@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from gateway.ingest.intake.events import key_finder
+from gateway.intake.events import key_finder
 from shared.config.partitioning import Partitioning
 
 # Enough characters of an unknown shard to recognize it.

@@ -7,16 +7,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import reduce
 from typing import Protocol
 
-from gateway.control.changes.record import (
-    Author,
-    Changes,
-    Deed,
-    RecordedChanges,
-    with_deed,
-    with_records,
-)
-from gateway.control.receipt_store import search_turns
+from gateway.authors import Author
+from gateway.control.changes.record import Changes, Deed, RecordedChanges, with_deed, with_records
 from gateway.problems import Problem
+from gateway.turns import search_turns
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineStates, with_state
 from shared.event.record import KafkaPartition

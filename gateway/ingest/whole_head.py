@@ -9,11 +9,11 @@ import re
 import msgspec
 
 from gateway.callers import Writer
-from gateway.http.head import read_headers
-from gateway.ingest.intake import admission
-from gateway.ingest.intake.admission import Format
-from gateway.ingest.request_options import RequestOptions, read_options
+from gateway.ingest.head import read_headers
+from gateway.intake import admission
+from gateway.intake.admission import Format
 from gateway.problems import Problem
+from gateway.request_options import RequestOptions, read_options
 from shared.runtime.serving.server import PlainHead
 
 _BEGINNING = b"POST /v1/streams/"

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 import msgspec
 import structlog
 
-from gateway.ingest.intake import schema_process
-from gateway.ingest.intake.events import Event, ParsedBody, Rejection
-from gateway.ingest.intake.schema_process import (
+from gateway.intake import schema_process
+from gateway.intake.events import Event, ParsedBody, Rejection
+from gateway.intake.schema_process import (
     EVENT_CPU_S,
     EVENT_SIGNAL,
     LENGTH,

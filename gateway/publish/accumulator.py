@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.plain_events import PlainEvents
-from gateway.ingest.intake.record_batch import RecordBatch
-from gateway.ingest.publish.produce_request import Handover
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.intake.plain_events import PlainEvents
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish.produce_request import Handover
+from gateway.publish.report import Fate, Report
 
 log = structlog.get_logger()
 

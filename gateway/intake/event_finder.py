@@ -1,7 +1,7 @@
 """Finds the events in a body, for each format; each event's bytes stay untouched.
 
 JSON is an object (one event), an array, or {"events": [...]} and nothing else. A fault of the whole
-body is a Problem; gateway.ingest.intake.events reports the faults of single events.
+body is a Problem; gateway.intake.events reports the faults of single events.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.ingest.intake.admission import Format
+from gateway.intake.admission import Format
 from gateway.problems import Problem
 
 Raws = Sequence[bytes | msgspec.Raw]

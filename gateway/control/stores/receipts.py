@@ -9,7 +9,6 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from gateway.problems import Problem
 from shared.event.places import PLACES_PATH, Places
 from shared.event.record import Origin
 from shared.proof.acked import AckedRequest
@@ -22,13 +21,7 @@ from shared.runtime.kafka.lookup.event_search import (
 )
 from shared.runtime.kafka.lookup.made_events import MadeEvents, find_made
 from shared.runtime.kafka.lookup.restores import find_restores
-from shared.runtime.tenant_turns import TenantTurns
 
-# Each search takes a connection of its own to Kafka, and reads as fast as it can. A tenant has one
-# turn, so that nobody holds them all.
-_AT_ONCE = 2
-# Longer than one search takes, so that a third caller has a chance.
-_TURN_S_MAX = 10.0
 # An index answers in milliseconds; without it the log is read, which takes seconds.
 _PLACES_WITHIN_S = 1.0
 
@@ -100,13 +93,3 @@ class EventPlaces:
             return None
         finally:
             asking.close()
-
-
-def search_turns(at_once: int = _AT_ONCE, *, wait_s: float = _TURN_S_MAX) -> TenantTurns:
-    """Return turns for few searches at a time, of which a tenant holds at most one."""
-    return TenantTurns(at_once, within_s=wait_s, refusal=_too_much)
-
-
-def _too_much() -> Problem:
-    soon = ((b"retry-after", b"1"),)
-    return Problem("overloaded", "There is too much of this at once; ask again.", headers=soon)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.plain_events import PlainEvents
-from gateway.ingest.publish.publisher import Publisher
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.intake.plain_events import PlainEvents
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
 from shared.event.spread import frequent
 from shared.event.topics import ACKED, stream_of
 from shared.proof.acked import (

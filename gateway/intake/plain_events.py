@@ -2,7 +2,7 @@
 
 Plain events have an id and no key of their own, as nearly all have. A few calls then do for all
 what is usually done for each one, from the body to the Kafka record, without an object for each
-and without a copy of its bytes: half the processor time. gateway.ingest.intake.events reads events
+and without a copy of its bytes: half the processor time. gateway.intake.events reads events
 that are not plain, or wrong in any way, one by one; both come to the same events.
 """
 
@@ -15,8 +15,8 @@ from typing import Annotated, final, overload
 
 import msgspec
 
-from gateway.ingest.intake.event_finder import EventLimits, EventSpans, Raws
-from gateway.ingest.intake.events import (
+from gateway.intake.event_finder import EventLimits, EventSpans, Raws
+from gateway.intake.events import (
     ID_LENGTH_MAX,
     TIME_MS_MAX,
     TIME_MS_MIN,
@@ -26,7 +26,7 @@ from gateway.ingest.intake.events import (
     ParsedBody,
     time_ms_of,
 )
-from gateway.ingest.intake.record_encoding import NO_ATTRIBUTES, NOTHING, SMALL, pack_value
+from gateway.intake.record_encoding import NO_ATTRIBUTES, NOTHING, SMALL, pack_value
 
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_LENGTH_MAX)]
 _TimeMs = Annotated[int, msgspec.Meta(ge=TIME_MS_MIN, le=TIME_MS_MAX)]

@@ -2,7 +2,7 @@
 
 The check of an event by a schema may take forever, and nothing can stop the library within a
 process. So the kernel ends this one when an event has had its processor time, by a signal that
-tells gateway.ingest.intake.schemas why. It ends by itself when nobody is at the other end.
+tells gateway.intake.schemas why. It ends by itself when nobody is at the other end.
 
 jsonschema-rs, because it is the fastest by far, follows all drafts, can be kept from fetching
 what a schema refers to, and has patterns whose time is bounded by text and pattern.

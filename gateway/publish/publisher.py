@@ -15,13 +15,13 @@ from typing import Protocol
 import structlog
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from gateway.ingest.intake.events import Event
-from gateway.ingest.intake.record_batch import RecordBatch
-from gateway.ingest.publish.accumulator import Accumulator, NotStoredError
-from gateway.ingest.publish.batch_producer import BatchProducer
-from gateway.ingest.publish.open_topic import OpenTopic, Tell
-from gateway.ingest.publish.produce_request import Handover
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish.accumulator import Accumulator, NotStoredError
+from gateway.publish.batch_producer import BatchProducer
+from gateway.publish.open_topic import OpenTopic, Tell
+from gateway.publish.produce_request import Handover
+from gateway.publish.report import Fate, Report
 from shared.event.record import KafkaPartition
 from shared.event.topics import PROBE
 from shared.runtime.clock import now_ms

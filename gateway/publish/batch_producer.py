@@ -29,9 +29,9 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from gateway.ingest.intake.record_batch import RecordBatch
-from gateway.ingest.publish.accumulator import NotStoredError, UnknownFateError
-from gateway.ingest.publish.produce_request import BatchOutcome, Handover, Parcel, SendBatches
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish.accumulator import NotStoredError, UnknownFateError
+from gateway.publish.produce_request import BatchOutcome, Handover, Parcel, SendBatches
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.clients import KafkaClient, new_client
 

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
-from gateway.ingest.intake.events import ParsedBody
-from gateway.ingest.publish.partitions import partition_of
-from gateway.ingest.publish.report import Fate, Report
+from gateway.intake.events import ParsedBody
 from gateway.problems import CONTENT_TYPE, Problem
+from gateway.publish.partitions import partition_of
+from gateway.publish.report import Fate, Report
 
 log = structlog.get_logger()
 

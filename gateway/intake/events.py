@@ -12,10 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from gateway.ingest.intake.cloud_events import fault
-from gateway.ingest.intake.event_finder import EventLimits, EventSpans
-from gateway.ingest.intake.json_depth import is_deeper
-from gateway.ingest.intake.record_encoding import pack_count, pack_header, pack_headers, pack_value
+from gateway.intake.cloud_events import fault
+from gateway.intake.event_finder import EventLimits, EventSpans
+from gateway.intake.json_depth import is_deeper
+from gateway.intake.record_encoding import pack_count, pack_header, pack_headers, pack_value
 from shared.event.envelope import event_headers
 from shared.event.record import Headers
 

@@ -7,9 +7,9 @@ from time import monotonic
 import msgspec
 from starlette.types import Message, Receive
 
-from gateway.ingest.intake.admission import body_too_large
-from gateway.ingest.intake.byte_budget import ByteBudget
-from gateway.ingest.intake.encodings import opened
+from gateway.intake.admission import body_too_large
+from gateway.intake.byte_budget import ByteBudget
+from gateway.intake.encodings import opened
 from gateway.problems import Problem
 from gateway.settings import Settings
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from gateway.control.again.redrive import DeadLetterStore
+from gateway.control.stores.redrive import DeadLetterStore
 from gateway.problems import Problem
 from shared.event.envelope import Envelope
 from shared.event.record import RecordOut

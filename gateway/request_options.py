@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from urllib.parse import parse_qs
 
-from gateway.ingest.idempotency import KEY_LENGTH_MAX
-from gateway.ingest.intake.events import KEY_BYTES_MAX
+from gateway.fleet.idempotency import KEY_LENGTH_MAX
+from gateway.intake.events import KEY_BYTES_MAX
 from gateway.problems import Problem
 
 
