@@ -33,15 +33,10 @@ from console.pages.changes_page import changes_page, with_last_change
 from console.pages.channels.channel_changes import CHANGES as CHANNEL_CHANGES
 from console.pages.channels.channel_changes import CHANNELS
 from console.pages.channels.channels_page import channels_page
-from console.pages.dead_groups_page import DEAD_ASKED, dead_groups_page
-from console.pages.dead_groups_page import PATH as DEAD
-from console.pages.dead_page import (
-    LETTERS,
-    confirm_page,
-    export,
-    letters_page,
-    redrive,
-)
+from console.pages.dead_letters_page import PATH as LETTERS
+from console.pages.dead_letters_page import confirm_page, dead_letters_page, export, redrive
+from console.pages.dead_page import DEAD_ASKED, dead_page
+from console.pages.dead_page import PATH as DEAD
 from console.pages.destinations.destination_changes import CHANGES as DESTINATION_CHANGES
 from console.pages.destinations.destination_pages import PATH as DESTINATIONS
 from console.pages.destinations.destination_pages import destination_page, destinations_page
@@ -119,7 +114,7 @@ class Views:
             route("POST", "/events/payload", show_payload, for_admins=True),
             route("POST", RESEND, resend, for_admins=True),
             route("GET", DEAD, self.made_page),
-            route("GET", LETTERS, letters_page),
+            route("GET", LETTERS, dead_letters_page),
             route("POST", "/dead/export", export, for_admins=True),
             route("GET", "/dead/redrive", confirm_page, for_admins=True),
             route("POST", "/dead/redrive", redrive, for_admins=True),
@@ -253,7 +248,7 @@ class Views:
             case ["destinations"]:
                 page = destinations_page(context, asked, may_change=may_change)
             case ["dead"]:
-                page = dead_groups_page(context, asked, may_change=may_change)
+                page = dead_page(context, asked, may_change=may_change)
             case ["alerts"]:
                 page = alerts_page(context)
             case ["pipelines"]:

@@ -1,1 +1,1 @@
-"""How Hifi is run: the embedded stack on one machine, and the command people type."""
+"""How Hifi is run: on one machine or on AWS, by the command that people type, with alerts."""

@@ -18,7 +18,7 @@ from gateway.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = Path("build", "docs", "pages")
-_KINDS = (".md", ".png")
+_KINDS = (".md", ".png", ".svg")
 _LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 _API = """\
 # The API, path by path
@@ -36,12 +36,7 @@ def gather(root: Path) -> None:
     shutil.rmtree(pages, ignore_errors=True)
     for path in _linked():
         (pages / path).parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".md":
-            # Drawing such charts would take a script from elsewhere; their text is readable too.
-            text = (ROOT / path).read_text(encoding="utf-8").replace("```mermaid", "```text")
-            (pages / path).write_text(text, encoding="utf-8")
-        else:
-            shutil.copyfile(ROOT / path, pages / path)
+        shutil.copyfile(ROOT / path, pages / path)
     parts = "\n\n".join(
         f"## {each.title} {{ #{each.id} }}\n\n<div>{each.markup}</div>"
         for each in sections(described(Settings()))
@@ -50,7 +45,7 @@ def gather(root: Path) -> None:
 
 
 def render(root: Path, command: str = "build") -> int:
-    """Make HTML of the gathered pages by zensical.toml, and say whether all is well."""
+    """Make HTML of the gathered pages, as zensical.toml says; return the builder's exit status."""
     strictly = ("--strict", "--clean") if command == "build" else ()
     program = Path(sys.executable).with_name("zensical")
     config = root / "zensical.toml"

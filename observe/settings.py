@@ -66,9 +66,8 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSetting
     statement_key: Annotated[str, AfterValidator(_statement_key)] = Field(default="", repr=False)
     statement_key_file: Path | None = None
     metrics_port: Port = defaults.OBSERVE_METRICS_PORT
-    # Seconds after which an undelivered event makes its destination SLOW: half a minute is past
-    # every local retry and before the first tier's second round.
-    slow_after_s: float = Field(default=30.0, gt=0)
+    # Seconds after which an undelivered event makes its destination SLOW.
+    slow_after_s: float = Field(default=defaults.SLOW_AFTER_S, gt=0)
 
     # The Spark job that proves completeness, minute by minute.
     is_audit_on: bool = True
@@ -81,8 +80,8 @@ class ObserveSettings(SparkClusterSettings, SparkServiceSettings, ChannelSetting
     # How long after a minute's last event it is judged: the gateway's ledger is written within a
     # second or two, and clocks of machines differ by seconds.
     check_after_s: float = Field(default=120.0, ge=0)
-    # Seconds after that until an overdue minute raises an alarm: longer than a lane's restart.
-    overdue_after_s: float = Field(default=600.0, gt=0)
+    # Seconds after that until an overdue minute raises an alarm.
+    overdue_after_s: float = Field(default=defaults.OVERDUE_AFTER_S, gt=0)
     heap_mb: int = Field(default=512, ge=384)
     # Seconds of silence after which another observer takes over the audit: half of the minute
     # within which that is promised. Kafka's own minimum is 6 s.

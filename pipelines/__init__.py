@@ -1,1 +1,1 @@
-"""Judges pipelines and makes Spark plans of them."""
+"""Streams out of streams: judges pipelines, makes Spark plans of them, and runs those."""

@@ -1,1 +1,1 @@
-"""The core: what an event is and what may happen to it, in pure functions over frozen values."""
+"""The code that all services share: a pure core, and `runtime`, which touches the world."""

@@ -1,225 +1,216 @@
-"""Dead letters one by one: filters, the letters and their causes, and re-drive, counted first."""
+"""The page of dead letters by why they were given up: reason and answer of each destination.
 
-from collections.abc import Mapping
-from shlex import quote
-from typing import Any
+It is made from receipts and reads nothing from Kafka, so it is there at once, however many dead
+letters other tenants have.
+"""
 
-import structlog
-from starlette.responses import RedirectResponse, Response
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from console.control_session import EXPORTED_MAX, ROWS_MAX, Letters
-from console.page_request import PageRequest
-from console.pages.dead_groups_page import CHOSEN, filter_form, given_up
-from console.parts.layout import Page, confirm_form, form, still_page
+from console.page_context import PageContext
+from console.parts import charts
+from console.parts.layout import Page, Region, form
 from console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from console.parts.pieces import (
+    choice,
     code,
     dead_path,
-    done_note,
-    event_path,
-    facts_list,
     letters_path,
+    nothing_yet,
     pager,
     table,
 )
 from shared import wording
-from shared.event.times import rfc3339
-from shared.event.topics import is_pipelines, stream_and_name
+from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS, rfc3339
+from shared.event.topics import DEAD_RETENTION_MS, is_pipelines
+from shared.proof.last_answer import DEAD_STEP_MS, DEAD_STEPS, DeadGroup
 
-log = structlog.get_logger()
-
-LETTERS = "/dead/letters"
-
-
-async def letters_page(asked: PageRequest) -> Page:
-    filters, letters = asked.filters, await asked.letters()
-    count = wording.plural(letters.matching, "dead letter")
-    sent = asked.number("sent")
-    chosen = {name: filters[name] for name in CHOSEN if name in filters}
-    content: list[Child] = [
-        tag(
-            "p",
-            tag("a", "Dead letters", href=dead_path(**chosen)),
-            " / one by one",
-            class_="crumbs",
-        ),
-        tag("h1", "Dead letters, one by one"),
-        done_note("" if sent is None else f"{wording.count(sent)} sent again."),
-        filter_form(LETTERS, given_up(asked.context), filters, _further_fields(filters)),
-        tag(
-            "p",
-            tag("strong", count),
-            " match" if letters.matching != 1 else " matches",
-            "" if letters.is_whole else " so far; reading all of them takes too long here",
-            _which(letters, is_first=not asked.field("before")),
-        ),
-    ]
-    if letters.redrivable and asked.viewer.may_change:
-        content.append(_redrive_button(filters, letters))
-    elif letters.redrivable:
-        content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
-    content += [
-        _rows(letters, may_change=asked.viewer.may_change),
-        _pager(filters, letters, is_first=not asked.field("before")),
-        _export(asked, letters),
-    ]
-    return still_page("Dead letters", "/dead", "dead", content, status=count)
+PATH = "/dead"
+# The query parameters of its address.
+CHOSEN = ("stream", "destination", "reason")
+DEAD_ASKED = (*CHOSEN, "page")
+# A page of them is short on a phone, too.
+_ROWS_MAX = 20
+# As many as somebody looks through to choose one.
+_CHOICES_MAX = 200
+_DIGITS_MAX = 8
+# The largest difference between the broker's clock and that of the service that dates a death.
+_CLOCKS_MS = HOUR_MS
+_ALL = "all"
 
 
-async def confirm_page(asked: PageRequest) -> Page:
-    """The question before a re-drive, with its effects."""
-    filters, letters = asked.filters, await asked.letters()
-    count = wording.plural(letters.redrivable, "dead letter")
-    asks = f"Send {count} again?" if letters.is_whole else f"More than {count} could be sent again"
-    which = facts_list([(name, code(value)) for name, value in filters.items()])
-    again = letters.matching - letters.redrivable
-    content = fragment(
-        tag("h1", asks),
-        which if filters else tag("p", tag("strong", "No filter is set: this is all.")),
-        tag(
-            "p",
-            "Each starts again with all of its attempts, under the same event id. Destinations that"
-            " drop known ids see nothing twice.",
-        ),
-        tag("p", f"{wording.count(again)} more match and were sent again already.", class_="quiet")
-        if again
-        else NOTHING,
-        confirm_form(
-            "/dead/redrive",
-            asked.around,
-            yes=f"Send {count} again",
-            no="Cancel",
-            back=letters_path(**filters),
-            **filters,
-            confirmed=letters.redrivable,
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A group of dead letters, and its destination."""
+
+    stream: str
+    name: str
+    group: DeadGroup
+    # False for events of pipelines and of removed destinations: these cannot be sent from here.
+    can_go_again: bool
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The filters that pick its letters; the search starts at the first of them."""
+        of = self.group
+        since_ms = max(of.first_ms - _CLOCKS_MS, 0)
+        return {
+            "stream": self.stream,
+            "destination": self.name,
+            "reason": of.reason,
+            "answer": of.answer,
+            "from": rfc3339(since_ms - since_ms % MINUTE_MS),
+        }
+
+    def is_asked(self, asked: Mapping[str, str]) -> bool:
+        names = {self.name, f"{self.stream}/{self.name}"}
+        return (
+            asked.get("stream", "") in {"", self.stream}
+            and asked.get("destination", "") in {"", *names}
+            and asked.get("reason", "") in {"", self.group.reason}
         )
-        if letters.is_whole
-        else tag(
+
+
+def given_up(context: PageContext) -> list[GivenUp]:
+    """All that rests in dead letters, the newest first."""
+    shown = context.overview
+    oldest_ms = shown.at_ms - DEAD_RETENTION_MS
+    there = [
+        GivenUp(view.stream, view.name, group, not is_pipelines(view.name))
+        for view in shown.takers
+        for group in view.dead_groups
+    ]
+    gone = [
+        GivenUp(view.stream, view.name, group, can_go_again=False)
+        for view in shown.removed
+        for group in view.dead_groups
+    ]
+    kept = (each for each in (*there, *gone) if each.group.last_ms > oldest_ms)
+    return sorted(kept, key=lambda each: (-each.group.last_ms, each.stream, each.name))
+
+
+def dead_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
+    """One page of the requested groups."""
+    every = given_up(context)
+    groups = [each for each in every if each.is_asked(asked)]
+    number = asked.get("page", "")
+    page = int(number) if number.isdecimal() and len(number) < _DIGITS_MAX else 1
+    pages = max(1, -(-len(groups) // _ROWS_MAX))
+    page = min(max(page, 1), pages)
+    first = (page - 1) * _ROWS_MAX
+    chosen = {name: value for name in CHOSEN if (value := asked.get(name, ""))}
+    links = [
+        (says, dead_path(**chosen, page=str(to)) if 1 <= to <= pages else "")
+        for says, to in (("Page before", page - 1), ("Next page", page + 1))
+    ]
+    total = wording.plural(sum(each.group.count for each in groups), "dead letter")
+    search = fragment(
+        tag("h1", "Dead letters"),
+        tag(
             "p",
-            "There are more than can be counted here: narrow the filters, or use ",
-            code("hifi dead redrive"),
-            ".",
-            class_="warn",
+            "Events that were given up, and the reasons. They are kept for"
+            f" {DEAD_RETENTION_MS // DAY_MS} days.",
+            class_="lead",
         ),
+        filter_form(PATH, every, asked),
     )
-    return still_page("Re-drive", "/dead", "confirm", content, status=asks)
-
-
-async def redrive(asked: PageRequest) -> Response:
-    filters, letters = asked.filters, await asked.letters()
-    if asked.field("confirmed") != str(letters.redrivable) or not letters.is_whole:
-        # More have died since, or somebody else was faster. Only counted letters are re-driven.
-        return RedirectResponse(dead_path("/dead/redrive", **filters), status_code=303)
-    log.info(
-        "dead_letters.redriven",
-        key_id=asked.viewer.key_id,
-        filters=filters,
-        count=letters.redrivable,
+    count = wording.plural(len(groups), "group") + (
+        f"; {first + 1:,} to {min(first + _ROWS_MAX, len(groups)):,} are shown, the newest first"
+        if pages > 1
+        else ""
     )
-    sent = await asked.control.redrive(filters, streams=letters.redrivable_streams)
-    return RedirectResponse(letters_path(**filters, sent=str(sent)), status_code=303)
+    one_by_one = tag("a", "All, one by one", href=letters_path(**chosen))
+    content = fragment(
+        tag("p", tag("strong", total), f" in {count}. ", one_by_one),
+        _rows(
+            groups[first : first + _ROWS_MAX], at_ms=context.overview.at_ms, may_change=may_change
+        )
+        if groups
+        else nothing_yet("Nothing here was given up."),
+        pager(links, "More groups of dead letters"),
+    )
+    return Page(
+        title="Dead letters",
+        here=PATH,
+        status=total,
+        regions=(Region("search", search, is_live=False), Region("list", content)),
+    )
 
 
-async def export(asked: PageRequest) -> Response:
-    """The oldest matching letters, with their content, in a file."""
-    log.info("dead_letters.exported", key_id=asked.viewer.key_id, filters=asked.filters)
-    headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
-    return Response(await asked.export(), media_type="application/x-ndjson", headers=headers)
-
-
-def _which(letters: Letters, *, is_first: bool) -> str:
-    if not is_first:
-        return f"; {wording.count(len(letters.newest))} older ones are shown."
-    return f", the newest {ROWS_MAX} are shown." if letters.next else "."
-
-
-def _pager(filters: Mapping[str, str], letters: Letters, *, is_first: bool) -> Safe:
-    """Links to the newest letters and to those older than the shown ones."""
-    older = letters_path(**filters, before=letters.next) if letters.next else ""
-    links = [("Newest", "" if is_first else letters_path(**filters)), ("Older", older)]
-    return pager(links, "More dead letters")
-
-
-def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
-    """The fields that are not chosen from a list: one event, an answer, a time."""
-    kept = [
-        tag("input", type="hidden", name=name, value=filters[name])
-        for name in ("answer", "from", "to")
-        if name in filters
+def filter_form(
+    path: str, every: Iterable[GivenUp], asked: Mapping[str, str], *more: Child
+) -> Safe:
+    """Fields to choose from the existing values; the current choice is always among them."""
+    stream = asked.get("stream", "")
+    ours = [each for each in every if stream in {"", each.stream}]
+    there = {
+        "stream": {each.stream for each in every},
+        "destination": {f"{each.stream}/{each.name}" for each in ours},
+        "reason": {each.group.reason for each in ours},
+    }
+    named = asked.get("destination", "")
+    if stream and named and "/" not in named:
+        # A link has the short name.
+        asked = {**asked, "destination": f"{stream}/{named}"}
+    fields = [
+        _choice(name, there[name], asked.get(name, ""), says)
+        for name, says in zip(CHOSEN, ("Stream", "Destination", "Reason"), strict=True)
     ]
-    field = tag("input", name="id", value=filters.get("id", ""), size=16, autocomplete="off",
-                spellcheck="false")  # fmt: skip
-    says = {"answer": "answered", "from": "died since", "to": "died before"}
-    spans = [
-        tag("span", f"{what} ", code(filters[name]))
-        for name, what in says.items()
-        if name in filters
-    ]
-    return [*kept, tag("label", "Event id ", field), *spans]
+    return form(
+        "get",
+        path,
+        {},
+        fields,
+        more,
+        tag("button", "Filter", type="submit"),
+        tag("a", "Clear", href=path) if any(asked.values()) else NOTHING,
+        class_="row card pad",
+    )
 
 
-def _export(asked: PageRequest, letters: Letters) -> Safe:
-    """Ways to get the matching letters in a file: the first ones here, all by a command."""
-    if not letters.newest:
-        return NOTHING
-    filters = asked.filters
-    chosen = "".join(f" --{name} {quote(value)}" for name, value in filters.items())
-    command = f"hifi dead export{chosen} > dead.ndjson"
-    says = " has them in a file, with what they say."
-    note = tag("p", code(command), says, class_="quiet")
-    if not asked.viewer.may_change:
-        return note
-    button = tag("button", f"Download up to {EXPORTED_MAX:,}, the oldest first", type="submit")
-    hidden = {"csrf": asked.around.csrf, **filters}
-    return fragment(form("post", "/dead/export", hidden, button), note)
+def _choice(name: str, there: Iterable[str], chosen: str, says: str) -> Safe:
+    values = sorted(each for each in there if each)[:_CHOICES_MAX]
+    if chosen and chosen not in values:
+        values.insert(0, chosen)
+    return choice(says, name, values, chosen, first=tag("option", _ALL, value=""))
 
 
-def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
-    count = wording.plural(letters.redrivable, "dead letter")
-    button = tag("button", f"Send {count} again …", type="submit")
-    return form("get", "/dead/redrive", filters, button)
-
-
-def _rows(letters: Letters, *, may_change: bool) -> Safe:
-    if not letters.newest:
-        return tag("p", "Nothing here was given up.", class_="none")
-    heads = ("Event", "Why", "Destination", "Died", "Attempts", "Send again")
+def _rows(shown: Sequence[GivenUp], *, at_ms: int, may_change: bool) -> Safe:
+    heads = ("Why", "Destination", "Last 7 days", "Dead letters", "First", "Last", "Send again")
     rows: list[list[Child]] = [
         [
-            tag("a", letter["id"], href=event_path(letter["stream"], letter["id"])),
-            tag("span", code(letter["reason"]), " ", _last_answer(letter), class_="why"),
-            letter["destination"],
-            tag("time", wording.moment(letter["dead_at_ms"])),
-            str(letter.get("attempts", "")),
-            "sent again" if letter["redriven"] else _again(letter) if may_change else "",
+            _why(each),
+            f"{each.stream}/{each.name}",
+            _over_time(each.group, at_ms),
+            wording.count(each.group.count),
+            tag("time", wording.to_minute(each.group.first_ms)),
+            tag("time", wording.to_minute(each.group.last_ms)),
+            _again(each) if may_change else "",
         ]
-        for letter in letters.newest
+        for each in shown
     ]
-    return table(heads, rows, caption="Dead letters, newest first", numbers_from=4)
+    return table(heads, rows, caption="Dead letters by why, the newest first", numbers_from=3)
 
 
-def _again(letter: Mapping[str, Any]) -> Child:
-    """The way to the question whether this one goes again; it is found by its time at once."""
-    if "problem" in letter or not letter["id"]:
+def _why(each: GivenUp) -> Safe:
+    group = each.group
+    says = code(group.reason) if group.reason else "other answers"
+    link = tag("a", says, href=letters_path(**each.filters))
+    return fragment(link, " ", tag("span", group.answer, class_="why") if group.answer else NOTHING)
+
+
+def _over_time(group: DeadGroup, at_ms: int) -> Safe:
+    """How many were given up in each quarter of a day."""
+    newest_ms = at_ms - at_ms % DEAD_STEP_MS
+    steps = range(newest_ms - (DEAD_STEPS - 1) * DEAD_STEP_MS, newest_ms + 1, DEAD_STEP_MS)
+    values = [float(group.given_up.get(step_ms, 0)) for step_ms in steps]
+    says = f"{sum(values):,.0f} in all, at most {max(values):,.0f} in 6 h."
+    line = charts.Line("given up", values, 4)
+    return charts.sparkline([line], title="Given up in the last 7 days", says=says)
+
+
+def _again(each: GivenUp) -> Child:
+    """The way to the question with its count."""
+    if not (each.can_go_again and each.group.reason):
         return ""
-    if is_pipelines(stream_and_name(letter["destination"])[1]):
-        return ""
-    at_ms = letter["dead_at_ms"]
-    filters = {
-        "stream": letter["stream"],
-        "destination": letter["destination"],
-        "reason": letter["reason"],
-        "id": letter["id"],
-        "from": rfc3339(at_ms),
-        "to": rfc3339(at_ms + 1),
-    }
-    return tag("a", "Send again …", href=dead_path("/dead/redrive", **filters))
-
-
-def _last_answer(letter: Mapping[str, Any]) -> str:
-    """The destination's last answer, or why the record cannot be opened."""
-    status = letter.get("last_status")
-    if letter["reason"] == f"status_{status}":
-        status = None
-    detail = letter.get("last_detail") or letter.get("problem") or ""
-    return " ".join(filter(None, ("" if status is None else str(status), detail[:200])))
+    return tag("a", "Send again …", href=dead_path("/dead/redrive", **each.filters))

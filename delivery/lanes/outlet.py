@@ -1,4 +1,4 @@
-"""Stores the results of a worker's tasks: outcomes first, and marks once Kafka has those."""
+"""Stores rows in Kafka for the tasks of a worker process, and deletes keys there."""
 
 import asyncio
 from collections import Counter

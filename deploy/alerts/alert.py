@@ -8,9 +8,6 @@ from shared.proof.overview import StreamVerdict
 
 Severity = Literal["page", "ticket", "note"]
 
-# The lag that people can tolerate: longer than every local retry, as for a SLOW destination.
-LAG_S_MAX = 30
-
 
 @dataclass(frozen=True, slots=True)
 class Alert:

@@ -3,9 +3,10 @@
 Lost and unaccounted events raise the same alerts as for a destination (rules.py).
 """
 
-from deploy.alerts.alert import LAG_S_MAX, PIPELINES, Alert, judged
+from deploy.alerts.alert import PIPELINES, Alert, judged
 from shared import metric_names as m
 from shared.proof.overview import StreamVerdict
+from shared.runtime.defaults import SLOW_AFTER_S
 
 _LATE_MAX = 100
 _ENDED = m.PIPELINES_EXECUTOR_ENDED.name
@@ -34,7 +35,7 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
         "HifiPipelineBehind",
         "ticket",
         (StreamVerdict.SLOW,),
-        f"Its events are over {LAG_S_MAX} s late: more come than it gets done, or something else"
+        f"Its events are over {SLOW_AFTER_S} s late: more come than it gets done, or something else"
         " takes the processors.",
         whose=PIPELINES,
         for_="15m",

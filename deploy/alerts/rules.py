@@ -5,13 +5,16 @@ today. `note`: only tells, at once, and may be gone in a minute; for a channel t
 deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page for each alert.
 """
 
-from deploy.alerts.alert import DESTINATIONS, LAG_S_MAX, Alert, judged
+from deploy.alerts.alert import DESTINATIONS, Alert, judged
 from deploy.alerts.pipeline_rules import PIPELINE_ALERTS
 from shared import metric_names as m
-from shared.event.topics import STREAM_RETENTION_MS
+from shared.event.times import DAY_MS
+from shared.event.topics import RETRY_RETENTION_MS, STREAM_RETENTION_MS
 from shared.flow.failing import WARN_AT
 from shared.proof.overview import StreamVerdict
 from shared.retry.attempt import Failure
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.defaults import OVERDUE_AFTER_S, SLOW_AFTER_S
 
 # How often Prometheus scrapes each process, as docs/console.md sets it up, and evaluates the notes.
 # An alert about a destination in trouble comes within 15 s, and these two are most of that.
@@ -29,9 +32,10 @@ _EVENTS_MIN = 100
 # Half of the retention is left to act in, 3.5 days.
 RETENTION_S_MAX = STREAM_RETENTION_MS // 2000
 LOST_RATIO_MAX = 0.01
+# How long an event is tried, and for how long a tier keeps it.
+_TRIED = f"{RetrySchedule().deadline_s / 3600:g} h"
+_TIERS_KEEP = f"{RETRY_RETENTION_MS // DAY_MS} days"
 _SKEW_S_MAX = 1
-# Two runs of the audit's ten-minute limit for blind minutes.
-_BEHIND_S_MAX = 600
 _DEAD_GROWTH_MAX = 100
 # With twice its share of eight, one Kafka partition has as much to do as two machines; where hardly
 # anything comes that is no matter.
@@ -44,13 +48,13 @@ _END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{stage="end to end",since="accepted
 
 def _are_late() -> str:
     """Limit it to destinations with late events: a slow one may still keep up."""
-    age = f"{m.OBSERVE_OLDEST_AGE_SECONDS.name} > {LAG_S_MAX}"
-    return f" and on (destination) ({age} or {_END_TO_END} > {LAG_S_MAX})"
+    age = f"{m.OBSERVE_OLDEST_AGE_SECONDS.name} > {SLOW_AFTER_S}"
+    return f" and on (destination) ({age} or {_END_TO_END} > {SLOW_AFTER_S})"
 
 
 def _lag_burn() -> str:
     """The part of the time that a destination's p95 is too late, over both windows of a burn."""
-    late = f"({_END_TO_END} > bool {LAG_S_MAX})"
+    late = f"({_END_TO_END} > bool {SLOW_AFTER_S})"
     burns = " or ".join(
         f"(avg_over_time({late}[{long}:30s]) > {rate * _LAG_BUDGET:g}"
         f" and avg_over_time({late}[{short}:30s]) > {rate * _LAG_BUDGET:g})"
@@ -121,7 +125,7 @@ LOSS: tuple[Alert, ...] = (
     Alert(
         "HifiAuditBehind",
         "page",
-        f"max({m.OBSERVE_AUDIT_BEHIND_SECONDS.name}) > {_BEHIND_S_MAX}"
+        f"max({m.OBSERVE_AUDIT_BEHIND_SECONDS.name}) > {OVERDUE_AFTER_S}"
         f" or max({m.OBSERVE_UP.name}) < 1 or absent({m.OBSERVE_UP.name})"
         f" or max({m.OBSERVE_LEASE_UP.name}) < 1",
         "Nobody looks for losses now",
@@ -137,7 +141,7 @@ FLOW: tuple[Alert, ...] = (
         "page",
         _lag_burn(),
         "{{ $labels.destination }} is late for too much of the time",
-        f"p95 from acceptance to delivery was over {LAG_S_MAX} s for so long that the month's"
+        f"p95 from acceptance to delivery was over {SLOW_AFTER_S} s for so long that the month's"
         " budget of 1 % of the time is used up. The console shows which stage takes the time.",
     ),
     Alert(
@@ -154,7 +158,7 @@ FLOW: tuple[Alert, ...] = (
         "page",
         f"min({m.RETRIER_LANE_UP.name}) < 1 or absent({m.RETRIER_LANE_UP.name})",
         "The retrier is down: waiting events wait on",
-        "Nothing is lost while it is away, for as long as the tiers keep their records (4 days).",
+        f"Nothing is lost while it is away, for as long as the tiers keep records ({_TIERS_KEEP}).",
         for_="5m",
     ),
     Alert(
@@ -205,7 +209,8 @@ FLOW: tuple[Alert, ...] = (
         "HifiDestinationSlow",
         "ticket",
         (StreamVerdict.SLOW,),
-        f"Its events come over {LAG_S_MAX} s late. The console shows which stage takes the time.",
+        f"Its events come over {SLOW_AFTER_S} s late. The console shows which stage takes the"
+        " time.",
         also=_are_late(),
         for_="15m",
         whose=DESTINATIONS,
@@ -225,7 +230,8 @@ FLOW: tuple[Alert, ...] = (
         f'{m.DELIVERY_EVENTS_PARKED.name}{{cause="{Failure.INTERNAL.value}"}}[15m])) > 0',
         "Events of {{ $labels.destination }} wait for a fault of ours",
         "Sending them failed by an error that Hifi has no name for, or the machine has run out of"
-        " descriptors or memory. No attempt is charged, but after 72 h they become dead letters.",
+        f" descriptors or memory. No attempt is charged, but after {_TRIED} they become dead"
+        " letters.",
     ),
     Alert(
         "HifiDestinationWillBeDisabled",
@@ -242,7 +248,7 @@ FLOW: tuple[Alert, ...] = (
         f"max by (destination) ({m.OBSERVE_UNKNOWN_WAITING_EVENTS.name}) > 0",
         "{{ $value }} events wait for {{ $labels.destination }}, of which nobody here knows",
         "Nobody has removed it, and no configuration names it that can be read here. Its events"
-        " wait until it is known, and become dead letters 72 h after they came.",
+        f" wait until it is known, and become dead letters {_TRIED} after they came.",
         # Longer than an upgrade, during which old processes do not know the new ones' output.
         for_="15m",
     ),

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploy.alerts.alert import LAG_S_MAX
 from deploy.alerts.rules import LOST_RATIO_MAX, RETENTION_S_MAX
 from deploy.dashboards.panels import Panel, dashboard
 from shared import metric_names as m
+from shared.runtime.defaults import SLOW_AFTER_S
 
 _ALL = '{destination=~"$destination"}'
 _STREAM = '{stream=~"$stream"}'
@@ -74,8 +74,8 @@ _OVERVIEW = (
         says="Minutes that should be checked and are not.",
     ),
     _figure(
-        "Slowest p95", f"max({_lag('', quantile='0.95')})", unit="s", warns_at=LAG_S_MAX / 2,
-        alarms_at=LAG_S_MAX,
+        "Slowest p95", f"max({_lag('', quantile='0.95')})", unit="s", warns_at=SLOW_AFTER_S / 2,
+        alarms_at=SLOW_AFTER_S,
     ),
     _figure("Dead letters", f"sum({m.OBSERVE_DEAD_EVENTS.name})", warns_at=1),
     _figure(

@@ -9,10 +9,10 @@ from shared.config.outside.channel import Concern
 from shared.flow.failing import WARN_AT, failing_part
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, Overview, StreamVerdict
+from shared.runtime.defaults import OVERDUE_AFTER_S
 
-# The same limits as in deploy/alerts: the second of three warnings, and that of blind minutes.
+# The second of three warnings, as in deploy/alerts.
 _SOON_AT = WARN_AT[1]
-_BEHIND_S_MAX = 600
 # A person's own action needs no message to them.
 _BY_A_PERSON = "disabled"
 
@@ -106,6 +106,6 @@ def _of(
 
 
 def _of_the_audit(overview: Overview) -> Iterator[Notice]:
-    if overview.audit.behind_s > _BEHIND_S_MAX and not overview.audit.is_elsewhere:
+    if overview.audit.behind_s > OVERDUE_AFTER_S and not overview.audit.is_elsewhere:
         says = f"nobody checks for losses: {overview.audit.problem or 'the audit is behind'}"
         yield Notice(Concern.NO_AUDIT, "HifiAuditBehind", 300, says)

@@ -1,7 +1,7 @@
 """The states of an event and the moves between them: one table, and nothing beside it.
 
-The chart in docs/lifecycle.md is generated from the table. An illegal move raises: it means that
-the code and its promises have parted, and no event may go on from there.
+docs/lifecycle.md is written from the table, and its picture is compared with it. An illegal move
+raises: it means that the code and its promises have parted, and no event may go on from there.
 """
 
 from collections.abc import Mapping
@@ -103,18 +103,3 @@ def next_state(state: State, move: Move) -> State:
         return TABLE[state][move]
     except KeyError:
         raise IllegalMoveError(f"an event that is {state.value} cannot be {move.name}") from None
-
-
-def chart() -> str:
-    """The table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {State.RECEIVED.value}"]
-    for state, moves in TABLE.items():
-        lines += [f"    {state.value} --> {to.value}: {_label(move)}" for move, to in moves.items()]
-        if not moves:
-            lines.append(f"    {state.value} --> [*]")
-    return "\n".join(lines)
-
-
-def _label(move: Move) -> str:
-    # A colon would end the label in Mermaid's grammar.
-    return move.value.replace(":", ",")

@@ -1,4 +1,4 @@
-"""Says where and how each process listens when nobody sets it: on loopback, one port each.
+"""Says what holds when nobody sets it: where each process listens, and how late is too late.
 
 Imports nothing, so that the command line can show defaults without loading any service.
 """
@@ -16,3 +16,9 @@ SAMPLE_PORT = 8090
 # An idle connection stays open this long: longer than load balancers and clients keep theirs (ALB
 # 60 s, nginx 60 s), so that they close it and never meet our closing.
 KEEP_ALIVE_S = 75
+# An undelivered event of this age makes its destination SLOW, and alerts call it late: half a
+# minute is past every local retry and before the first tier's second round.
+SLOW_AFTER_S = 30
+# A minute that is not judged this long after it could be raises an alarm, as does an audit without
+# a run for this long: longer than a lane's restart.
+OVERDUE_AFTER_S = 600

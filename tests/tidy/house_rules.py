@@ -235,6 +235,16 @@ def classes(text: str) -> list[str]:
     return [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
 
 
+def names_another_page(path: str, text: str) -> Iterator[str]:
+    """The file of a page has the name of the function that makes it, and of its address."""
+    name = path.rpartition("/")[2].removesuffix(".py")
+    if not re.search(rf"^(async )?def {name}\(", text, re.MULTILINE):
+        yield f"it has no function {name}"
+    for address in re.findall(r'^PATH = "/(.*)"$', text, re.MULTILINE):
+        if f"{address.replace('/', '_')}_page" != name:
+            yield f"it serves /{address}"
+
+
 def names_used(text: str) -> frozenset[str]:
     """Every name and attribute that a file mentions, except in its imports."""
     return frozenset(

@@ -4,8 +4,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from shared.event.rights import table
 from tests.tidy import sources
+from tests.tidy.signposts import Signposts
+from tests.tidy.test_contracts import contracts
 
 ADR = sources.ROOT / "docs" / "adr"
 QUESTIONS = 12
@@ -33,6 +37,78 @@ def test_each_question_is_answered_by_the_file_that_is_named() -> None:
         if not (sources.ROOT / path).is_file() or words not in (sources.ROOT / path).read_text()
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_path_and_every_name_in_parentheses_is_there(page: str) -> None:
+    files = dict(sources.tracked())
+    assert list(Signposts(files).wrong_in(files[page])) == []
+
+
+def test_every_path_in_a_document_is_there() -> None:
+    signposts = Signposts(dict(sources.tracked()))
+    wrong = [
+        f"{path}:{line}"
+        for path, text in documents().items()
+        # It tells of files that are gone.
+        if path != "CHANGELOG.md"
+        for line in signposts.wrong_paths_in(text)
+    ]
+    assert wrong == []
+
+
+FILES = {
+    "a/one.py": "class One:\n    def first(self) -> None:\n        ...\n",
+    "a/b/two.py": "def second(third: int) -> int:\n    return third\n",
+    "a/c/two.py": "FOURTH = 4\n",
+    "a/c/three.py": "",
+    "shared/event/topics.py": 'ONE = "hifi.one"\n',
+}
+# A document, and its first fault, if it has one.
+SIGNPOSTS = [
+    ("`a/one.py` (`One`, `One.first`), `a/c/two.py`: `FOURTH`", None),
+    ("`a/c/two.py`, and `three.py` beside it", None),
+    ("- `a/b/two.py` (`second`)\n- `three.py`, the only one", None),
+    ("| in `a/c` | |\n|---|---|\n| `two.py` | `hifi.one` |", None),
+    ("in all `two.py` files", None),
+    ("`a/b/`, and in it `a/b/NAME.py`", None),
+    ("```\n`a/gone.py`\n```", None),
+    ("`a/gone.py`", "1: a/gone.py is nowhere"),
+    ("see\n\n`a/d/` and `x/gone.py`", "3: a/d/ is nowhere"),
+    ("run `python a/gone.py`", "1: a/gone.py is nowhere"),
+    ("`two.py`", "1: two.py is one of ['a/b/two.py', 'a/c/two.py']"),
+    ("- `a/b/two.py`\n- `two.py`", "2: two.py is one of ['a/b/two.py', 'a/c/two.py']"),
+    ("`a/one.py` (`Two`)", "1: a/one.py has no Two"),
+    ("`a/one.py`: `One.second`", "1: a/one.py has no One.second"),
+    ("`a/b/two.py` (`FOURTH`)", "1: a/b/two.py has no FOURTH"),
+    ("`OneMore` does it", "1: OneMore is defined nowhere"),
+    ("it goes (`away`)", "1: away is defined nowhere"),
+    ("the topic `hifi.two`", "1: hifi.two is no topic"),
+]
+
+
+@pytest.mark.parametrize(("document", "wrong"), SIGNPOSTS)
+def test_a_signpost_that_leads_nowhere_is_found(document: str, wrong: str | None) -> None:
+    found = list(Signposts(FILES).wrong_in(document))
+    assert found[:1] == ([] if wrong is None else [wrong])
+
+
+def test_a_path_of_a_decision_that_leads_nowhere_is_found() -> None:
+    document = "`two.py`, `a/c/`, `data/x.json`\n\n`a/b/gone.py`, `gone.py` and `a/d/`"
+    assert list(Signposts(FILES).wrong_paths_in(document)) == [
+        "3: a/b/gone.py is nowhere",
+        "3: gone.py is nowhere",
+        "3: a/d/ is nowhere",
+    ]
+
+
+def test_architecture_says_all_that_the_retrier_may_import() -> None:
+    text = (sources.ROOT / "ARCHITECTURE.md").read_text()
+    (said,) = (part for part in text.split("\n\n") if "the retrier delivers as" in part)
+    allowed = contracts()["services"]["ignore_imports"]
+    assert isinstance(allowed, list)
+    modules = (line.partition(" -> ")[2].rpartition(".")[2] for line in allowed)
+    assert {Path(path).stem for path in re.findall(r"`([^`]+\.py)`", said)} == set(modules)
 
 
 def test_every_link_leads_to_a_file_and_a_heading() -> None:

@@ -1,6 +1,7 @@
 """The rules of the house hold in every file of the repository."""
 
 import ast
+import re
 import sys
 import tomllib
 from collections import defaultdict
@@ -66,6 +67,22 @@ def test_the_core_is_pure() -> None:
         finding
         for path, text in sources.core_files().items()
         for finding in house_rules.is_pure(path, text)
+    )
+
+
+def test_a_module_that_calls_itself_pure_is() -> None:
+    claims = {
+        path: text
+        for path, text in sources.product_files().items()
+        if re.search(r"\bPure\b", ast.get_docstring(ast.parse(text)) or "")
+    }
+    assert claims, "no module calls itself pure"
+    assert_none(
+        finding
+        for path, text in claims.items()
+        for finding in house_rules.is_pure(path, text)
+        # Plain values of the runtime, and Arrow's batches, are no clock and no socket.
+        if not re.search(r"not (shared\.runtime\.|pyarrow)", finding)
     )
 
 
@@ -135,6 +152,20 @@ def test_a_class_name_is_a_noun() -> None:
         for path, text in sources.python_files().items()
         for name in house_rules.classes(text)
         if house_rules.is_no_noun(name) and path not in house_rules.PUBLISHED_NAMES
+    )
+
+
+def test_a_page_and_its_file_have_one_name() -> None:
+    pages = {
+        path: text
+        for path, text in sources.product_files().items()
+        if path.startswith("console/pages/") and path.endswith("_page.py")
+    }
+    assert pages, "the pages of the console are not found"
+    assert_none(
+        f"{path}:1: {wrong}"
+        for path, text in pages.items()
+        for wrong in house_rules.names_another_page(path, text)
     )
 
 

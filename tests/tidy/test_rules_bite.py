@@ -124,6 +124,16 @@ def test_a_path_that_is_not_of_a_machine_is_left_alone(text: str) -> None:
     assert list(house_rules.names_no_machine("README.md", text)) == []
 
 
+def test_a_page_with_another_name_than_its_file_is_found() -> None:
+    text = 'PATH = "/dead/letters"\n\n\nasync def letters_page() -> None: ...\n'
+    assert list(house_rules.names_another_page("pages/dead_page.py", text)) == [
+        "it has no function dead_page",
+        "it serves /dead/letters",
+    ]
+    right = text.replace("letters_page", "dead_letters_page")
+    assert list(house_rules.names_another_page("pages/dead_letters_page.py", right)) == []
+
+
 def test_the_streams_of_a_module_of_tests_are_found() -> None:
     text = (
         """S = "a"\nhifi.add(Destination(S, "to"))\nx(stream="b")\nhifi.post("c", [], stream=y)"""

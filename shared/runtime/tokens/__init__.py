@@ -1,1 +1,1 @@
-"""Reads JSON Web Tokens that somebody else has signed."""
+"""Reads JSON Web Tokens that others have signed; makes and reads links, signed by keys."""

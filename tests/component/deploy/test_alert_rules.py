@@ -9,7 +9,9 @@ from pathlib import Path
 
 from deploy.alerts.rules import ALERTS
 from deploy.dashboards.boards import boards
+from observe.settings import ObserveSettings
 from shared.metric_names import CATALOGUE
+from shared.retry.schedule import RetrySchedule
 from tests.support.suite.programs import program
 from tests.tidy import sources
 
@@ -48,6 +50,27 @@ def test_texts_name_only_labels_that_their_alert_has() -> None:
                 or label in alert.expr
                 or (alert.name == "HifiLagBurn" and label == "destination")
             ), (alert.name, label)
+
+
+def test_alerts_call_late_what_the_first_screen_calls_slow() -> None:
+    exprs = {alert.name: alert.expr for alert in ALERTS}
+    settings = ObserveSettings()
+    assert f"_age_seconds > {settings.slow_after_s:g} or" in exprs["HifiDestinationSlow"]
+    assert f"> {settings.overdue_after_s:g} or" in exprs["HifiAuditBehind"]
+
+
+def test_alerts_say_how_long_events_are_tried_as_the_schedule_has_it() -> None:
+    tried = f"{RetrySchedule().deadline_s / 3600:g} h"
+    said = {
+        alert.name: re.findall(r"\d+ h\b", alert.description)
+        for alert in ALERTS
+        if "dead letters" in alert.description
+    }
+    assert {name for name, hours in said.items() if hours} == {
+        "HifiInternalFault",
+        "HifiUnknownDestination",
+    }
+    assert [name for name, hours in said.items() if set(hours) - {tried}] == []
 
 
 def test_pyyaml_reads_the_file_as_it_was_meant() -> None:

@@ -1,7 +1,6 @@
-"""An event moves as the table says and in no other way; the chart shows the table."""
+"""An event moves as the table says and in no other way."""
 
 import itertools
-import re
 from typing import get_args
 
 import pytest
@@ -14,7 +13,6 @@ from shared.retry.lifecycle import (
     IllegalMoveError,
     Move,
     State,
-    chart,
     next_state,
 )
 
@@ -88,17 +86,3 @@ def test_only_refused_delivered_and_dead_events_rest() -> None:
 def test_an_event_that_kafka_holds_can_always_come_to_rest() -> None:
     for state in (State.STORED, State.WAITING):
         assert any(is_settled(to) for to in TABLE[state].values())
-
-
-def test_the_chart_shows_each_move_once() -> None:
-    lines = chart().splitlines()
-    assert lines[:2] == ["stateDiagram-v2", "    [*] --> received"]
-    assert "    stored --> delivered: destination answered 2xx" in lines
-    assert "    delivered --> [*]" in lines
-    arrows = [line for line in lines if " --> " in line and "[*]" not in line]
-    assert len(arrows) == len(set(arrows)) == len(MOVES)
-
-
-def test_no_label_of_the_chart_can_break_its_grammar() -> None:
-    for line in chart().splitlines()[2:]:
-        assert re.fullmatch(r"    [a-z]+ --> ([a-z]+: [^:;#\n]+|\[\*\])", line), line
