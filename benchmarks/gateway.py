@@ -5,8 +5,9 @@
 (b) read: a FastAPI route that reads its body and answers.
 (c) the gateway with one worker: requests of 1, 100 and 1,000 events of 500 bytes.
 Generator, broker and gateway share the machine. `python -m benchmarks.gateway [rounds] [seconds]
-[folder]`: the gateway of another checkout, in that folder, takes single events in turn with this
-one, with the Python of this one. It also reports the processor time of the gateway's process alone.
+[folder]`: with a folder, the gateway of the checkout in it takes turns with this one at single
+events, and runs with this one's Python. It also reports the processor time of the gateway's
+process alone.
 """
 
 import asyncio

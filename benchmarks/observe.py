@@ -41,8 +41,9 @@ from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka.config_records import write_config
 
-# 40 s of work, two runs of the audit, at the pace that two cores have for everything; and what is
-# sent before that, so that what the audit is behind at the end it was at the beginning.
+# The first number is 40 s of work, or two runs of the audit, at the pace of two cores that run
+# everything. The second is sent before, so that the audit is as far behind at the beginning as at
+# the end.
 _EVENTS, _WARM_UP_EVENTS = 640_000, 400_000
 _BATCH = 1_000
 _POSTS_AT_ONCE = 4

@@ -74,4 +74,4 @@ def _parsed(body: bytes) -> dict[str, str]:
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50))
     except ValueError as error:
-        raise HTTPException(400, "This is no form of ours.") from error
+        raise HTTPException(400, "This did not come from a form of the console.") from error

@@ -1,9 +1,10 @@
 """Keeps the state of each destination in one small file, shared by all workers.
 
-Workers are processes, one per Kafka partition in work; those of delivery and of the retrier may
-share a folder. Each reads and writes under the file's lock, for microseconds. A killed worker
-releases the lock, and one that stands still is passed by. The file is advice, not truth: without
-it a destination starts from scratch. A task asks for permission to send with its `Permits`.
+Workers are processes, one for each Kafka partition that is being worked on. Those of delivery and
+of the retrier may share a folder. Each reads and writes under the file's lock, for microseconds. A
+killed worker releases the lock, and one that stands still is passed by. The file is advice, not
+truth: without it a destination starts from scratch. A task asks for permission to send with its
+`Permits`.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Opens rows: batches of events for each destination, and events that are not sent."""
+"""Turns rows into batches of events for each destination, and events that are not sent."""
 
 import re
 import zlib

@@ -31,8 +31,8 @@ LIFECYCLE = """\
 Every event is in exactly one of these states, and moves only along these arrows. The table in
 `shared/retry/lifecycle.py` is the only source: the code asks it, and this page is written from it.
 
-An event is ours from `stored` on: the caller has been told yes, and from then on it ends in
-`delivered` or rests in `dead`, with its reason, until somebody sends it again.
+Hifi is responsible for an event from `stored` on: the caller has been told that it is stored. From
+then on it ends in `delivered`, or stays in `dead`, with its reason, until somebody sends it again.
 
 ![States of an event and the moves between them, up to delivered or dead](pictures/states.svg)
 

@@ -61,7 +61,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "body_timeout": Kind(408, "The body did not arrive in time"),
     "idempotency_key_in_use": Kind(409, "The first request with this key is not answered yet"),
     "stream_in_use": Kind(409, "The stream is still in use"),
-    "shards_in_use": Kind(409, "Events lie in the stream as its shards say"),
+    "shards_in_use": Kind(409, "Events lie in the stream where its shards put them"),
     "pipeline_in_use": Kind(409, "The name of the pipeline is in use"),
     "table_in_use": Kind(409, "The table, or its name, is in use"),
     "table_full": Kind(409, "The table takes as much as it may"),

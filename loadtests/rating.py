@@ -261,7 +261,7 @@ def _wait_for_the_first(wanted: RatingPlan, sink: Sink) -> None:
     ends = asyncio.run(reconcile(step, sink, wanted.kafka, standstill_s=FIRST_S))
     if ends.delivered < ends.acked or not ends.acked:
         raise SetupError(
-            f"Of the first {ends.acked} events {ends.delivered} have come to {sink.url}: does"
+            f"{ends.delivered} of the first {ends.acked} events have come to {sink.url}: does"
             " delivery run, and does it reach that address (--sink-host)?"
         )
 

@@ -1,8 +1,8 @@
 """Finds the highest rate that holds: doubles until it breaks, halves the gap, and asks once more.
 
 It names one step at a time, so that the caller may wait, cool down, print or give up. An invalid
-step ends the way up as a broken one does; then the generator was the limit, and the
-search says so.
+step stops the doubling, as a broken one does. The generator was the limit then, and the search
+says so.
 """
 
 import math

@@ -18,7 +18,7 @@ from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
 from shared.runtime.tokens.reading import ClaimNames
 
 _KEY_BYTES = 32
-# Random characters that nobody can guess, even if they are all hexadecimal digits.
+# Nobody can guess this many random characters, even if all are hexadecimal digits.
 _SECRET_LENGTH_MIN = 32
 
 

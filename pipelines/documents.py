@@ -73,7 +73,7 @@ class Documents:
             self.untold.add(name)
 
     def ended_executor(self, title: str, why: str, *, now_ms: int) -> None:
-        """Count an executor that the pipeline has ended with nothing else at work in it."""
+        """Count an executor that the pipeline has ended while nothing else was at work in it."""
         if (known := self.states.get(title)) is not None:
             self.ended[title] = EndedExecutors(self._ended(title).times + 1, now_ms)
             self._say(self.ours[title], replace(known, why=why, at_ms=now_ms))

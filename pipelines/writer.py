@@ -76,7 +76,7 @@ class SlotWriter:
 
     async def _opened(self) -> Write:
         if not self._is_ours():
-            raise SlotLostError(f"{self._name} may be another process's by now.")
+            raise SlotLostError(f"{self._name} may belong to another process already.")
         if self._write is None:
             writer = only_writer(
                 self._bootstrap_servers, self._name, max_request_size=OUTCOME_BYTES_MAX

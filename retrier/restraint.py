@@ -85,7 +85,7 @@ class Restraint:
         if flow and flow.state in _SHUT and flow.until_ms > now_ms:
             return f"the destination is not sent to: {flow.state.value}"
         if flow and self._parks.grow(flow) > _PARKED_MAX:
-            return "the destination takes less than it gets"
+            return "more events come for the destination than it takes"
         return await self._crowd(is_slow=flow is not None and flow.flow.is_slow)
 
     async def _crowd(self, *, is_slow: bool) -> str:

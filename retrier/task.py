@@ -43,7 +43,7 @@ class DueJob:
     bootstrap_servers: str
     # The consumer group that records who has which part.
     group: str
-    # The number of this job there.
+    # The number of this job, by which that group knows it.
     number: int
     ranges: Ranges
     plan: Plan

@@ -58,7 +58,7 @@ def may_have(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
 
 def spelled(slots: Iterable[int]) -> str:
     """Slots as a person reads them: 0-63, 65."""
-    # Within a run each is as far from its rank as the first.
+    # Within a run of consecutive slots, a slot minus its rank is always the same.
     ranked = groupby(enumerate(sorted(slots)), lambda pair: pair[1] - pair[0])
     runs = [[slot for _, slot in run] for _, run in ranked]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

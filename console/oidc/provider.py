@@ -57,7 +57,7 @@ class Proven:
 
 
 class Provider:
-    """One OpenID provider, as one client of it."""
+    """A client of one OpenID provider."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._issuer, self._client_id = settings.oidc_issuer, settings.oidc_client_id

@@ -115,8 +115,8 @@ class OpenIdSignIn:
         if not bearer.scopes & {"read", "admin"}:
             raise ProviderError(
                 f"You may neither read nor change anything here: your claim {self._names.scope}"
-                f" says neither {self._names.read} nor {self._names.admin}. Whoever runs the"
-                " provider can give you one."
+                f" says neither {self._names.read} nor {self._names.admin}. The operator"
+                " of the provider can give you one."
             )
         person = Person(self._issuer, bearer.subject, bearer.tenant, tuple(sorted(bearer.scopes)))
         # The gateway gets its token, so the session ends no later than the token.

@@ -182,7 +182,7 @@ def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
 
 def _rows(letters: Letters, *, may_change: bool) -> Safe:
     if not letters.newest:
-        return tag("p", "Nothing here was given up.", class_="none")
+        return tag("p", "There are no dead letters here.", class_="none")
     heads = ("Event", "Why", "Destination", "Died", "Attempts", "Send again")
     rows: list[list[Child]] = [
         [

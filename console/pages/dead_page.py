@@ -126,7 +126,7 @@ def dead_page(context: PageContext, asked: Mapping[str, str], *, may_change: boo
             groups[first : first + _ROWS_MAX], at_ms=context.overview.at_ms, may_change=may_change
         )
         if groups
-        else nothing_yet("Nothing here was given up."),
+        else nothing_yet("There are no dead letters here."),
         pager(links, "More groups of dead letters"),
     )
     return Page(

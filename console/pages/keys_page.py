@@ -31,7 +31,7 @@ async def keys_page(asked: PageRequest) -> Page:
     ]
     kept = {"tenant": tenant} if tenant else {}
     listed = SearchList(KEYS, "key", _ONLY, query, matches, order="by name", kept=kept)
-    whose: list[Child] = [f" Of the tenant {tenant}: ", tag("a", "all keys", href=KEYS), "."]
+    whose: list[Child] = [f" Keys of the tenant {tenant}: ", tag("a", "all keys", href=KEYS), "."]
     content: list[Child] = [
         tag("h1", "Keys"),
         tag("p", "Only hashes are kept, so no key can be shown again. ",

@@ -160,7 +160,7 @@ def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list
             tables = "table" if len(there) == 1 else "tables"
             facts.append((f"{what} the {tables}", links_to(there, "/tables")))
     if (built := view.built) is not None:
-        facts.append((f"Being built anew: generation {built.generation}", _progress(built)))
+        facts.append((f"Being rebuilt: generation {built.generation}", _progress(built)))
     if view.lost:
         gone = f"{wording.plural(view.lost, 'event')}, last {view.lost_last}"
         facts.append(("Deleted by Kafka before it read them", tag("span", gone, class_="warn")))

@@ -99,8 +99,8 @@ async def cancel_page(asked: PageRequest) -> Page:
         STREAMS,
         "confirm",
         tag("h1", "Cancel ", code(replay_id), "?"),
-        tag("p", f"{to_go} of it are still to be looked at, and none of them is sent then. What is"
-            " queued already is sent."),
+        tag("p", f"{to_go} of it are still to be looked at, and none of them is sent then. Queued"
+            " events are sent."),
         confirm_form(CANCEL, asked.around, yes="Cancel it", no="Let it go on",
                      back=replays_path(stream), stream=stream, id=replay_id),
         tag("p", same(f"hifi replays cancel {stream} {replay_id}"), class_="quiet"),

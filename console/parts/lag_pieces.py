@@ -29,9 +29,9 @@ def lag_section(destinations: Sequence[DestinationView]) -> Safe:
     ]
     says = ", ".join(part.name for part in parts)
     drawn = charts.bar(parts, title="Where an event's time goes", says=says)
-    note = f"Of the mean time from acceptance to delivery, {wording.duration(total_ms / 1000)}."
+    note = f"Shares of the mean time to delivery, {wording.duration(total_ms / 1000)}."
     if len(destinations) > 1:
-        note += f" Of the slowest destination now, {shown.destination_id}."
+        note += f" This is the slowest destination now, {shown.destination_id}."
     return section("Where time goes", tag("figure", drawn, _times(shown)), note=note)
 
 

@@ -140,7 +140,7 @@ def pictures_section(
     `streams`: the streams to include, also those without a destination.
     """
     if len(views) > _TOGETHER_MAX:
-        note = f"Of more than {_TOGETHER_MAX} each has its own page, with its own pictures."
+        note = f"There are more than {_TOGETHER_MAX}: the page of each has its own pictures."
         return section("Over time", nothing_yet(note))
     level = _NAMES.index(asked["range"]) if asked.get("range") in _NAMES else 0
     past = _past_of(views, streams or sorted({view.stream for view in views}), context, level)

@@ -43,7 +43,7 @@ def pipeline_graph(pipeline: Pipeline) -> Safe:
         drawn.append(_drawn(box, _FORK, y))
     height = (len(way) + len(ends)) * _ROW - _ROW + _BOX
     words = "; ".join(f"{box.kind} {box.says}" for box in (*way, *ends))
-    name = f"What {pipeline.name} does"
+    name = f"The steps of {pipeline.name}"
     view = f"-1 -1 {_WIDTH + 2} {height + 2}"
     made = drawing(name, words, view, "graph", drawn, has_links=True)
     # Focusable, so that a keyboard can scroll it too.

@@ -142,7 +142,7 @@ class Endpoint:
         if not addresses:
             raise ExchangeError(Failure.DNS_FAILED, "the name has no address")
         if not may_send(addresses, allows_private=self.allows_private):
-            # Without a word about what was found: it would draw a map of our network.
+            # Do not say which addresses were found: that would reveal our network.
             raise ExchangeError(Failure.POLICY_BLOCKED)
         return addresses[:_ADDRESSES_MAX]
 

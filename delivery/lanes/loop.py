@@ -339,7 +339,7 @@ class LaneLoop:
         strand, name = report.strand, report.strand.destination
         again_s = self.fates.again_s(name, now_s=now_s)
         if span.end is None:
-            # If its worker still lives, it follows the log no longer than that.
+            # Its worker may still be alive: wait until it has stopped following the log.
             again_s = max(again_s, now_s + self.turns.follows_s_max)
         self.book.cut(strand, span, report.at, not_before_s=again_s, is_suspect=is_suspect)
         if report.is_data_lost:

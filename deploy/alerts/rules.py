@@ -319,8 +319,8 @@ NOTES: tuple[Alert, ...] = (
             StreamVerdict.DISABLED,
             StreamVerdict.STALLED,
         ),
-        "The word that the first screen has for it now, and its cause. This only tells; what lasts"
-        " has a ticket or a page of its own.",
+        "The word that the first screen has for it now, and its cause. This alert only informs:"
+        " trouble that lasts has a ticket or a page of its own.",
     ),
 )
 

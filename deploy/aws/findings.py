@@ -6,7 +6,7 @@ from aws_cdk import Acknowledgment, Stack, Validations
 
 from deploy.aws.site import Site
 
-_OWN = "a name that AWS completes with an id: nobody knows it before"
+_OWN = "AWS completes the name with an id, so the full name is not known in advance"
 _NO_RESOURCE = "these actions know no resource; what they write to is bound by a condition"
 
 

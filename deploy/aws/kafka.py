@@ -102,7 +102,7 @@ class KafkaStack(Stack):
         return cluster
 
     def _broker_log(self) -> msk.CfnCluster.LoggingInfoProperty:
-        """Where brokers say what they do; Express keeps that to itself."""
+        """Where brokers write their logs; Express brokers have none."""
         log = logs.LogGroup(
             self,
             "Log",

@@ -70,7 +70,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "dead": ("deploy.cli.control.dead:app", "Dead letters: list, get, export, redrive."),
         "replay": (
             "deploy.cli.archive.replay:replay_",
-            "Send events that Kafka has deleted to a destination again, from the archive.",
+            "Resend events to a destination from the archive, after Kafka has deleted them.",
         ),
         "replays": (
             "deploy.cli.control.replays:app",
@@ -82,7 +82,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "verify": (
             "deploy.cli.events.verify:verify",
-            "Check your own list of ids against what Hifi has signed for a minute.",
+            "Check your own list of ids against Hifi's signed statement of one minute.",
         ),
         "reconcile": (
             "deploy.cli.events.reconcile:reconcile",
@@ -155,8 +155,8 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "soak": (
             "deploy.cli.scale.soak:soak",
             (
-                "Soak a Hifi of its own: traffic as over days, faults all the while,"
-                " and where all of it went."
+                "Soak-test a separate Hifi: days of traffic, faults throughout,"
+                " and where each event went."
             ),
         ),
         "plan": (

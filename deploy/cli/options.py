@@ -176,7 +176,7 @@ def form(
 ) -> Form | None:
     """Return the requested form, if any."""
     if as_json and output not in {None, "json"}:
-        raise typer.BadParameter(f"it is {output}, and --json is said", param_hint="--output")
+        raise typer.BadParameter(f"it is {output}, and --json is given", param_hint="--output")
     return "json" if as_json else output
 
 
@@ -196,7 +196,7 @@ class _CreatingClient(ControlClient):
             if error.status != HTTPStatus.PRECONDITION_FAILED:
                 raise
             raise OperatorError(
-                f"There is one called {path[-1]!r} already: `put` sets it anew."
+                f"There is one called {path[-1]!r} already: `put` changes it."
             ) from error
 
 

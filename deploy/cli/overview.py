@@ -65,7 +65,7 @@ class ConsoleClient(HttpClient):
             overview = {}
         if not answer.is_success or "streams" not in overview:
             raise UsageError(
-                f"What answers at {self.url} is no console of Hifi (it answered {answer.status}):"
+                f"The server at {self.url} is no console of Hifi (it answered {answer.status}):"
                 " name it with --console URL."
             )
         return overview
@@ -79,7 +79,7 @@ def read_books(console: str, api_key: str | None) -> BooksPage:
         overview = msgspec.convert(shown, Overview)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"The console at {console} is of another release ({error}): `hifi top` shows it."
+            f"The console at {console} belongs to another release ({error}): `hifi top` shows it."
         ) from error
     return books_page(overview, kafka="")
 

@@ -18,7 +18,7 @@ _OF_STREAM = '{destination=~"($stream)/.*"}'
 
 def boards() -> Mapping[str, str]:
     """Every dashboard: file name and JSON."""
-    # The title, the panels, and the labels to choose by, with a metric that has each.
+    # The title, the panels, and the labels to filter by, each with a metric that has it.
     parts: dict[str, tuple[str, Sequence[Panel], Mapping[str, m.Metric]]] = {
         "overview": ("Hifi overview", _OVERVIEW, {}),
         "stream": ("Hifi stream", _STREAM_PANELS, {"stream": m.OBSERVE_EVENTS_PER_SECOND}),

@@ -43,7 +43,7 @@ class StackSettings:
     delivery_metrics_port: int = _port(defaults.DELIVERY_METRICS_PORT, "Delivery's metrics.")
     retrier_metrics_port: int = _port(defaults.RETRIER_METRICS_PORT, "Retrier's metrics.")
     pipelines_metrics_port: int = _port(defaults.PIPELINES_METRICS_PORT, "Pipelines' metrics.")
-    observe_metrics_port: int = _port(defaults.OBSERVE_METRICS_PORT, "Lag and loss as metrics.")
+    observe_metrics_port: int = _port(defaults.OBSERVE_METRICS_PORT, "Lag and loss metrics.")
     console_port: int = _port(defaults.CONSOLE_PORT, "Hifi in a browser.")
     sample_port: int = _port(defaults.SAMPLE_PORT, "Shows what arrives.")
     archive: str | None = _option(None, "Archives: a folder, or s3://BUCKET/PATH (gs, az).")

@@ -25,7 +25,7 @@ def write_stores(settings: StackSettings, environ: Mapping[str, str]) -> dict[st
     url = where if folder is None else f"file://{quote(str(folder))}"
     path, folders = settings.folder / STORES, settings.folder / FOLDERS
     lines = [
-        f"# Made anew by each `hifi up`; {STORES_VARIABLE} names another file.",
+        f"# Each `hifi up` writes this file; {STORES_VARIABLE} names another file.",
         f"[{STORE}]",
         f"url = {json.dumps(url)}",
         f"tenants = [{json.dumps(ALL_TENANTS)}]",

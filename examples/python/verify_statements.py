@@ -178,7 +178,7 @@ def _line_adds_up(at: str, line: Any, count: int) -> None:
         raise Untrue(f"{at} has something that is no count.")
     total = sum(parts) + sum(more[0].values())
     if total != line.get("due", total):
-        raise Untrue(f"{at} was due {line['due']} events, and {total} are told of.")
+        raise Untrue(f"{at} was due {line['due']} events, and {total} are listed.")
     if total > count:
         raise Untrue(f"{at} was due {total} events, and there were {count}.")
     if sum(more[1].values()) > line["delivered"]:

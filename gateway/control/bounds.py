@@ -38,7 +38,7 @@ def check_bounds(
             raise Problem(
                 "bound_reached",
                 f"The tenant {tenant!r} has {used} {name}{held}, this takes {count} more, and"
-                f" {bound} is its bound. Whoever runs Hifi raises it:"
+                f" {bound} is its bound. The operator of Hifi can raise it:"
                 f" PUT /v1/tenants/{tenant} with {name}_max.",
                 members={"bound": name, "used": used, "max": bound},
             )

@@ -34,7 +34,7 @@ async def late_start(store: ControlStore, configuration: Configuration, pipeline
         return f"{text} It reads from the archive {names} since {start}, as far as that has it."
     text = f"{text} What came before is not read."
     if pipeline.window is not None:
-        return f"{text} By when Kafka gets it, what is put back is late for a window."
+        return f"{text} A window would miss restored events: they reach Kafka too late."
     earlier = f"{source.stream}-earlier"
     return (
         f"{text} If an archive has it, have it in a stream of its own, and a pipeline of another"

@@ -328,7 +328,7 @@ def check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration)
     )
     if cycle := cycle_through(wanted, others):
         way = " > ".join(cycle)
-        wrong = f"events would go round for ever: {way}; say `repost: true` where that is wanted"
+        wrong = f"events would go round forever: {way}; say `repost: true` where that is wanted"
         raise ConfigError("to", wrong)
 
 
@@ -341,8 +341,8 @@ def _check_shards(wanted: Pipeline, configuration: Configuration) -> None:
     what = "Kafka partitions" if laid is None else "shards"
     raise ConfigError(
         "to.0.database.shards",
-        f"{stream.name} has {count} {what}, and this names {len(table.shards)} tables: there is"
-        " one for each, in their order",
+        f"{stream.name} has {count} {what}, and this names {len(table.shards)} tables: name one"
+        " for each, in order",
     )
 
 

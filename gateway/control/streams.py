@@ -187,9 +187,7 @@ def _check_order(wanted: Stream, plane: ControlPlane) -> None:
         if each.order == "stream"
     )
     if ordered and wanted.partition_count > 1:
-        wrong = (
-            f"{', '.join(ordered)} gets the stream in its order, which needs one Kafka partition"
-        )
+        wrong = f"{', '.join(ordered)} gets the stream in order, which needs one Kafka partition"
         raise ConfigError("partition_count", wrong)
 
 
@@ -202,7 +200,7 @@ async def _check_shards(
         return
     if await plane.store.is_empty(wanted.name):
         return
-    how = "as its shards say" if before else "by their keys or wherever there was room"
+    how = "where its shards put them" if before else "by their keys or wherever there was room"
     raise Problem(
         "shards_in_use",
         f"Events lie in the stream {how}. While they do, shards may be added after those there are;"

@@ -26,7 +26,7 @@ class TenantRate:
     _allowances: dict[str, Bucket] = field(default_factory=dict)
 
     def charge(self, tenant: str) -> None:
-        """Take one from the allowance; Problem when none is left."""
+        """Take one from the allowance; raise Problem when none is left."""
         now_s = self.clock_s()
         if len(self._allowances) >= _ALLOWANCES_MAX and tenant not in self._allowances:
             self._forget(now_s)

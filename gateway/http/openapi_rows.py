@@ -103,15 +103,15 @@ def _of_many(table: Json) -> Json:
 
 
 def _of_one(path: list[Json]) -> Json:
-    times = "with a zone: windows of the key that begin at that time or after (before) it."
+    windows = "A time with a zone: only the windows of the key that begin"
     row: Json = {"application/json": {"schema": {"type": "object"}, "example": {"country": "DE"}}}
     return {
         "get": {
             "summary": "Show Row",
             "parameters": [
                 *path,
-                _query("from", f"A time {times}"),
-                _query("to", f"A time {times}"),
+                _query("from", f"{windows} at that time or later."),
+                _query("to", f"{windows} before that time."),
                 *_reading(),
             ],
             "responses": {

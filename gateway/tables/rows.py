@@ -313,7 +313,7 @@ def _is_kept(table: Table, row: Row) -> bool:
 
 
 def _too_old(as_of: AsOf) -> str:
-    return f"What is known is {as_of.age_ms} ms old, which is more than max_age."
+    return f"The copy here is {as_of.age_ms} ms old, which is more than max_age."
 
 
 def _answer(request: RowRequest, body: bytes, *, tag: int) -> Answer:

@@ -27,9 +27,9 @@ _WORD_OF_STEP = {
 }
 # The figure that decides a rating: its name, its axis, its objective and that one's unit.
 _DECIDES: dict[str, tuple[str, Scale, str, str]] = {
-    "gateway": ("p99 from due to answer, ms", "log", "p99_ms", "ms"),
-    "whole": ("p95 from due to destination, ms", "log", "age_p95_ms", "ms"),
-    "delivery": ("what waits grows by, % of the rate", "linear", "backlog_share", "%"),
+    "gateway": ("p99 from due time to answer, ms", "log", "p99_ms", "ms"),
+    "whole": ("p95 from due time to destination, ms", "log", "age_p95_ms", "ms"),
+    "delivery": ("growth of the backlog, % of the rate", "linear", "backlog_share", "%"),
 }
 # Two ratings are comparable if these fields agree; the number of workers may differ.
 _SAME = ("what", "batch", "bytes", "slo")
@@ -234,8 +234,8 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
     text = (
         f"Universal scalability law: sigma {law.sigma:.3f} ({fitted.sigma[0]:.3f} to"
         f" {fitted.sigma[1]:.3f}), kappa {law.kappa:.5f} ({fitted.kappa[0]:.5f} to"
-        f" {fitted.kappa[1]:.5f}). Nothing is said beyond {BEYOND_MAX} times the most"
-        " that was measured."
+        f" {fitted.kappa[1]:.5f}). The law is drawn up to {BEYOND_MAX} times the"
+        " highest measured rate."
     )
     return section("Scalability", text, drawn)
 

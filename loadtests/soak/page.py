@@ -193,8 +193,8 @@ def _weights(memory: Sequence[dict[str, Any]]) -> str:
         cells = [f"{name}, {len(some)} of them", "too young", f"{lived_s / 60:.1f}"]
         rows.append(_row([*cells, f"{most_mb:,.0f}", "", ""], ""))
     text = (
-        f"The most in its first {SETTLED_S / 60:.0f} minutes, and the most after them. What ended"
-        " before is too young to tell: of these the longest life and the most of any."
+        f"The most in its first {SETTLED_S / 60:.0f} minutes, and the most after them. Processes"
+        " that ended before are too young to tell: shown are their longest life and most memory."
     )
     heads = ["process", "", "minutes", "first MB", "later MB", "growth"]
     return section("Memory of each process", text, table(heads, rows))

@@ -162,7 +162,7 @@ class Ledger(Struct, forbid_unknown_fields=True):
         self.packed[minute_ms] = msgspec.msgpack.encode(minute)
 
     def enter(self, claim: Claim, *, is_from_log: bool = False) -> Offsets:
-        """Enter one claim. Offsets that were claimed before belong to another event now: these."""
+        """Enter one claim; return those of its offsets that were another event's before."""
         if claim.minute not in self:
             self.minutes[claim.minute] = LedgerMinute()
         minute = self.unpack(claim.minute)

@@ -59,6 +59,6 @@ def _pace(lane: DestinationView, slow_after_s: float) -> Finding:
             StreamVerdict.SLOW, f"the oldest event is {lane.oldest_age_s:,.0f} s old", "late"
         )
     if p95_s >= slow_after_s:
-        reason = f"95 % of events are done within {p95_s:,.1f} s, not sooner"
+        reason = f"95 % of events take up to {p95_s:,.1f} s"
         return Finding(StreamVerdict.SLOW, reason, "late")
     return Finding(StreamVerdict.OK)

@@ -138,7 +138,7 @@ class ArchiveWriter:
         except (UnreadableError, KeyError) as error:
             raise SinkAwayError(
                 f"the object {said.path} is there already, and holds something else ({error}):"
-                " it is of another Hifi, which needs a store or a path of its own"
+                " another Hifi wrote it, which needs a store or a path of its own"
             ) from None
         return made.said(self.sink, said.end, there, (document, is_whole))
 

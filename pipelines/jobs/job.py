@@ -66,7 +66,7 @@ _ONCE_ROWS_MAX = 10_000
 _TOO_MUCH = "spark.driver.maxResultSize"
 
 
-# Why events rest that their pipeline cannot work on.
+# The reason for dead letters of events that their pipeline cannot work on.
 STEP_FAILED = "step_failed"
 
 

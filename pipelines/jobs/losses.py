@@ -90,7 +90,7 @@ class Losses:
         if now:
             self._ids[topic] = now
         if now != self._begun_in.setdefault(lane_id, now):
-            raise MadeAnewError(f"{topic} was deleted and made anew")
+            raise MadeAnewError(f"{topic} was deleted and made again")
         return now
 
     async def pass_by(self, work: Iterable[Task]) -> list[Task]:

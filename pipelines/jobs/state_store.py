@@ -68,13 +68,13 @@ async def read_kept(
             f"what it keeps is lost, or it has read on without keeping anything: {_ANEW}"
         )
     if kept.head.shape != pipeline.kept_shape:
-        raise StateLostError(f"what it keeps is of another window or key: {_ANEW}")
+        raise StateLostError(f"its state belongs to another window or key: {_ANEW}")
     return StoredState(kept, position)
 
 
 _ANEW = (
-    "rebuild it with `hifi pipelines replace FILE --from 7d`, or put it under another name, with"
-    " `start` where it should begin"
+    "rebuild it with `hifi pipelines replace FILE --from 7d`, or make it under another name, with"
+    " `start` set to where it should begin"
 )
 
 

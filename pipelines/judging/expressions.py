@@ -96,9 +96,9 @@ def check_growth(growth: Growth) -> None:
         )
     if (most := worst_memory(growth)) > MEMORY_MAX:
         raise ExpressionError(
-            f"it may take {most:,.0f} bytes of memory for each byte of an event, as its lists have"
-            f" so many elements, and {MEMORY_MAX:.0f} are the most: say into how many parts at most"
-            " a text is split, split(text, ',', 1000), or how much of it is looked at,"
+            f"it may take {most:,.0f} bytes of memory for each byte of an event, by the"
+            f" elements of its lists, and {MEMORY_MAX:.0f} are the most: say into how many parts at"
+            " most a text is split, split(text, ',', 1000), or how much of it is looked at,"
             " left(text, 100000), and name fewer members and lists in one step"
         )
 
@@ -180,8 +180,8 @@ class _Judge:
             return within(self._elements[first], names)
         if self._elements:
             raise ExpressionError(
-                f"within -> only the element can be named, and {first!r} is not it: what is looked"
-                " at for each element has no other list in it"
+                f"within -> only the element can be named, and {first!r} is not it: an expression"
+                " for each element may use no other list"
             )
         if first not in self.scope.columns:
             there = ", ".join(self.scope.columns)

@@ -29,7 +29,7 @@ Growth: TypeAlias = Mapping[tuple[str, ...], Size]
 NOTHING: Growth = {}
 # More than any sensible step makes, and little enough to have in memory.
 GROWTH_MAX = 32.0
-# The most bytes that the literals of one expression may make; they do not depend on the event.
+# The most bytes that the literals of one expression may produce, whatever the event is.
 WRITTEN_MAX = 65_536
 # The most bytes in memory for each byte of an event; for one of the largest an executor has 768.
 MEMORY_MAX = 160.0

@@ -1,7 +1,7 @@
 """Reads the tree that Spark's parser has made of an expression, up to a limited size.
 
-Branch by branch, from the root: Spark can write a whole tree as JSON in one call, but for CASE
-within CASE it writes each branch three times, which is a day for forty of them.
+It reads branch by branch, from the root. Spark can write a whole tree as JSON in one call, but for
+CASE within CASE it writes each branch three times: forty of them would take a day.
 """
 
 from dataclasses import dataclass

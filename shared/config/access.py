@@ -72,7 +72,7 @@ class Secret:
 
     @property
     def mark(self) -> str:
-        """The name under which its uses are known: 64 bits tell one text from billions."""
+        """The name under which its uses are recorded: 64 bits tell billions of texts apart."""
         return self.hash[:16]
 
 

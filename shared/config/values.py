@@ -62,7 +62,7 @@ FunctionName: TypeAlias = Annotated[
     str,
     check(
         re.compile(FUNCTION_PATTERN).fullmatch,
-        "{!r} is not a function's name; it is PACKAGE.FUNCTION, each of 1 to 64 of a-z, 0-9 and _",
+        "{!r} is not a function's name; use PACKAGE.FUNCTION, each 1 to 64 of a-z, 0-9 and _",
     ),
     _pattern(FUNCTION_PATTERN),
 ]

@@ -136,7 +136,7 @@ def noted_full(state: Concurrency) -> Concurrency:
 def recovered(state: Concurrency) -> Concurrency:
     """The state of a destination that comes back after an outage: one request, then two.
 
-    If one has never answered, nothing is known of how many were too much.
+    If it has never answered, nobody knows how many requests at once were too many.
     """
     if state.limit == 1 and not state.hold_ms and not state.mean_ms:
         # It has since its first probe.

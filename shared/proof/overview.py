@@ -155,7 +155,7 @@ class OverdueMinutes:
     """Minutes of a destination that should be checked and are not; time alone checks none."""
 
     minute_count: int = 0
-    # The oldest of them, and why it cannot be told; None for wild times.
+    # The oldest of them, and why it cannot be told. None if their events' times are implausible.
     oldest_ms: int | None = None
     problem: str = ""
 

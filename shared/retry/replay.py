@@ -146,7 +146,7 @@ def with_replay(known: Replays, key: bytes, value: bytes | None) -> Replays:
     what, _, name = key.decode().partition(":")
     stream, _, replay_id = name.partition("/")
     if what not in {_ORDER, _PROGRESS}:
-        raise ValueError(f"{what!r} is nothing that is said of a replay")
+        raise ValueError(f"{what!r} is no record of a replay")
     replay = known.get((stream, replay_id), Replay())
     if what == _ORDER:
         order = None if value is None else msgspec.json.decode(value, type=ReplayOrder)

@@ -110,5 +110,5 @@ def _too_many(choices: Sequence[BrokerChoice], brokers_max: int) -> ImpossibleEr
     return ImpossibleError(
         binds,
         f"It would take {least.count} brokers of {least.size.name}, and a cluster has"
-        f" {brokers_max} at most. What binds is {binds}: {mend}.",
+        f" {brokers_max} at most. The limit is {binds}: {mend}.",
     )

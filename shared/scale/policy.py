@@ -171,14 +171,14 @@ class Highest:
 
 
 FORMS = """\
-load:0.7      ours: out when arrivals and backlog need more than 0.7 of each instance
-aws-load:0.7  the same as AWS tracks it, which is what deploy/aws sets
+load:0.7      Hifi's own: adds instances when arrivals and backlog need over 0.7 of each instance
+aws-load:0.7  AWS' target tracking of the same load, as deploy/aws sets it
 cpu:0.6       target tracking of processor time at 0.6
-step-cpu:0.8  a step out when processor time is above 0.8
-lag:5         a step out when the oldest event is older than 5 s
-fixed:6       always six
-hours:0=4,8=12  four from midnight on, twelve from eight
-cpu:0.6+lag:5 the higher of both"""
+step-cpu:0.8  adds a step of instances when processor time is above 0.8
+lag:5         adds a step of instances when the oldest event is older than 5 s
+fixed:6       always six instances
+hours:0=4,8=12  four instances from midnight on, twelve from eight
+cpu:0.6+lag:5 the higher number of the two"""
 
 
 def policy_of(text: str) -> Policy:

@@ -110,7 +110,7 @@ def warnings_of(ratings: Mapping[str, Rating], used: Iterable[str], today: date)
         age_days = rating.age_days(today)
         if age_days > AGE_DAYS_MAX:
             warnings.append(
-                f"{name} is {age_days} days old, of commit {rating.commit}: rate it anew"
+                f"{name} is {age_days} days old, of commit {rating.commit}: rate it again"
                 f" (after {AGE_DAYS_MAX} days code and machines have changed)."
             )
         if rating.shared:

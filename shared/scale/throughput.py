@@ -33,7 +33,7 @@ class Proportional:
 
 @dataclass(frozen=True, slots=True)
 class Usl:
-    """The universal scalability law: what waits for a turn (sigma), and for each other (kappa)."""
+    """The universal scalability law: the cost of waiting for a turn (sigma), for others (kappa)."""
 
     rating: float
     sigma: float

@@ -94,7 +94,7 @@ class _Drafter:
     # Whose each stream is; the names that were given up, and whose they were.
     streams: dict[str, str] = field(default_factory=dict)
     freed: dict[str, str] = field(default_factory=dict)
-    # The settings of each destination; those that were removed, while their stream is there.
+    # The settings of each destination; then the removed destinations whose stream still exists.
     destinations: dict[Place, dict[str, Any]] = field(default_factory=dict)
     removed: list[Place] = field(default_factory=list)
     paused: list[Place] = field(default_factory=list)

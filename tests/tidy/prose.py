@@ -89,7 +89,7 @@ def _of_python(text: str) -> Iterator[Sentence]:
         elif _is_prose(words):
             yield from _paragraphs(constant.lineno, "strings", words)
     for node in formatted:
-        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        parts = (part.value if isinstance(part, ast.Constant) else "Code" for part in node.values)
         if _is_prose(words := "".join(map(str, parts))):
             yield from _paragraphs(node.lineno, "strings", words)
     # A line that begins with the mark may be part of a string.

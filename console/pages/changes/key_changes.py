@@ -95,8 +95,8 @@ async def retire_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
         ("End the rotation of ", "?", "End it"),
-        "Only its newest secret stays good. Whoever uses the older one is refused within two"
-        f" seconds, for good.{own if asked.key.id == asked.viewer.key_id else ''}",
+        "Only its newest secret stays good. Requests with the older one are refused within"
+        f" two seconds, for good.{own if asked.key.id == asked.viewer.key_id else ''}",
         f"hifi keys rotate {asked.key.id} --finish",
     )
 

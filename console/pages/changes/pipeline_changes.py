@@ -161,8 +161,7 @@ async def remove_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
         ("Remove ", "?", "Remove it"),
-        f"What comes to {pipeline.source.stream} from now on goes no further. What it has written"
-        f" stays.{kept}",
+        f"New events of {pipeline.source.stream} go no further. Written results stay.{kept}",
         fragment(f"{wording.plural(left, 'event')} queued for it. ",
                  same(f"hifi pipelines delete {pipeline.name}")),
     )  # fmt: skip

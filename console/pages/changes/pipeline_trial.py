@@ -130,7 +130,7 @@ def _form(asked: PageRequest, text: str, name: str, version: str) -> FormPage:
 def _found(found: Mapping[str, Any]) -> Safe:
     given, rows = found["given"], found["rows"]
     dropped = sum(row["outcome"] != "passed" for row in rows)
-    summary = f"Of {wording.plural(len(given), 'event')} {wording.plural(len(rows), 'row')} came"
+    summary = f"{wording.plural(len(given), 'event')} made {wording.plural(len(rows), 'row')}"
     summary += f", {dropped:,} of them where an event goes no further." if dropped else "."
     if not given:
         summary = "Its stream has no events yet: paste some."

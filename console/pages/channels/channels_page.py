@@ -37,14 +37,14 @@ async def channels_page(asked: PageRequest) -> Page:
     ]
     none = "No channels yet, so nobody gets alerts. Make one with hifi channels create NAME."
     if asked.viewer.streams:
-        none = "Channels hear about all streams, so a key for some streams sees none."
+        none = "Channels get alerts of all streams, so a key for only some streams cannot see them."
     heads = ("Channel", "Via", "To", "About", "Last message", "Change")
     return still_page(
         "Channels",
         CHANNELS,
         "channels",
         tag("h1", "Channels"),
-        tag("p", f"Where people are told of trouble: of {heard}.", class_="lead"),
+        tag("p", f"Channels report trouble: {heard}.", class_="lead"),
         done_note(_DONE.get(asked.field("done"), "")),
         tag("p", tag("a", "New channel …", href=NEW)) if may_change(asked) else NOTHING,
         table(heads, rows, caption="Channels, by name") if rows else nothing_yet(none),

@@ -192,7 +192,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
     if halted:
         facts[0] = ("Sending", halted)
     elif configured and configured.resumed_at_ms:
-        facts.append(("Told to try again at", wording.moment(configured.resumed_at_ms)))
+        facts.append(("Retry requested at", wording.moment(configured.resumed_at_ms)))
     failing = _failing(configured, flow, now_ms=context.overview.at_ms)
     is_tried = flow is not None and halt_of(configured, flow) in {"", "failing", "rate-limited"}
     if failing and is_tried:

@@ -94,6 +94,6 @@ def _settings_form(asked: PageRequest, text: str, version: str) -> FormPage:
         yes="Change it",
         back=f"/streams/{stream}/{name}",
         command=f"hifi destinations update {stream} {name} --set NAME=VALUE",
-        note=" A secret is shown as a mark; left as it is, it stays.",
+        note=" Secrets are shown as a mark. Leave the mark as it is to keep the secret.",
         hidden={"version": version, "stream": stream, "destination": name},
     )

@@ -92,7 +92,7 @@ async def resend(asked: PageRequest) -> Response:
 
 
 def sent_note(asked: PageRequest) -> str:
-    """Report an event's fresh outcome at each destination, only in words of our own."""
+    """Report an event's new outcome at each destination; no text of the address is repeated."""
     names = set(_names(asked, asked.field("stream")))
     pairs = (pair.partition(":") for pair in asked.field("sent").split(","))
     outcomes = {name: what for name, _, what in pairs if name in names}

@@ -32,7 +32,7 @@ def replay_(
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     place: ArchiveChoice,
 ) -> None:
-    """Send events that Kafka has deleted to a destination again, from the archive.
+    """Resend events to a destination from the archive, after Kafka has deleted them.
 
     `hifi replays create` sends events that Kafka still has; `hifi replays` lists both.
     Requests say `hifi-replay: ID`. Ctrl-C ends it; the same command with the same --id goes on.

@@ -69,7 +69,7 @@ def restore_(
     _tell_missing(there, wanted)
     if others := ", ".join(map(life_name, lives[:-1])):
         newest = life_name(archive_id)
-        talk.print(f"They are of the life {newest}, the newest; --life names another: {others}.")
+        talk.print(f"They belong to the life {newest}, the newest; --life names another: {others}.")
     if there.objects and not dry_run:
         asyncio.run(_carry_out(kafka, Restoring(kafka, bucket, wanted, there), there))
     if there.gaps:
@@ -82,7 +82,7 @@ def _tell_missing(there: ArchiveContents, wanted: Restore) -> None:
     begins = sorted((partition, at) for partition, at in there.begins.items() if at)
     if begins and wanted.from_ms is None:
         listed = ", ".join(f"{at} of Kafka partition {partition}" for partition, at in begins)
-        talk.print(f"The archive has nothing of what was before offset {listed}.")
+        talk.print(f"The archive has no event before offset {listed}.")
 
 
 async def _carry_out(kafka: str, restoring: Restoring, there: ArchiveContents) -> None:

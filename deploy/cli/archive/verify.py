@@ -93,8 +93,8 @@ def verify(
     )
     if made_ms is None and from_ms is None:
         talk.print(
-            "It is not known (any more) when its pipeline was made, and so not whether older"
-            " objects are missing: --from says since when to check."
+            "It is not known (any more) when the archive's pipeline was made, so nobody can say"
+            " whether older objects are missing. Use --from to say since when to check."
         )
     if not is_complete:
         raise typer.Exit(INCOMPLETE)

@@ -166,7 +166,7 @@ def link(
         print_one(form, {**shown, "url": url}, name=url)
         return
     until = f"{datetime.fromtimestamp(shown['expires_at_ms'] / 1000, UTC):%F %H:%M}"
-    talk.print(f"Whoever has this link sees {harmless(shown['tenant'])} until {until} UTC:")
+    talk.print(f"Everybody with this link sees {harmless(shown['tenant'])} until {until} UTC:")
     out.out(url)
 
 

@@ -26,7 +26,7 @@ def ask_first(
     try:
         rows = observed_books(kafka, port=settings.observe_metrics_port).rows
     except NoBooksError as why:
-        talk.print(f"What waits for it cannot be counted: {why}.")
+        talk.print(f"Its waiting events cannot be counted: {why}.")
     else:
         ours = (
             row.balance

@@ -72,7 +72,7 @@ def rotate(
         print_one(form, done, name="")
     else:
         talk.print(
-            f"{done['sealed_anew']} sealed anew,"
+            f"{done['sealed_anew']} sealed again,"
             f" {done['already_newest']} were already sealed with the newest key."
         )
     if done["not_opened"]:

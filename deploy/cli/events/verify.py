@@ -42,7 +42,7 @@ def verify(
     data: options.Data = options.DATA_DEFAULT,
     client: ControlClient,
 ) -> None:
-    """Check your own list of ids against what Hifi has signed for a minute.
+    """Check your own list of ids against Hifi's signed statement of one minute.
 
     It asks the gateway, with a key that may read the stream. Exit code 0 when the list has every
     id, 3 when some are missing, 4 when the statement is not to be trusted; else nothing was

@@ -176,7 +176,7 @@ def _machines(sizing: Sizing) -> Iterator[tuple[str, ...]]:
 
 def _notes(sizing: Sizing) -> Iterator[str]:
     binds = sizing.binds
-    yield f"What binds: {binds.resource}; full at {binds.headroom:.2f} times this traffic."
+    yield f"The limit: {binds.resource}; full at {binds.headroom:.2f} times this traffic."
     for group in (sizing.gateways, sizing.delivery):
         yield _note(group)
     yield "Documented: the vendor's limits; nothing of it was run on AWS."

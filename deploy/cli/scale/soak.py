@@ -90,7 +90,7 @@ def soak(
         Path, typer.Option("--out", metavar="FOLDER", help="Where figures and page go.")
     ] = _PAGES,
 ) -> None:
-    """Soak a Hifi of its own: traffic as over days, faults all the while, and where all of it went.
+    """Soak-test a separate Hifi: days of traffic, faults throughout, and where each event went.
 
     Processes are killed and frozen, Kafka among them, and the destination is slow at times. In the
     end each acknowledged event is delivered, waiting or dead, and each process weighs what it

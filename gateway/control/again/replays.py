@@ -43,7 +43,8 @@ class ReplayRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     id: _Id | None = Field(
-        default=None, description="A name of your choice: the same order again is the same replay."
+        default=None,
+        description="A name of your choice. The same order with the same name is one replay.",
     )
     destination: str = Field(description="One of the stream's, by its name.")
     from_ms: TimeMs | None = Field(

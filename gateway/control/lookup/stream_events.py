@@ -128,8 +128,8 @@ class EventPage(BaseModel):
 
     events: list[StoredEvent]
     looked_at: int = Field(description="Number of events whose outcomes were looked up.")
-    newer: str = Field(description="For `after`: what comes next.")
-    older: str | None = Field(description="For `before`: what lies before these.")
+    newer: str = Field(description="Pass this as `after` to get what comes next.")
+    older: str | None = Field(description="Pass this as `before` to get what lies before these.")
     is_complete: bool = Field(description="False: there was more to look through; go on.")
     index: IndexWord | None = Field(
         default=None,

@@ -41,7 +41,7 @@ class IdPage(BaseModel):
 
     ids: list[str]
     restored: list[str] = Field(description="Those of them that a restore has put back.")
-    newer: str = Field(description="For `after`: what comes next.")
+    newer: str = Field(description="Pass this as `after` to get what comes next.")
     is_complete: bool = Field(description="False: there is more; go on.")
 
 

@@ -72,7 +72,7 @@ class ReplayStore:
             raise Problem(
                 "events_gone",
                 f"Kafka has deleted the oldest events of {stream}: begin with {begins_at}."
-                " What an archive has is sent by `hifi replay`, or put back by `hifi restore`.",
+                " Events in an archive are sent by `hifi replay`, or put back by `hifi restore`.",
                 members={"begins_at": begins_at},
             )
         return {where.partition: (since[where], max(since[where], until[where])) for where in spans}

@@ -91,7 +91,7 @@ class Channel(ConfigObject):
         if self.via == "webhook" and len(addresses) != 1:
             raise ConfigError("url", "a webhook has either a url or a secret_url")
         if self.via != "webhook" and self.signing_secrets:
-            raise ConfigError("signing_secrets", "only what goes to a webhook is signed")
+            raise ConfigError("signing_secrets", "only messages to a webhook are signed")
         return self
 
     def is_told(self, concern: Concern, tenant: str) -> bool:

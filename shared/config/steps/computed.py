@@ -57,7 +57,7 @@ def computed(text: str) -> ComputedColumn:
             raise ConfigError("", "call names an installed reducer: call(fraud.worst)")
         return ComputedColumn(name, of)
     if not of:
-        raise ConfigError("", f"{name} is of an expression: {name}(price)")
+        raise ConfigError("", f"{name} takes an expression: {name}(price)")
     return ComputedColumn(name, of)
 
 

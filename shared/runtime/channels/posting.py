@@ -32,7 +32,7 @@ class PostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChannelPoster:
-    """Posts messages to wherever they may go."""
+    """Posts messages, only to addresses that are allowed."""
 
     resolver: Resolver
     allow_private: bool

@@ -46,7 +46,7 @@ class _KafkaConnection(conn.AIOKafkaConnection):  # type: ignore[misc]
     """A connection of any client, whose ends leave nothing undone."""
 
     def send(self, request: Any, expect_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - as given
-        """As aiokafka does, but an error of uvloop is one of Kafka's.
+        """Send as aiokafka does, but raise an error of uvloop as one of Kafka's.
 
         uvloop raises RuntimeError for a socket that was reset a moment ago, before the reader of
         the connection has heard of it. aiokafka expects no such error: its task that

@@ -123,7 +123,7 @@ def _why(error: Exception, access: KafkaAccess, address: str) -> str | None:
             )
         case ssl.SSLError() | ConnectionResetError() | KafkaConnectionError():
             says = (
-                f"What listens at {address} hangs up when it is greeted in {access.protocol}:"
+                f"The listener at {address} hangs up when it is greeted in {access.protocol}:"
                 " set HIFI_KAFKA_PROTOCOL to what that listener speaks, or name another address."
             )
         case _:

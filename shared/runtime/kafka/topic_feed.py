@@ -81,7 +81,7 @@ class TopicFeed(Generic[T]):
         self._task = asyncio.create_task(self._keep_following())
 
     def tell(self, health: Health) -> None:
-        """Let the process be alive only while this follows, whether Kafka answers or not."""
+        """Count the process as alive only while this loop turns, whether Kafka answers or not."""
         health.must_turn(f"what follows {self._topic}", self._pulse, within_s=_TURN_WITHIN_S)
 
     async def stop(self) -> None:

@@ -63,8 +63,9 @@ class _Executor:
 
 class _Times(NamedTuple):
     at_ms: int
-    # Executors that had ended; and how long all threads of the others, and their collectors, ran.
+    # How many executors had ended.
     ended: int
+    # How long all threads of the others ran, and how long their garbage collectors' threads.
     ran_s: float
     collected_s: float
 

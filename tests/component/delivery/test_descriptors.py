@@ -1,4 +1,4 @@
-"""Descriptors of a worker: bounded however many destinations it serves, and never their fault."""
+"""A worker's file descriptors are bounded; when none is left, no destination is blamed for it."""
 
 import asyncio
 import os

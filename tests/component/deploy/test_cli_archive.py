@@ -123,7 +123,7 @@ def test_what_was_signed_since_the_pipeline_was_made_must_be_there(
     monkeypatch.setattr(verify_module, "pipeline_made_ms", lambda *_: None)
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 0
-    assert "not known (any more) when its pipeline was made" in " ".join(ended.output.split())
+    assert "(any more) when the archive's pipeline was made" in " ".join(ended.output.split())
     monkeypatch.setattr(verify_module, "pipeline_made_ms", lambda *_: earlier_ms - 1_000)
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 3
@@ -190,7 +190,7 @@ def test_a_restore_says_what_is_missing_in_between_and_before(
     assert f"5 events of orders in 3 objects, {span};" in told
     assert "No object is about offsets 40-50 of Kafka partition 0." in told
     begins = "10 of Kafka partition 0, 10 of Kafka partition 1"
-    assert f"nothing of what was before offset {begins}." in told
+    assert f"no event before offset {begins}." in told
 
 
 @pytest.mark.parametrize("harm", [_flip, _remove, _swap, _remove_all_of_it])
@@ -280,7 +280,7 @@ def test_each_life_of_a_stream_is_named_and_restored_by_itself(
     assert sum(each.count for each in newest) == 2
     told = " ".join(hifi(tmp_path, "restore", "--dry-run").output.split())
     assert "2 events of orders in 1 object, " in told
-    assert "of the life new, the newest; --life names another: unnamed." in told
+    assert "belong to the life new, the newest; --life names another: unnamed." in told
     told = hifi(tmp_path, "restore", "--dry-run", "--life", "unnamed").output
     assert "4 events of orders in 2 objects, " in told
     wrong = hifi(tmp_path, "restore", "--dry-run", "--life", "none-such")

@@ -87,7 +87,7 @@ def test_a_link_is_one_line_for_a_shell_and_signed_by_the_key(gateway: RunningGa
     assert out.startswith("https://hifi.example/embed/hifilk_")
     assert out.endswith("/\n")
     assert out.count("\n") == 1
-    assert "Whoever has this link sees default until" in err
+    assert "Everybody with this link sees default until" in err
     _, told, _ = hifi(gateway, "keys", "link", *asked, *at, "--json", key=maker)
     made = json.loads(told)
     assert (made["streams"], made["origins"]) == (["orders"], ["https://portal.example"])

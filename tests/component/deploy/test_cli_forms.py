@@ -175,7 +175,7 @@ def test_the_same_words_do_the_same_to_every_kind(gateway: RunningGateway) -> No
         made = said(kind, "create", *names, *settings)
         assert said(kind, "get", *names) == said(kind, "show", *names) == made
         # `create` refuses what exists; `put` replaces it.
-        with pytest.raises(AssertionError, match="already: `put` sets it anew"):
+        with pytest.raises(AssertionError, match="already: `put` changes it"):
             hifi(gateway, kind, "create", *names, *settings)
         assert said(kind, "put", *names, *settings) == made
         assert hifi(gateway, kind, "delete", *names, *_yes(kind)).exit_code == 0

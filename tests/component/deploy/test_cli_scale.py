@@ -126,7 +126,7 @@ def test_old_ratings_are_warned_of_beside_the_answer(tmp_path: Path) -> None:
     arguments = ("plan", "--events-per-s", "5", "--ratings", str(tmp_path), "-o", "json")
     result = CliRunner().invoke(app, arguments)
     assert "gateway.json is" in result.stderr
-    assert "rate it anew" in result.stderr
+    assert "rate it again" in result.stderr
     assert json.loads(result.stdout)["gateways"]["rating_name"] == "gateway.json"
 
 

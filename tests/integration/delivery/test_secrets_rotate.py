@@ -64,7 +64,7 @@ def test_after_a_rotation_the_newest_key_opens_everything(servers: str, tmp_path
     stores.write_text(f'[backup]\nurl = "s3://b"\nsecret_key = "{sealed}"\n')
     result = rotate(servers, f"{NEW},{OLD}", "--stores", str(stores))
     assert result.exit_code == 0, result.output
-    assert "2 sealed anew, 1 were already" in result.stderr
+    assert "2 sealed again, 1 were already" in result.stderr
     anew = read_stores(stores)["backup"].secret_key
     assert anew is not None
     assert SecretBox([NEW]).unseal(anew, owner="store:backup") == "t0ken"
@@ -75,7 +75,7 @@ def test_after_a_rotation_the_newest_key_opens_everything(servers: str, tmp_path
             assert newest.unseal(sealed, owner=destination.id) == "t0ken"
     # Destinations that need no change have none: no lane starts again for nothing.
     assert (after["plain"], after["two"]) == (before["plain"], before["two"])
-    assert "0 sealed anew, 2 were already" in rotate(servers, NEW).stderr
+    assert "0 sealed again, 2 were already" in rotate(servers, NEW).stderr
 
 
 def test_what_no_key_opens_is_named_and_stays(servers: str) -> None:

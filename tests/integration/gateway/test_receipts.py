@@ -222,7 +222,7 @@ def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi
             events = {one["id"]: one["destinations"]["to"] for one in last[-1]["events"]}
             states = {one: told["state"] for one, told in events.items()}
             wanted = {"fine": "delivered", "bad": "dead", "late": "waiting"}
-            # A dead letter and a waiting event are written beside their receipts.
+            # Dead letters and waiting events are not written together with their receipts.
             return states == wanted and "tier" in events["late"] and "place" in events["bad"]
 
         wait_until(settled, what=lambda: f"three states; it says {last[-1]}")

@@ -1,4 +1,4 @@
-"""A server that stands still for two seconds of ten, and a generator without time: real Locust."""
+"""Real Locust with a server that stalls for two of ten seconds, and with too little processor."""
 
 import os
 import subprocess

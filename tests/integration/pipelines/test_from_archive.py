@@ -191,9 +191,9 @@ def _check_stream(hifi: RunningHifi, pipeline: Pipeline) -> None:
 def _what_is_missing_is_named_and_may_be_given_up(
     hifi: RunningHifi, archive: ArchiveId, neighbour: Pipeline
 ) -> None:
-    """An archive of the archive, and of a part of what Kafka has."""
+    """A second archive of the stream, from the first archive and from what Kafka still has."""
     bucket, folder = bucket_of(folder_of(hifi)), folder_of(hifi)
-    # It lies in the Kafka partition of which Kafka has nothing.
+    # An object of the Kafka partition of which Kafka has nothing any more.
     gone = next(each for each in objects_of(bucket, archive) if each.first and not each.partition)
     (folder / gone.path).unlink()
     again = document(

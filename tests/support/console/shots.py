@@ -45,7 +45,7 @@ FOLDER = Path(__file__).parents[3] / "build" / "shots"
 STREAMS = ("orders", "players")
 # Long enough that lag over time has a shape and a minute has settled.
 TRAFFIC_S = 100.0
-# The heat-map is that wide, and this one of its minutes has lost something.
+# How many minutes the heat-map shows, and which of them has lost events.
 MINUTES_BACK = 20
 LOST_MINUTE = 7
 # The documentation shows the upper part of these pages.

@@ -70,7 +70,7 @@ def make_seed(number: int, *, base_ms: int, is_clean: bool) -> Seed:
     count = dice.randint(250, 600)
     for at in range(count):
         accepted_at_ms = base_ms + at * dice.choice((0, 40, 90))
-        # Most are fresh, some come late, some are of yesterday and more.
+        # Most are fresh, some come seconds or minutes late, and some three days late.
         late_ms = dice.choice((0, 0, 0, 500, 30_000, 150_000, 3 * 86_400_000))
         partition = at % PARTITIONS
         seed.events.append(

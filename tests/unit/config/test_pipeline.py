@@ -101,7 +101,7 @@ NO_COLUMN = "cannot name a column; use 1 to 64 of a-z, A-Z, 0-9 and _, not start
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [{"merge": {}}]}, "steps.0", "there is no step 'merge'; there are: where, select"),
     ({"steps": [{"dedupe": {}}]}, "steps.0.dedupe.key", "it is missing"),
-    ({"steps": [{"call": "f"}]}, "steps.0.call", "'f' is not a function's name; it is PACKAGE."),
+    ({"steps": [{"call": "f"}]}, "steps.0.call", "'f' is not a function's name; use PACKAGE."),
     ({"steps": [{"call": "F.f"}]}, "steps.0.call", "'F.f' is not a function's name"),
     ({"steps": [{"calls": "f.f"}]}, "steps.0", "there is no step 'calls'"),
     (

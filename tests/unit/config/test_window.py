@@ -178,7 +178,7 @@ def test_a_reducer_is_called_by_its_name() -> None:
     [
         ("n", "it is one aggregate, such as sum(price); there are: count"),
         ("median(n)", "it is one aggregate"),
-        ("sum()", "sum is of an expression"),
+        ("sum()", "sum takes an expression"),
         ("top(url)", "top(what, how many)"),
         ("top(url, 0)", "of 1 to 100"),
         ("top(, 5)", "top(what, how many)"),

@@ -64,7 +64,7 @@ def test_members_are_who_has_told_something_lately_by_the_logs_clock() -> None:
     assert members.wants("acme", "bytes") == [0, 0]
     members.take(b"b", news(), FORGET_MS)
     assert members.wants("acme", "events") == [5, 0]
-    # Our own record, too, says how late it is.
+    # Our own record, too, shows the log's time.
     members.take(b"me", news(), FORGET_MS + 1)
     assert members.wants("acme", "events") == [0]
     members.take(b"b", ShareNews(is_leaving=True).to_bytes(), FORGET_MS + 2)

@@ -172,7 +172,8 @@ def test_one_that_is_new_begins_at_its_time_as_far_as_the_archive_has_it(
     made(tmp_path, 10, 30)
     ground.begin(SINCE, 40, is_new=True)
     assert ground.book.lanes[SINCE.lane_id].position == {ONE: 15, TWO: 0}
-    # One that had a position goes on there; a new one from Kafka's oldest record begins there.
+    # A pipeline that had a position goes on from it. A new one that is to begin at Kafka's oldest
+    # record needs no archive.
     ground.book.leave(SINCE.lane_id)
     ground.begin(SINCE, 40)
     assert ground.book.lanes[SINCE.lane_id].position == {ONE: 40, TWO: 0}

@@ -122,7 +122,7 @@ def test_it_waits_while_the_destination_asks_for_it_is_disabled_or_paused() -> N
 
 def test_it_waits_while_the_destination_has_more_than_it_takes_on_any_machine() -> None:
     held, well = ReplayGround(), ""
-    full = "the destination takes less than it gets"
+    full = "more events come for the destination than it takes"
 
     def told(parked: int, store: str = "m1-1") -> str:
         return held.why(record(Flow(parks={"budget": parked}), FlowState.CLOSED, store=store))

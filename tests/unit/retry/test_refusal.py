@@ -41,7 +41,8 @@ def test_what_the_destination_cannot_bear_is_not_tried_again_in_place() -> None:
     assert isinstance(decided(a_history(), Response(503), SCHEDULE, unbearable), RetryLater)
 
 
-# cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds not to be early
+# cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds for which it
+# must not be tried
 REFUSALS = [
     (Failure.BREAKER_OPEN, 30, DAY_S, "30s", 0),
     (Failure.BREAKER_OPEN, 164, DAY_S, "30s", 0),

@@ -84,7 +84,7 @@ def test_of_several_ratings_the_instance_counts_then_honesty_then_batch_and_age(
 def test_old_and_shared_ratings_are_warned_of() -> None:
     ratings = {"g.json": read_rating("g.json", rating(shared=True))}
     old = warnings_of(ratings, ["g.json"], date(2026, 12, 24))
-    assert old[0].startswith("g.json is 31 days old, of commit abc1234: rate it anew")
+    assert old[0].startswith("g.json is 31 days old, of commit abc1234: rate it again")
     assert "too low" in old[1]
     fresh = {"g.json": read_rating("g.json", rating())}
     assert warnings_of(fresh, ["g.json"], date(2026, 12, 23)) == []

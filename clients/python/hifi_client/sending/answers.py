@@ -147,9 +147,9 @@ def _sentence(  # noqa: PLR0911 - one for each kind of answer
         case _ if "request_id" in said:
             return f"Not all events were taken ({where})."
         case _ if status >= 500 or status in _NOTHING_STORED:  # noqa: PLR2004
-            return f"What answers in front of the gateway says {where}: it may be away."
+            return f"The server in front of the gateway answers {where}: the gateway may be away."
         case _:
-            return f"What answers there is no Hifi gateway ({where}): look at the address."
+            return f"The server there is no Hifi gateway ({where}): look at the address."
 
 
 def _members(body: bytes) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Options:
         if not 1 <= self.batch_count_max <= 5_000 or not 1 <= self.batch_bytes_max <= 4_000_000:  # noqa: PLR2004
             raise SetupError("A batch has 1 to 5,000 events and at most 4,000,000 bytes.")
         if self.when_full not in {"block", "raise"} or self.parallel_max < 1:
-            raise SetupError("when_full is 'block' or 'raise', and parallel_max is 1 or more.")
+            raise SetupError("when_full must be 'block' or 'raise', and parallel_max at least 1.")
         if min(self.linger_s, self.give_up_s, self.exit_s) < 0 or self.timeout_s <= 0:
             raise SetupError("linger_s, give_up_s, exit_s and timeout_s are no less than 0.")
 

@@ -51,7 +51,7 @@ class Cursor:
     def of(cls, text: str) -> "Cursor":
         """Parse a cursor; raise ValueError if the text is none."""
         if not _CURSOR.fullmatch(text):
-            raise ValueError("it is no cursor: take `newer` or `older` of a page")
+            raise ValueError("it is not a cursor: use `newer` or `older` of a page")
         return cls(tuple(map(int, text.split("."))))
 
 

@@ -75,7 +75,7 @@ def test_an_operator_sees_all_tenants_the_worst_first() -> None:
         keys = client.get("/keys?tenant=studio").text
         assert "<code>other</code>" in keys
         assert "<code>who</code>" not in keys
-        assert "Of the tenant nobody: " in client.get("/keys?tenant=nobody").text
+        assert "Keys of the tenant nobody: " in client.get("/keys?tenant=nobody").text
         assert "No tenant matches." in client.get("/tenants?q=nobody").text
         assert client.get("/tenants/nobody").status_code == 404
 

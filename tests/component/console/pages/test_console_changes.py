@@ -45,7 +45,7 @@ def test_a_person_says_to_go_on_with_a_destination_that_stands(
     page = client.post("/destinations/resume", data=fields, follow_redirects=True)
     assert page.url.path == "/streams/orders/lake"
     assert "until a person says" not in page.text
-    assert "Told to try again at" in page.text
+    assert "Retry requested at" in page.text
     stored = console.config.configuration.destinations["orders/lake"]
     assert stored == held.resumed(at_ms=stored.resumed_at_ms)
     assert stored.resumed_at_ms > before_ms
@@ -84,7 +84,7 @@ def test_one_that_is_failing_can_be_tried_now_and_the_page_says_what_follows(
     after = client.post("/destinations/resume", data=fields, follow_redirects=True).text
     # No worker has heard it yet, and the page does not go on saying what was before.
     assert "failing, next try" not in after
-    assert "Told to try again at" in after
+    assert "Retry requested at" in after
     assert console.config.configuration.destinations["orders/lake"].resumed_at_ms > NOW_MS
 
 

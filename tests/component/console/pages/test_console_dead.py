@@ -125,7 +125,7 @@ def test_filters_are_lists_of_what_there_is(client: httpx.Client) -> None:
     short = client.get("/dead?stream=orders&destination=billing&reason=status_4*").text
     assert options(short, "destination") == ["", "orders/billing"]
     assert options(short, "reason")[1] == "status_4*"
-    assert "Nothing here was given up." in short
+    assert "There are no dead letters here." in short
     letters = client.get("/dead/letters").text
     assert options(letters, "destination") == ["", "orders/billing", "players/stats"]
 
@@ -185,7 +185,7 @@ def test_what_kafka_has_no_more_is_in_no_group(
     console: RunningConsole, client: httpx.Client
 ) -> None:
     console.show(gave_up(overview(), "orders/billing", a_group(ago_ms=31 * DAY_MS)))
-    assert "Nothing here was given up." in client.get("/dead").text
+    assert "There are no dead letters here." in client.get("/dead").text
 
 
 def _very_many(count: int) -> Overview:
@@ -220,7 +220,7 @@ def test_ten_thousand_groups_are_short_pages_that_are_made_at_once(
     assert "Next page" not in last
     # Others see nothing of it, and their page is as quick.
     few = client.get("/dead?stream=players").text
-    assert "Nothing here was given up." in few
+    assert "There are no dead letters here." in few
 
 
 @pytest.mark.parametrize("path", ["/dead", "/dead/letters"])

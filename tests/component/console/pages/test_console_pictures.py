@@ -257,7 +257,7 @@ def test_of_more_than_are_read_at_once_each_has_its_own_pictures(
 ) -> None:
     fill(console.series, now_ms=console.overview.at_ms)
     console.show(_many([f"shop-{number}" for number in range(200)], console.overview.at_ms))
-    assert "Of more than 200 each has its own page" in client.get("/").text
+    assert "There are more than 200: the page of each" in client.get("/").text
     assert client.get("/destinations").text.count('class="chart spark"') == 1
     assert "Backlog, last 15 min" in client.get("/streams/orders/lake").text
 

@@ -108,7 +108,7 @@ def test_the_list_has_the_worst_first_and_a_page_says_all_there_is(
     page = client.get("/pipelines/eu-sales").text
     assert "16.1 in: 12.5 passed, 3.0 filtered, 0.5 late, 0.1 dead" in page
     assert "1,234 known keys, 5.6 MB of memory" in page
-    assert "Being built anew: generation 3</dt><dd>1,204,113 events to go" in page
+    assert "Being rebuilt: generation 3</dt><dd>1,204,113 events to go" in page
     said = "3 times, last at 2026-09-21 14:13:20.000Z"
     assert f'Has ended its executor</dt><dd><span class="warn">{said}' in page
     assert 'running. <span class="warn">The process that works on its events has ended' in page

@@ -62,7 +62,7 @@ def test_what_is_typed_is_tried_before_it_is_made(client: httpx.Client, trying: 
     (asked,) = trying.asked
     assert (asked.newest, asked.events) == (10, ())
     assert json.loads(bytes(asked.document))["name"] == "large-orders"
-    assert "Of 4 events 4 rows came" in answer.text
+    assert "4 events made 4 rows" in answer.text
     assert "7 more rows are not shown" in answer.text
     assert HOSTILE not in answer.text
     table = cells(answer.text)

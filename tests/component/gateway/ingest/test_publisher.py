@@ -50,7 +50,7 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
         s.cluster.leaders["theirs"] = [-1]
         ours = s.publish("ours")
         under_way = await s.under_way("ours")
-        # This fate is certain; a batch that was handed over might be stored.
+        # Certain, as this batch was never handed over; one that was might be stored.
         assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
         assert "theirs" not in s.client.under_way
         under_way.store()

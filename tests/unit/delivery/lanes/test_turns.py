@@ -293,7 +293,7 @@ def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
     for _ in range(20):
         busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.1, 0.0))], now_s=0.0)
     assert busy.is_held(turn, now_s=2.5)
-    # Half a minute of a hanging job says little about it, as its worker had little to do.
+    # A job that hung for half a minute counts little, as its worker had little to do.
     busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.001, 0.01))], now_s=0.0)
     assert busy.is_held(turn, now_s=2.5)
 
