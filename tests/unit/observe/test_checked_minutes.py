@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from observe.audit.books import AuditBooks
@@ -54,6 +54,10 @@ def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
     for what, fate, count in drawn:
         part = Evidence()
         if what == "claim":
+            # A minute that was closed a day ago is forgotten: a late event begins another.
+            its = [offset for offset, minute in enumerate(minutes) if minute == fate]
+            is_over = bool(its) and all(max(its) < len(known) for known in fates.values())
+            assume(not is_over or now_ms == NOW)
             first = len(minutes)
             minutes += [fate] * count
             part.claims.append(claim(fate, first, len(minutes), row=first))
