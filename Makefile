@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules again (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up fmt check lint types tidy unit coverage test stack brokers components programs test-aws test-long bench bench-archive bench-client bench-gateway \
+.PHONY: help setup up fmt check lint types tidy unit coverage test stack brokers components programs test-aws test-long bench bench-record bench-archive bench-client bench-gateway \
 	bench-delivery bench-fleet bench-http bench-idle bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
 	docs docs-serve clean
 
@@ -55,8 +55,7 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 programs: # what tests start besides Python and Java
 	@.ci/programs
 
-# Packages that the examples for JavaScript use besides the client, that look at pages for those who
-# cannot, and that people sign in with.
+# Packages of the JavaScript examples, of the check for screen readers, and of the sign-in tests.
 PACKAGES := $(addsuffix /node_modules/.synced,examples/javascript tests/packages/axe tests/packages/oidc)
 
 # A line for each test that some part of the run has skipped (tests/support/suite/skips.py).
@@ -79,8 +78,12 @@ test-aws: .venv/.aws-synced ## the templates of deploy/aws: assertions, cdk-nag,
 test-long: programs .venv/.bench-synced .venv/.rate-synced $(PACKAGES) ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
 	@$(BIN)/pytest tests -m long $(ARGS)
 
-bench: .venv/.bench-synced .venv/.rate-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
+bench: .venv/.bench-synced .venv/.rate-synced ## every benchmark; each says what became worse or better (docs/benchmarks.md)
 	@$(BIN)/python -m benchmarks
+
+bench-record: .venv/.synced ## add the last results of benchmarks to docs/benchmarks.jsonl, and draw the page again (ARGS="gateway")
+	@$(BIN)/python -m benchmarks.report $(ARGS)
+	@$(BIN)/python docs/generate.py
 
 bench-client: .venv/.bench-synced ## the client for Python against raw HTTP with the same bodies
 	@$(BIN)/python -m benchmarks.client $(ARGS)
@@ -149,7 +152,7 @@ clean: ## remove what make has made here; data/ stays
 	@touch $@
 
 # Inexact: what the benchmarks need may be there as well. Its own Python: another's name for the same
-# one has been seen to make the whole environment from scratch.
+# one has been seen to rebuild the whole environment.
 .venv/.rate-synced: .venv/.synced
 	@$(UV) sync --quiet --frozen --inexact --extra local --extra java --group rate --python $(BIN)/python
 	@touch $@

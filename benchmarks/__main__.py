@@ -1,37 +1,25 @@
-"""Runs every benchmark there is, one after the other; `python -m benchmarks.NAME` runs one."""
+"""Runs every bench, one after the other; `python -m benchmarks.NAME` runs one.
 
-import importlib
-import pkgutil
+The end repeats what each changed. A bench that fails does not stop the others.
+"""
 
-import benchmarks
+import subprocess
+import sys
 
-_NOT_BENCHMARKS = {
-    "__main__",
-    "audit_pace",
-    "backlog",
-    "client_load",
-    "delivery_driver",
-    "delivery_rates",
-    "events",
-    "lag_sink",
-    "machine",
-    "paced",
-    "process_tree",
-    "raw_produce",
-    "read_body",
-    "retrier_fill",
-    "sink",
-    "wrk",
-}
+from benchmarks.catalogue import BENCHES
+from benchmarks.report import last_changes
 
 
-def main() -> None:
-    for module in pkgutil.iter_modules(benchmarks.__path__):
-        if module.name not in _NOT_BENCHMARKS:
-            print(f"\n== {module.name}")
-            entry = f"{module.name}.__main__" if module.ispkg else module.name
-            importlib.import_module(f"benchmarks.{entry}").main()
+def main() -> int:
+    lines = []
+    for bench in BENCHES:
+        print(f"\n== {bench}", flush=True)
+        argv = [sys.executable, "-u", "-m", f"benchmarks.{bench}"]
+        is_failed = subprocess.run(argv, check=False).returncode != 0
+        lines += [f"{bench}: failed"] if is_failed else last_changes(bench)
+    print("", *lines, sep="\n")
+    return int(any(line.endswith(": failed") for line in lines))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
 from benchmarks.client_load import BATCH
+from benchmarks.report import report
 from deploy.local.cluster import Cluster
 from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec
@@ -83,10 +83,8 @@ def _print(found: dict[str, list[dict[str, float]]]) -> None:
         **{f"{kind}_events_per_s": round(statistics.median(each)) for kind, each in rates.items()},
         "batch": BATCH,
         "rounds": len(rates["raw"]),
-        **machine.describe(),
     }
-    print()
-    print(json.dumps(result))
+    report("client", result)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 """
 
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecord
 
-from benchmarks.machine import describe
+from benchmarks.report import report
 from benchmarks.sink import running_sink
 from delivery.event_columns import FetchedRecords
 from delivery.http.sender import Sender
@@ -51,18 +50,15 @@ def main() -> None:
         f"(b) deliver             {ours.per_s:>10,.0f} events/s {ours.cpu_us:6.2f} µs of CPU each"
     )
     print(f"    b / a               {ratio:>10.2f}   (median of {_ROUNDS - 1} interleaved rounds)")
-    print(
-        json.dumps(
-            {
-                "bench": "deliver",
-                "ratio": round(ratio, 3),
-                "limit_events_per_s": round(limit.per_s),
-                "deliver_events_per_s": round(ours.per_s),
-                "limit_cpu_us": round(limit.cpu_us, 2),
-                "deliver_cpu_us": round(ours.cpu_us, 2),
-                **describe(),
-            }
-        )
+    report(
+        "deliver",
+        {
+            "ratio": round(ratio, 3),
+            "limit_events_per_s": round(limit.per_s),
+            "deliver_events_per_s": round(ours.per_s),
+            "limit_cpu_us": round(limit.cpu_us, 2),
+            "deliver_cpu_us": round(ours.cpu_us, 2),
+        },
     )
 
 

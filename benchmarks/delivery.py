@@ -11,7 +11,6 @@ generator, Kafka and Spark share the machine.
 """
 
 import asyncio
-import json
 import statistics
 import subprocess
 import sys
@@ -25,8 +24,8 @@ from typing import Self
 from benchmarks.delivery_driver import Driver, running_driver
 from benchmarks.delivery_rates import rates
 from benchmarks.lag_sink import LagSink, running_lag_sink
-from benchmarks.machine import describe
 from benchmarks.paced import write_all
+from benchmarks.report import report
 from deploy.local.cluster import Cluster
 from shared.config.destination import Destination, Latency
 from shared.event.topics import fixed_specs, stream_spec
@@ -101,8 +100,7 @@ def main() -> None:
                 print(f"| {what} | {figure:,} |", flush=True)
             errors = figures.get("errors", 0) + measured.get("errors", 0)
             figures |= {**measured, "errors": errors}
-    print()
-    print(json.dumps({**figures, **describe()}))
+    report("delivery", figures)
 
 
 def _rates(place: Place) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """Runs the figures of a bench, each a module of a folder, with one Kafka for all of them."""
 
 import importlib
-import json
 import pkgutil
 import sys
 import tempfile
@@ -9,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks.machine import describe
 from benchmarks.pipelines.bench import Bench, make_streams
+from benchmarks.report import report
 from deploy.local.cluster import Cluster
 from shared.runtime.java.cache_folder import default_cache
 
@@ -37,8 +36,8 @@ def run_figures(figures: ModuleType) -> None:
                 print(f"| {what} | {figure:,} |", flush=True)
             errors = measured["errors"] + here.pop("errors", 0)
             measured |= {**here, "errors": errors}
-    print()
-    print(json.dumps({**measured, **describe()}))
+    bench = figures.__name__.split(".")[1]
+    report(bench, measured, is_whole=_SHORT not in given)
 
 
 def _parts(figures: ModuleType) -> dict[str, Measure]:

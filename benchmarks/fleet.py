@@ -10,7 +10,6 @@ events/s. `python -m benchmarks.fleet [many] [processes] [moves] [kills=N] [froz
 """
 
 import asyncio
-import json
 import random
 import sys
 import tempfile
@@ -23,8 +22,8 @@ from pathlib import Path
 from benchmarks.delivery_driver import Driver, await_lanes, running_driver
 from benchmarks.fleet_moves import moves
 from benchmarks.lag_sink import LagSink, running_lag_sink
-from benchmarks.machine import describe
 from benchmarks.process_tree import used_by
+from benchmarks.report import report
 from deploy.local.cluster import Cluster
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
@@ -90,8 +89,7 @@ def main() -> None:
                 else:
                     figures[what] = figure
                 print(f"| {what} | {figure:,} |", flush=True)
-    print()
-    print(json.dumps({**figures, **describe()}))
+    report("fleet", figures)
 
 
 async def _prepare(servers: str) -> None:

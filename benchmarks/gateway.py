@@ -26,9 +26,9 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks import machine
 from benchmarks.events import body
 from benchmarks.process_tree import used_by
+from benchmarks.report import report
 from benchmarks.wrk import Load, load, require_wrk
 from deploy.local.cluster import Cluster
 from shared.config.configuration import Stream
@@ -249,10 +249,8 @@ def _print(figures: Figures) -> None:
             for size, runs in figures.gateway.items()
         },
         "rounds": len(raw),
-        **machine.describe(),
     }
-    print()
-    print(json.dumps(result))
+    report("gateway", result)
 
 
 def _beside(figures: Figures) -> dict[str, float]:

@@ -6,14 +6,13 @@ which is one run of the audit; before that starts and compilers have settled.
 `python -m benchmarks.idle [events] [settle_s]`.
 """
 
-import json
 import sys
 import time
 
 import httpx
 
-from benchmarks.machine import describe
 from benchmarks.process_tree import used_by_each
+from benchmarks.report import report
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.scale.fresh import fresh_stack
 from deploy.local.stack import DEMO_STREAM, Stack
@@ -41,19 +40,17 @@ def main() -> None:
     for name, cores in fresh.items():
         print(f"| {name} | {cores:.3f} | {full[name]:.3f} |")
     print(f"| all | {sum(fresh.values()):.3f} | {sum(full.values()):.3f} |\n")
-    print(
-        json.dumps(
-            {
-                "bench": "idle",
-                "events": _EVENTS,
-                "cores_fresh": round(sum(fresh.values()), 3),
-                "cores_full": round(sum(full.values()), 3),
-                "cores_max": _CORES_MAX,
-                "fresh": fresh,
-                "full": full,
-                **describe(),
-            }
-        )
+    report(
+        "idle",
+        {
+            "events": _EVENTS,
+            "cores_fresh": round(sum(fresh.values()), 3),
+            "cores_full": round(sum(full.values()), 3),
+            "cores_max": _CORES_MAX,
+            "fresh": fresh,
+            "full": full,
+        },
+        is_whole=not sys.argv[1:],
     )
 
 

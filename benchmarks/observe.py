@@ -10,7 +10,6 @@ end to end, off and on with all else on, and how soon it finds one of ten millio
 """
 
 import asyncio
-import json
 import math
 import os
 import re
@@ -28,8 +27,8 @@ import httpx
 from benchmarks.audit_pace import pace
 from benchmarks.find import ENTRIES, find_ms
 from benchmarks.lag_sink import LagSink, running_lag_sink
-from benchmarks.machine import describe
 from benchmarks.process_tree import used_by
+from benchmarks.report import report
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
@@ -109,32 +108,29 @@ def main() -> None:
     )
     found_in = {**_shown("find", took_ms), **_shown("find_nothing", nothing_ms)}
     print(f"    one of {ENTRIES:,} events, and one that is not there: {found_in}")
-    print(
-        json.dumps(
-            {
-                "bench": "observe",
-                "audit_cost": round(1 - on / off, 4),
-                "audit_cost_by_round": [round(cost, 4) for cost in costs],
-                "audit_interval_s": _INTERVAL_S,
-                "observe_cores_off": round(cores[_OFF], 3),
-                "observe_cores_on": round(cores[_ON], 3),
-                "index_share": round(1 - on / unindexed, 4),
-                "index_share_by_round": [round(share, 4) for share in shares],
-                "index_cores": round(cores[_ON] - cores[_UNINDEXED], 3),
-                **found_in,
-                "find_entries": ENTRIES,
-                "off_events_per_s": round(off),
-                "on_events_per_s": round(on),
-                "events_per_s": round(paced.events_per_s),
-                "cold_events_per_s": round(paced.cold_events_per_s),
-                "run_processor_s": round(paced.warm_processor_s, 2),
-                "first_run_processor_s": round(paced.first.processor_s, 1),
-                "memory_mb": paced.memory_mb,
-                "p95_error_ms": round(p95_error_ms, 1),
-                "p95_ms": round(p95_ms, 1),
-                **describe(),
-            }
-        )
+    report(
+        "observe",
+        {
+            "audit_cost": round(1 - on / off, 4),
+            "audit_cost_by_round": [round(cost, 4) for cost in costs],
+            "audit_interval_s": _INTERVAL_S,
+            "observe_cores_off": round(cores[_OFF], 3),
+            "observe_cores_on": round(cores[_ON], 3),
+            "index_share": round(1 - on / unindexed, 4),
+            "index_share_by_round": [round(share, 4) for share in shares],
+            "index_cores": round(cores[_ON] - cores[_UNINDEXED], 3),
+            **found_in,
+            "find_entries": ENTRIES,
+            "off_events_per_s": round(off),
+            "on_events_per_s": round(on),
+            "events_per_s": round(paced.events_per_s),
+            "cold_events_per_s": round(paced.cold_events_per_s),
+            "run_processor_s": round(paced.warm_processor_s, 2),
+            "first_run_processor_s": round(paced.first.processor_s, 1),
+            "memory_mb": paced.memory_mb,
+            "p95_error_ms": round(p95_error_ms, 1),
+            "p95_ms": round(p95_ms, 1),
+        },
     )
 
 

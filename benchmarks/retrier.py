@@ -9,7 +9,6 @@ that its receipt tells of.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -25,7 +24,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.machine import describe
+from benchmarks.report import report
 from benchmarks.retrier_fill import DESTINATIONS, destinations, waiting_record
 from benchmarks.sink import running_sink
 from deploy.local.cluster import Cluster
@@ -103,7 +102,7 @@ def main() -> None:
             figures = _run(cluster.bootstrap_servers, url, folder, options)
     for name, value in figures.items():
         print(f"{name:<32} {value:>12,}")
-    print(json.dumps({"bench": "retrier", **figures, **describe()}))
+    report("retrier", figures, is_whole=not sys.argv[1:])
 
 
 def _options() -> argparse.Namespace:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backlog import MINUTE_MS, Backlog
-from benchmarks.machine import describe
+from benchmarks.report import report
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
@@ -72,19 +72,17 @@ def main() -> None:
     print(f"with observe     {statistics.median(took_s):.2f} s, at worst {max(took_s):.2f} s")
     print(f"without          {alone[1]:.1f} s")
     print(f"observe starts   {caught_up_s:.1f} s")
-    print(
-        json.dumps(
-            {
-                "bench": "status",
-                "events": _EVENTS,
-                "receipts": _EVENTS + _EVENTS // 500,
-                "status_s": round(statistics.median(took_s), 2),
-                "status_s_max": round(max(took_s), 2),
-                "without_observe_s": round(alone[1], 1),
-                "observe_start_s": round(caught_up_s, 1),
-                **describe(),
-            }
-        )
+    report(
+        "status",
+        {
+            "events": _EVENTS,
+            "receipts": _EVENTS + _EVENTS // 500,
+            "status_s": round(statistics.median(took_s), 2),
+            "status_s_max": round(max(took_s), 2),
+            "without_observe_s": round(alone[1], 1),
+            "observe_start_s": round(caught_up_s, 1),
+        },
+        is_whole=not sys.argv[1:],
     )
 
 

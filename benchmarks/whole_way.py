@@ -10,15 +10,14 @@ was not answered well at a rate that was held. `python -m benchmarks.whole_way [
 [held-single] [held-batch] [drain]` runs some of its parts.
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.machine import describe
 from benchmarks.process_tree import used_by
+from benchmarks.report import report
 from deploy.cli.scale.fresh import fresh_stack
 from deploy.local.stack import Stack
 from loadtests.rating import (
@@ -79,8 +78,7 @@ def main() -> None:
                 for name, figure in named.items():
                     print(f"| {name} | {figure:,} |", flush=True)
                 figures |= named
-    print()
-    print(json.dumps({**_chosen(figures), **figures, **describe()}))
+    report("whole_way", {**_chosen(figures), **figures})
 
 
 def _chosen(figures: _Figures) -> _Figures:

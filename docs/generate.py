@@ -1,4 +1,4 @@
-"""Writes what follows from the code: states, metrics, commands, alert rules, dashboards.
+"""Writes pages that follow from code and rows: states, metrics, commands, alerts, benchmarks.
 
 `python docs/generate.py` writes them; with `--check` it only says whether they are current.
 """  # noqa: INP001 - documents are no package
@@ -12,6 +12,8 @@ from typing import Any
 
 from typer.main import get_command
 
+from benchmarks import page
+from benchmarks.rows import read_rows
 from deploy.alerts.rule_file import rule_file
 from deploy.cli import commands
 from deploy.dashboards.boards import boards
@@ -83,7 +85,11 @@ The output of `hifi COMMAND --help`, in one place. Addresses, profiles, exit cod
 
 def documents() -> Mapping[str, str]:
     """Every generated file: its path from docs/, and its text."""
+    rows = read_rows()
     return {
+        # People write this page around its figures.
+        "benchmarks.md": page.filled(str(_read(FOLDER / "benchmarks.md")), rows),
+        **page.pictures(rows),
         "lifecycle.md": LIFECYCLE.format(states=_state_rows(), moves=_move_rows()),
         "command-line.md": COMMANDS.format(pages=_command_pages()),
         "glossary.md": GLOSSARY.format(table=glossary.table()),

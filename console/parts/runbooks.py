@@ -31,7 +31,7 @@ OF_PIPELINE: Mapping[StreamVerdict, str] = {
     StreamVerdict.REJECTING: "HifiPipelineDeadLetters",
     StreamVerdict.SLOW: "HifiPipelineBehind",
 }
-_FOLDER = Path(__file__).parents[3] / "docs" / "runbooks"
+_FOLDER = Path(__file__).parents[2] / "docs" / "runbooks"
 _ITEM = re.compile(r"(?:-|\d+\.) ")
 _PART = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*|\[([^\]]+)\]\(([^)\s]+)\)")
 

@@ -32,7 +32,7 @@ async def late_start(store: ControlStore, configuration: Configuration, pipeline
     if archives := configuration.archives_for(pipeline):
         names = " and ".join(each.name for each in archives)
         return f"{text} It reads from the archive {names} since {start}, as far as that has it."
-    text = f"{text} What came before is not read."
+    text = f"{text} Earlier events are not read."
     if pipeline.window is not None:
         return f"{text} A window would miss restored events: they reach Kafka too late."
     earlier = f"{source.stream}-earlier"

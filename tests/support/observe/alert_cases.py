@@ -75,8 +75,8 @@ CASES = [
     Case(
         "HifiCannotTell",
         # A week of minutes, and Hifi starts again in between.
-        {f"hifi_observe_blind_minutes{{{BILLING}}}": "10068x20 _ _ 10069x60"},
-        {f"hifi_observe_blind_minutes{{{BILLING}}}": "10068x10 0x60"},
+        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "10068x20 _ _ 10069x60"},
+        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "10068x10 0x60"},
         "25m",
         "It cannot be told whether orders/billing is complete",
         DESTINATION,

@@ -220,7 +220,7 @@ def test_a_loss_must_last_before_it_is_one() -> None:
     assert found[0].books.state is MinuteState.CHECKED
 
 
-def test_a_minute_is_open_until_it_due_and_blind_when_that_takes_too_long() -> None:
+def test_a_minute_is_unchecked_until_it_is_due_and_cannot_be_told_when_overdue() -> None:
     rules = Rules(check_after_ms=60_000, overdue_ms=60_000)
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 4, at=M1 + 7_000)]))

@@ -183,7 +183,7 @@ def test_a_stranger_and_who_may_only_look_change_nothing(
     with httpx.Client(base_url=locked_console.url) as limited:
         sign_in(limited, some_text)
         page = limited.get("/channels").text
-        assert "a key for some streams sees none" in page
+        assert "a key for only some streams cannot see them" in page
         assert "New channel" not in page
         assert limited.get("/channels/test?channel=ops").status_code == 404
     assert channels_of(locked_console).keys() == {"shop/ops"}

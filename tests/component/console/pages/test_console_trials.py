@@ -149,7 +149,7 @@ def test_by_keyboard_on_a_phone_in_the_dark(
         tab.open(f"{console.url}/pipelines:try?pipeline=there")
         tab.come_to("Try it")
         tab.leave(lambda: tab.key("Enter", text="\r"))
-        assert "Of 4 events" in tab.text("main")
+        assert "4 events made 4 rows" in tab.text("main")
         assert tab.run("document.documentElement.scrollWidth") <= 390
         assert tab.complaints() == []
         tab.run(f"{axe()}; 0")

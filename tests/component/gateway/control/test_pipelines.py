@@ -209,8 +209,8 @@ def test_one_that_is_to_begin_with_what_kafka_has_deleted_is_told_so(
     note = put(gateway, **{"from": source}).json()["state"]["note"]
     assert note == (
         "Kafka has deleted events of orders: 2 of its Kafka partitions begin later than"
-        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:26:40.000Z. What came before"
-        " is not read. If an archive has it, have it in a stream of its own, and a pipeline of"
+        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:26:40.000Z. Earlier events"
+        " are not read. If an archive has it, have it in a stream of its own, and a pipeline of"
         " another name read that one: `hifi streams put orders-earlier`, `hifi restore --stream"
         " orders --from 1970-01-01T00:16:40.000Z --to 1970-01-01T00:26:40.000Z --to-stream"
         " orders-earlier`."

@@ -126,8 +126,7 @@ def test_what_kafka_has_deleted_of_what_it_is_to_be_built_from_is_told(
     gateway.store.begins["orders"] = [now_ms() - HOUR_MS]
     note = gateway.client.put(f"{BUILT}?from=7d", json=DAILY).json()["state"]["note"]
     assert note.startswith("Kafka has deleted events of orders: 1 of its Kafka partitions")
-    assert note.endswith("What came before is not read. By when Kafka gets it, what is put back"
-                         " is late for a window.")  # fmt: skip
+    assert note.endswith("A window would miss restored events: they reach Kafka too late.")
     for begin in ("30m", "earliest"):
         answer = gateway.client.put(f"{BUILT}?from={begin}", json=DAILY)
         assert "note" not in answer.json()["state"]

@@ -1,0 +1,58 @@
+"""Keeps the results of benches, a line of JSON each, and says what a new one changed.
+
+A row is what a bench printed last, with the bench's name. Rows are in docs/benchmarks.jsonl.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.catalogue import BENCHES, ERRORS, Figure
+
+Row = dict[str, Any]
+FILE = Path(__file__).parents[1] / "docs" / "benchmarks.jsonl"
+_FAMILY = re.compile(r"EPYC|Xeon")
+
+
+def read_rows(path: Path = FILE) -> list[Row]:
+    """Oldest first; branches that were merged may have added theirs in any order."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return sorted(rows, key=lambda row: str(row["date"]))
+
+
+def machine(row: Row) -> str:
+    """The kind of machine. Hosts in the cloud seldom tell more than the processor's family."""
+    found = _FAMILY.search(row["processor"])
+    return f"{found.group() if found else row['processor']}, {row['cores']} cores"
+
+
+def newest(rows: Sequence[Row], figure: Figure) -> Row | None:
+    return next((row for row in reversed(rows) if figure.name in row), None)
+
+
+def changes(row: Row, rows: Iterable[Row]) -> Iterator[str]:
+    """A line for each figure that changed, or misses its target; `rows` are oldest first."""
+    bench, kind = row["bench"], machine(row)
+    alike = [old for old in rows if old["bench"] == bench and machine(old) == kind]
+    if not alike:
+        yield f"{bench}: nothing to compare with: no row is of such a machine ({kind})"
+        return
+    present = [it for it in (*BENCHES[bench], ERRORS) if it.name in row]
+    lines = [line for figure in present if (line := _change(figure, row, newest(alike, figure)))]
+    yield from (f"{bench}: {line}" for line in lines or [f"no change beyond noise ({kind})"])
+
+
+def _change(figure: Figure, row: Row, old: Row | None) -> str | None:
+    value = row[figure.name]
+    told = f"{figure.name} {value:,}"
+    is_met = figure.meets_target(value)
+    missed = "" if is_met else f", misses its target of {figure.target:,}"
+    if old is None:
+        return f"new: {told}, no row of such a machine has it{missed}"
+    before = old[figure.name]
+    if abs(value - before) > max(figure.noise * abs(before), figure.least):
+        verdict = "better" if (value > before) == figure.is_more_better else "worse"
+        return f"{verdict}: {told}, was {before:,} ({old['date'][:10]}, {old['commit']}){missed}"
+    return None if is_met else f"unchanged: {told}{missed}"
