@@ -37,8 +37,8 @@ def _figures(bench: str, rows: Sequence[Row]) -> str:
     for figure in BENCHES[bench]:
         if row := newest(_of(bench, rows), figure):
             origin = f"{row['date'][:10]}, {row['commit']}, {machine(row)}"
-            told = f"`{figure.name}`: {figure.meaning} | **{row[figure.name]:,}**{_target(figure)}"
-            lines.append(f"| {told} | {'' if origin == above else origin} |")
+            cells = f"`{figure.name}`: {figure.meaning} | **{row[figure.name]:,}**{_target(figure)}"
+            lines.append(f"| {cells} | {'' if origin == above else origin} |")
             above = origin
     if _plotted(bench, rows):
         lines += ["", f"![The past figures of the bench {bench}]({_PICTURES}/{bench}.svg)"]
@@ -56,7 +56,10 @@ def _target(figure: Figure) -> str:
 
 
 def _plotted(bench: str, rows: Sequence[Row]) -> list[tuple[Figure, list[Row]]]:
-    pasts = [(it, [row for row in _of(bench, rows) if it.name in row]) for it in BENCHES[bench]]
+    pasts = [
+        (figure, [row for row in _of(bench, rows) if figure.name in row])
+        for figure in BENCHES[bench]
+    ]
     return [(figure, past) for figure, past in pasts if len(past) >= _POINTS_MIN][:_PLOTS_MAX]
 
 
@@ -64,13 +67,13 @@ def _picture(bench: str, rows: Sequence[Row]) -> str:
     plots = _plotted(bench, rows)
     machines = sorted({machine(row) for _, past in plots for row in past})
     drawn = [
-        f'<g transform="translate({nth * _WIDTH} 0)">{"".join(_plot(figure, past))}</g>'
-        for nth, (figure, past) in enumerate(plots)
+        f'<g transform="translate({place * _WIDTH} 0)">{"".join(_plot(figure, past))}</g>'
+        for place, (figure, past) in enumerate(plots)
     ]
     legend = [
-        f'<text x="{_LEFT + nth * 130}" y="{_HEIGHT + 14}" fill="{_colour(kind)}">'
+        f'<text x="{_LEFT + place * 130}" y="{_HEIGHT + 14}" fill="{_colour(kind)}">'
         f"● {escape(kind)}</text>"
-        for nth, kind in enumerate(machines)
+        for place, kind in enumerate(machines)
     ]
     size = f'width="{_PLOTS_MAX * _WIDTH}" height="{_HEIGHT + 22}"'
     look = f'font-family="sans-serif" font-size="11" fill="{_GREY}"'

@@ -24,8 +24,8 @@ def read_rows(path: Path = FILE) -> list[Row]:
 
 def machine(row: Row) -> str:
     """The kind of machine. Hosts in the cloud seldom tell more than the processor's family."""
-    found = _FAMILY.search(row["processor"])
-    return f"{found.group() if found else row['processor']}, {row['cores']} cores"
+    family = _FAMILY.search(row["processor"])
+    return f"{family.group() if family else row['processor']}, {row['cores']} cores"
 
 
 def newest(rows: Sequence[Row], figure: Figure) -> Row | None:
@@ -39,20 +39,20 @@ def changes(row: Row, rows: Iterable[Row]) -> Iterator[str]:
     if not alike:
         yield f"{bench}: nothing to compare with: no row is of such a machine ({kind})"
         return
-    present = [it for it in (*BENCHES[bench], ERRORS) if it.name in row]
+    present = [figure for figure in (*BENCHES[bench], ERRORS) if figure.name in row]
     lines = [line for figure in present if (line := _change(figure, row, newest(alike, figure)))]
     yield from (f"{bench}: {line}" for line in lines or [f"no change beyond noise ({kind})"])
 
 
 def _change(figure: Figure, row: Row, old: Row | None) -> str | None:
     value = row[figure.name]
-    told = f"{figure.name} {value:,}"
+    named = f"{figure.name} {value:,}"
     is_met = figure.meets_target(value)
     missed = "" if is_met else f", misses its target of {figure.target:,}"
     if old is None:
-        return f"new: {told}, no row of such a machine has it{missed}"
+        return f"new: {named}, no row of such a machine has it{missed}"
     before = old[figure.name]
     if abs(value - before) > max(figure.noise * abs(before), figure.least):
         verdict = "better" if (value > before) == figure.is_more_better else "worse"
-        return f"{verdict}: {told}, was {before:,} ({old['date'][:10]}, {old['commit']}){missed}"
-    return None if is_met else f"unchanged: {told}{missed}"
+        return f"{verdict}: {named}, was {before:,} ({old['date'][:10]}, {old['commit']}){missed}"
+    return None if is_met else f"unchanged: {named}{missed}"

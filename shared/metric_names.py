@@ -330,7 +330,7 @@ OBSERVE_LOST_RATIO = _of_destination(
 )
 OBSERVE_OVERDUE_MINUTES = _of_destination(
     "hifi_observe_overdue_minutes",
-    "Minutes that are overdue to be checked, however old; time alone checks none.",
+    "Minutes that should be checked and are not, however old.",
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",

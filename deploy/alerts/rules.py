@@ -110,8 +110,8 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_OVERDUE_MINUTES.name}) > 0",
         "It cannot be told whether {{ $labels.destination }} is complete",
-        "{{ $value }} minutes that should be checked by now are not, and time alone checks none:"
-        " their lane comes to their events, or Kafka deletes them, which is a loss.",
+        "{{ $value }} minutes should be checked and are not. They stay so until their lane comes to"
+        " their events, or Kafka deletes these, which is a loss.",
         for_="10m",
     ),
     Alert(

@@ -152,7 +152,7 @@ class MinuteBooks:
 
 @dataclass(frozen=True, slots=True)
 class OverdueMinutes:
-    """Minutes of a destination that should be checked and are not; time alone checks none."""
+    """Minutes of a destination that should be checked and are not, however old."""
 
     minute_count: int = 0
     # The oldest of them, and why it cannot be told. None if their events' times are implausible.

@@ -166,6 +166,9 @@ class KafkaControlStore:
                 rows: list[Row] = [(CHANGES, *each, ()) for each in wanted.records]
                 rows += [(CONFIG, *each, ()) for each in changes]
                 stored = (await write(rows))[-1]
+                # Not the end that Kafka names: a transaction shows a moment after its commit. If
+                # this is cancelled, the next change begins a writer, which waits for that moment.
+                await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         except OvertakenError:
             # One that was kept open may have been overtaken long ago.
             return kept is not None and await self._changed(record)
@@ -173,8 +176,6 @@ class KafkaControlStore:
             if written is None or (was_stored := await self._was_stored(*written)) is None:
                 raise
             return was_stored
-        # Not the end that Kafka names: a transaction shows a moment after its commit.
-        await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         return True
 
     async def _was_stored(self, before: Configuration, changes: Changes) -> bool | None:

@@ -95,10 +95,10 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
 
 
 class KeptWriter:
-    """An only writer that stays open between uses, which follow one another.
+    """An only writer that stays open between uses; uses follow one another.
 
-    To begin takes some twenty requests of Kafka. A writer that another one has overtaken learns of
-    it when it writes; after that, or any other error, the next use begins a new one.
+    Beginning one takes some twenty requests to Kafka. A writer learns that another one has
+    overtaken it when it writes; after that, or any other error, the next use begins a new one.
     """
 
     def __init__(self, begin: Callable[[], AbstractAsyncContextManager[Write]]) -> None:

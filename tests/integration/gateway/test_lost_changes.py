@@ -14,6 +14,7 @@ from gateway.control.stores import changes as store
 from gateway.control.stores.changes import KafkaControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
+from shared.event.record import Position
 from shared.event.topic_safety import Copies
 from shared.event.topics import CONFIG, fixed_specs
 from shared.retry.schedule import RetrySchedule
@@ -173,4 +174,58 @@ def test_an_idle_writer_is_not_kept(kafka: Cluster, monkeypatch: pytest.MonkeyPa
                 raise ZeroDivisionError
         assert kept.kept is None
 
+    asyncio.run(run())
+
+
+def test_a_change_that_could_not_be_read_back_leaves_no_writer(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next change would judge without it: Kafka shows a transaction after its commit."""
+    servers, begun, written = kafka.bootstrap_servers, list[str](), asyncio.Event()
+    first, second = (Stream(f"unread-{number}-{uuid.uuid4().hex}") for number in range(2))
+
+    @asynccontextmanager
+    async def writer(servers: str, name: str) -> AsyncIterator[Write]:
+        begun.append(name)
+
+        async def write_and_say(rows: Iterable[Row], told: Told = NOTHING_TOLD) -> list[Any]:
+            reports = await write(rows, told)
+            written.set()
+            return reports
+
+        async with only_writer(servers, name) as write:
+            yield write_and_say
+
+    async def run() -> None:
+        feed = ConfigFeed(servers)
+        await feed.start()
+        known, at = KafkaControlStore(servers, feed, Copies(1, 1)), feed.at
+
+        async def put(stream: Stream) -> None:
+            async def judge(_: Configuration) -> bytes:
+                return stream.to_json()
+
+            await known.change(stream.config_key, judge, by=Author("default"))
+
+        async def hang_once_written(position: Position) -> Configuration:
+            if written.is_set():
+                await asyncio.Event().wait()
+            return await at(position)
+
+        try:
+            monkeypatch.setattr(feed, "at", hang_once_written)
+            changing = asyncio.create_task(put(first))
+            await written.wait()
+            await asyncio.sleep(0)
+            changing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await changing
+            monkeypatch.setattr(feed, "at", at)
+            await put(second)
+            assert len(begun) == 2
+        finally:
+            await known.stop()
+            await feed.stop()
+
+    monkeypatch.setattr(store, "only_writer", writer)
     asyncio.run(run())
