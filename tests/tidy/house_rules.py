@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 
+from tests.tidy.sources import parsed
+
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 400
 LINE_CHARS_MAX = 100
@@ -70,6 +72,7 @@ TOPIC_LIKE = re.compile(
 )
 # A word to a tool at the end of a line; ruff does not count it either.
 PRAGMA = re.compile(r"\s*# (noqa|type: ignore|pragma)\b.*$")
+CLOCK_OF_LOOPS = re.compile(r"""setattr\((time, |["']time\.)["']?monotonic\b""")
 # Homes and work folders of somebody's machine.
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:root|work|home/\w+)/")
 
@@ -81,6 +84,7 @@ def findings(path: str, text: str) -> Iterator[str]:
     yield from is_short_enough(path, text)
     yield from has_short_functions(path, text)
     yield from has_no_double_underscores(path, text)
+    yield from leaves_the_clock_of_loops(path, text)
 
 
 def name_is_a_concept(path: str) -> Iterator[str]:
@@ -91,7 +95,7 @@ def name_is_a_concept(path: str) -> Iterator[str]:
 
 
 def starts_with_a_sentence(path: str, text: str) -> Iterator[str]:
-    docstring = ast.get_docstring(ast.parse(text)) or ""
+    docstring = ast.get_docstring(parsed(text)) or ""
     first = docstring.split("\n\n")[0]
     if not re.match(r"[A-Z`].*[.:;](\s|$)", first, re.DOTALL):
         yield f"{path}:1: the module starts with a docstring whose first sentence says what it does"
@@ -104,12 +108,12 @@ def is_short_enough(path: str, text: str) -> Iterator[str]:
     if len(lines) > FILE_LINES_MAX:
         yield f"{path}:{FILE_LINES_MAX + 1}: a file has at most {FILE_LINES_MAX} lines"
     for number, line in enumerate(lines, start=1):
-        if len(PRAGMA.sub("", line)) > LINE_CHARS_MAX:
+        if len(line) > LINE_CHARS_MAX < len(PRAGMA.sub("", line)):
             yield f"{path}:{number}: a line has at most {LINE_CHARS_MAX} characters"
 
 
 def has_short_functions(path: str, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
             if length > FUNCTION_LINES_MAX:
@@ -120,7 +124,7 @@ def has_short_functions(path: str, text: str) -> Iterator[str]:
 
 
 def has_no_double_underscores(path: str, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 pass
@@ -132,9 +136,16 @@ def has_no_double_underscores(path: str, text: str) -> Iterator[str]:
             yield f"{path}:{node.lineno}: {name} is private with one underscore, never two"
 
 
+def leaves_the_clock_of_loops(path: str, text: str) -> Iterator[str]:
+    """Event loops in other threads read `time.monotonic`: their timers would be hours off."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if "monotonic" in line and CLOCK_OF_LOOPS.search(line):
+            yield f"{path}:{number}: replace the name `time` in the module under test instead"
+
+
 def is_pure(path: str, text: str) -> Iterator[str]:
     """The core: the standard library, msgspec and pydantic; nothing that touches the world."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     for line, module in imports(tree):
         top = module.partition(".")[0]
         # Whether what it imports of ours is pure as well, the import contract says.
@@ -150,7 +161,7 @@ def is_pure(path: str, text: str) -> Iterator[str]:
 
 
 def reads_no_environment(path: str, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         match node:
             case ast.Attribute(attr="environ" | "environb" | "getenv" | "getenvb"):
                 pass
@@ -164,20 +175,20 @@ def reads_no_environment(path: str, text: str) -> Iterator[str]:
 
 
 def spells_no_topic(path: str, text: str) -> Iterator[str]:
-    for line, literal in literals(ast.parse(text)):
+    for line, literal in literals(parsed(text)):
         if TOPIC_LIKE.search(literal):
             yield f"{path}:{line}: only shared/event/topics.py spells a topic name: {literal!r}"
 
 
 def spells_no_metric(path: str, text: str, *, except_for: Mapping[str, str]) -> Iterator[str]:
-    for line, literal in literals(ast.parse(text)):
+    for line, literal in literals(parsed(text)):
         if METRIC_LIKE.search(literal) and literal not in except_for:
             yield f"{path}:{line}: only shared/metric_names.py spells a metric: {literal!r}"
 
 
 def imports_only_shared(path: str, text: str, *, packages: frozenset[str]) -> Iterator[str]:
     """The load tests look at Hifi from outside."""
-    for line, module in imports(ast.parse(text)):
+    for line, module in imports(parsed(text)):
         if module.partition(".")[0] in packages - {"shared"}:
             yield f"{path}:{line}: load tests import nothing of ours but shared, not {module}"
 
@@ -232,7 +243,7 @@ def is_no_noun(class_name: str) -> bool:
 
 def classes(text: str) -> list[str]:
     """Every class that a file defines, within other classes and functions too."""
-    return [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    return [node.name for node in ast.walk(parsed(text)) if isinstance(node, ast.ClassDef)]
 
 
 def names_another_page(path: str, text: str) -> Iterator[str]:
@@ -249,14 +260,14 @@ def names_used(text: str) -> frozenset[str]:
     """Every name and attribute that a file mentions, except in its imports."""
     return frozenset(
         node.id if isinstance(node, ast.Name) else node.attr
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.Name | ast.Attribute)
     )
 
 
 def streams_used(text: str) -> frozenset[str]:
     """The streams that a module of tests gives destinations, or posts to, by their names."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     constants = {
         target.id: node.value.value
         for node in tree.body

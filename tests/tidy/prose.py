@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
+from tests.tidy.sources import parsed
+
 # A string with fewer words than this is a name, a key or a label, unless it ends like a sentence.
 _WORDS_MIN = 3
 _FENCE = re.compile(r"^\s*(```|~~~)")
@@ -67,7 +69,7 @@ def _of_document(text: str) -> Iterator[Sentence]:
 
 
 def _of_python(text: str) -> Iterator[Sentence]:
-    nodes = list(ast.walk(ast.parse(text)))
+    nodes = list(ast.walk(parsed(text)))
     docstrings = {
         node.body[0].value
         for node in nodes

@@ -74,7 +74,7 @@ def test_a_module_that_calls_itself_pure_is() -> None:
     claims = {
         path: text
         for path, text in sources.product_files().items()
-        if re.search(r"\bPure\b", ast.get_docstring(ast.parse(text)) or "")
+        if re.search(r"\bPure\b", ast.get_docstring(sources.parsed(text)) or "")
     }
     assert claims, "no module calls itself pure"
     assert_none(
@@ -199,7 +199,7 @@ def test_a_client_imports_nothing_of_ours_and_nobody_elses() -> None:
         f"{path}:{line}: a client needs the standard library alone, not {module}"
         for path, text in sources.python_files().items()
         if path.startswith("clients/")
-        for line, module in house_rules.imports(ast.parse(text))
+        for line, module in house_rules.imports(sources.parsed(text))
         if module.partition(".")[0] not in allowed | {extras.get(path)}
     )
 

@@ -25,6 +25,8 @@ BROKEN = [
     ("a.py", DOC + "def f():\n" + LONG_DOC + LONG_BODY, "a.py:2: f has 61 lines"),
     ("a.py", DOC + "class A:\n    def __f(self): ...", "a.py:3: __f is private with one"),
     ("a.py", DOC + "self.__x = 1", "a.py:2: __x is private with one"),
+    ("a.py", DOC + "p.setattr(time, '" + "monotonic', f)", "a.py:2: replace the name `time`"),
+    ("a.py", DOC + "p.setattr('time." + "monotonic', f)", "a.py:2: replace the name `time`"),
 ]
 
 

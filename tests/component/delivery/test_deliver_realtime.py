@@ -1,13 +1,12 @@
 """`deliver` as real time uses it: a few records at a time, for as long as they come."""
 
 import math
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from delivery import flow_store
+from delivery import dispatcher, flow_store, sending
 from delivery.event_columns import FetchedRecords
 from delivery.sending import Plan, worker_of
 from shared.event.record import RecordOut
@@ -26,6 +25,7 @@ from tests.support.delivery.deliver_runs import (
 )
 from tests.support.delivery.fetched_rows import fetched
 from tests.support.servers.scripted_destination import Reply, scripted_destination
+from tests.support.suite.virtual_time import VirtualTime
 
 
 @pytest.fixture(autouse=True)
@@ -59,19 +59,17 @@ def test_outcomes_leave_with_their_events_and_wait_for_no_others() -> None:
 
 @pytest.mark.parametrize(("follows_until_s", "delivered"), [(math.inf, 3), (0.0, 1)])
 def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
-    *, follows_until_s: float, delivered: int, monkeypatch: pytest.MonkeyPatch
+    *, follows_until_s: float, delivered: int
 ) -> None:
     """A micro-batch has one box for all rows, and rows after its end are parked."""
-    monotonic, ahead_s = time.monotonic, 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + ahead_s)
+    clock = VirtualTime()
 
     def an_hour_apart() -> Iterator[FetchedRecords]:
-        nonlocal ahead_s
         for rows in one_by_one(3):
             yield rows
-            ahead_s += 3_600.0
+            clock.now_s += 3_600.0
 
-    with scripted_destination() as destination:
+    with scripted_destination() as destination, clock.seen_by(dispatcher, sending):
         plan = plan_for(sample(destination), follows_until_s=follows_until_s, time_box_s=600.0)
         outcomes = rows_of(deliver(an_hour_apart(), plan))
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, delivered)]

@@ -200,7 +200,7 @@ def _running_console(
                 )
             )
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("console.server.HttpServer", QuickServer)
         thread.start()

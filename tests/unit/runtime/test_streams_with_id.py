@@ -1,9 +1,9 @@
 """The streams among many that have an id: an index says it, in a time that is bounded."""
 
 import asyncio
-import time
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_an_index_says_in_which_streams_an_id_is(tmp_path: Path) -> None:
 
 def test_a_look_ends_in_time_and_asks_of_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count()
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock) / 4)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock) / 4))
     streams = [f"s{number}" for number in range(100)]
     told = streams_with_id(lambda _, __: Places(is_behind=True), streams, "e-1")
     assert told == StreamsWithId((), 5, index_is_behind=True)
