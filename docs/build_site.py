@@ -5,6 +5,7 @@ README.md, everything in docs/, and what they link to. The page of the API is ma
 `python docs/build_site.py` builds, `python docs/build_site.py serve` shows it as well.
 """  # noqa: INP001 - documents are no package
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,7 +18,9 @@ from gateway.http.api_page import sections
 from gateway.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-PAGES = Path("build", "docs", "pages")
+BUILT = Path("build", "docs")
+# Pages that list all others of their folder, and the name of that list beside them.
+_INDEXES = {"docs/runbooks/README.md": "Runbooks", "docs/adr/README.md": "Decisions"}
 _KINDS = (".md", ".png", ".svg")
 _LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 _API = """\
@@ -32,7 +35,7 @@ document at `/openapi.json`. How to send is in [the ingest API](api.md).
 
 def gather(root: Path) -> None:
     """Put what the site is made of into its folder of a root."""
-    pages = root / PAGES
+    pages = root / BUILT / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     for path in _linked():
         (pages / path).parent.mkdir(parents=True, exist_ok=True)
@@ -42,20 +45,32 @@ def gather(root: Path) -> None:
         for each in sections(described(Settings()))
     )
     (pages / "docs" / "http-api.md").write_text(_API.format(parts=parts), encoding="utf-8")
+    (root / BUILT / "zensical.toml").write_text(configuration(), encoding="utf-8")
 
 
-def render(root: Path, command: str = "build") -> int:
-    """Make HTML of the gathered pages, as zensical.toml says; return the builder's exit status."""
+def configuration() -> str:
+    """The builder's settings; an index stands above the pages that it lists."""
+    text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    for index, name in _INDEXES.items():
+        links = dict.fromkeys(_LINK.findall((ROOT / index).read_text(encoding="utf-8")))
+        listed = [f"{Path(index).parent}/{link}" for link in links if "/" not in link]
+        text = text.replace(f'"{index}"', f'{{ "{name}" = {json.dumps([index, *listed])} }}')
+    return text
+
+
+def render(folder: Path, command: str = "build") -> int:
+    """Make HTML of the pages in a folder, as its zensical.toml says; return the exit status."""
     strictly = ("--strict", "--clean") if command == "build" else ()
     program = Path(sys.executable).with_name("zensical")
-    config = root / "zensical.toml"
+    config = folder / "zensical.toml"
     ended = subprocess.run([program, command, *strictly, "--config-file", config], check=False)
     return ended.returncode
 
 
 def main(arguments: Sequence[str]) -> int:
     gather(ROOT)
-    return render(ROOT) or ("serve" in arguments and render(ROOT, "serve"))
+    built = ROOT / BUILT
+    return render(built) or ("serve" in arguments and render(built, "serve"))
 
 
 def _linked() -> Iterator[Path]:
