@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,16 +73,9 @@ def main() -> None:
     """Print a table, and one JSON object as the last line."""
     parts = [each for each in sys.argv[1:] if "=" not in each] or list(_PARTS)
     figures: dict[str, float] = {"errors": 0}
-    with (
-        tempfile.TemporaryDirectory() as name,
-        Cluster(folder=Path(name) / "kafka", cache=default_cache()) as cluster,
-        running_lag_sink() as sink,
-    ):
-        broker = cluster.child(1).pid
-        place = Place(cluster.bootstrap_servers, broker, sink, Path(name))
-        asyncio.run(_prepare(place.servers))
-        print(f"| figure | value |\n|{'---|' * 2}")
-        for part in parts:
+    print(f"| figure | value |\n|{'---|' * 2}")
+    for part in parts:
+        with _place() as place:
             for what, figure in _PARTS[part](place):
                 if what == "errors":
                     figures["errors"] += figure
@@ -90,6 +83,18 @@ def main() -> None:
                     figures[what] = figure
                 print(f"| {what} | {figure:,} |", flush=True)
     report("fleet", figures)
+
+
+@contextmanager
+def _place() -> Iterator[Place]:
+    """A Kafka without the lanes of another part, and a sink."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Cluster(folder=Path(name) / "kafka", cache=default_cache()) as cluster,
+        running_lag_sink() as sink,
+    ):
+        asyncio.run(_prepare(cluster.bootstrap_servers))
+        yield Place(cluster.bootstrap_servers, cluster.child(1).pid, sink, Path(name))
 
 
 async def _prepare(servers: str) -> None:
