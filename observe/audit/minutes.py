@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from observe.audit.evidence import Evidence, Layers
 from shared.event.record import KafkaPartition
-from shared.proof.balance import Balance, balanced
+from shared.proof.balance import Balance, gaps_of
 from shared.proof.intervals import Offsets
 from shared.proof.overview import Stage
 
@@ -166,11 +166,8 @@ def account_for(
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)
     rest = rest.minus(dead)
     waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)
-    books = balanced(
-        len(acked),
-        waiting=waiting,
-        dead=dead,
-        no_outcome=rest.minus(waiting),
+    gaps = gaps_of(
+        rest.minus(waiting),
         # Where there is a record, nothing needs to be confirmed.
         unconfirmed=Offsets(),
         position=0 if position is None else position,
@@ -178,15 +175,14 @@ def account_for(
     )
     not_in_tier = waiting.minus(in_tier)
     suspects = {
-        Stage.QUEUE: books.not_in_log,
-        Stage.DELIVERY: books.passed,
+        Stage.QUEUE: gaps.not_in_log,
+        Stage.DELIVERY: gaps.passed,
         Stage.RETRY_TIER: not_in_tier.minus(known.was_in_tier),
         Stage.RETRIER: not_in_tier.both(known.was_in_tier),
         Stage.DEAD_LETTERS: dead.minus(known.in_dead),
     }
-    return Account(
-        books.balance, {stage: offsets for stage, offsets in suspects.items() if len(offsets)}
-    )
+    balance = gaps.balance(len(acked), waiting=len(waiting), dead=len(dead))
+    return Account(balance, {stage: offsets for stage, offsets in suspects.items() if offsets})
 
 
 def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:

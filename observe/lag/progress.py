@@ -16,7 +16,7 @@ from observe.series.steps import STEP_MS, DestinationStep, statuses
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.event.times import MINUTE_MS
 from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
-from shared.proof.balance import Balance, balanced, with_archives
+from shared.proof.balance import Balance, gaps_of, with_archives
 from shared.proof.intervals import Offsets
 from shared.proof.last_answer import DeadGroup
 from shared.proof.log_buckets import LogBuckets
@@ -297,15 +297,17 @@ class Progress:
             begin, outcomes = self._outcomes_of(where, self._begin(span))
             end = max(begin, span[1])
             position = self._unconfirmed.position(*where)
-            total += balanced(
-                end - begin,
-                waiting=Offsets.of(outcomes.waiting.within(begin, end)),
-                dead=Offsets.of(outcomes.dead.within(begin, end)),
-                no_outcome=outcomes.no_outcome(end),
+            gaps = gaps_of(
+                outcomes.no_outcome(end),
                 unconfirmed=unconfirmed.get(where, Offsets()),
                 position=outcomes.end if position is None else position,
                 log=with_archives(span, position) if self.reads_archives else span,
-            ).balance
+            )
+            waiting, dead = (
+                outcomes.count(each, begin, end)
+                for each in (ReceiptOutcome.WAITING, ReceiptOutcome.DEAD)
+            )
+            total += gaps.balance(end - begin, waiting=waiting, dead=dead)
         return total
 
     def waiting_by_cause(self) -> dict[str, int]:

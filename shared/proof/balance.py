@@ -33,24 +33,19 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionBooks:
-    """The fates of acknowledged events of one Kafka partition; no event is in two sets."""
+class Gaps:
+    """The acknowledged events of one Kafka partition that have no outcome, in sets apart."""
 
-    acked_count: int
-    waiting: Offsets
-    dead: Offsets
     queued: Offsets
     # Unaccounted for: the lane has passed them, or the log does not hold them (any more).
     passed: Offsets
     not_in_log: Offsets
 
-    @property
-    def balance(self) -> Balance:
-        """The counts. Events in none of the sets are delivered."""
-        waiting, dead, queued = len(self.waiting), len(self.dead), len(self.queued)
-        unaccounted = len(self.passed) + len(self.not_in_log)
-        delivered = self.acked_count - waiting - dead - queued - unaccounted
-        return Balance(self.acked_count, delivered, waiting, dead, queued, unaccounted)
+    def balance(self, acked_count: int, *, waiting: int, dead: int) -> Balance:
+        """The counts. All other events are delivered."""
+        queued, unaccounted = len(self.queued), len(self.passed) + len(self.not_in_log)
+        delivered = acked_count - waiting - dead - queued - unaccounted
+        return Balance(acked_count, delivered, waiting, dead, queued, unaccounted)
 
 
 def with_archives(log: tuple[int, int], position: int | None) -> tuple[int, int]:
@@ -62,28 +57,14 @@ def with_archives(log: tuple[int, int], position: int | None) -> tuple[int, int]
     return (first if position is None else min(first, position)), end
 
 
-def balanced(
-    acked_count: int,
-    *,
-    waiting: Offsets,
-    dead: Offsets,
-    no_outcome: Offsets,
-    unconfirmed: Offsets,
-    position: int,
-    log: tuple[int, int],
-) -> PartitionBooks:
+def gaps_of(
+    no_outcome: Offsets, *, unconfirmed: Offsets, position: int, log: tuple[int, int]
+) -> Gaps:
     """Tell events that are still to come from lost ones, among those that have no outcome.
 
     Events past the lane's position are queued, and those before it are unaccounted, unless an
     outcome is `unconfirmed`. Nobody can come to events that the log, [first, end), does not hold.
     """
-    in_log = Offsets.of(no_outcome.within(*log))
+    in_log = no_outcome.cut(*log)
     queued = in_log.from_offset(position).union(no_outcome.both(unconfirmed))
-    return PartitionBooks(
-        acked_count,
-        waiting=waiting,
-        dead=dead,
-        queued=queued,
-        passed=in_log.minus(queued),
-        not_in_log=no_outcome.minus(in_log).minus(queued),
-    )
+    return Gaps(queued, in_log.minus(queued), no_outcome.minus(in_log).minus(queued))

@@ -25,6 +25,11 @@ class Offsets(msgspec.Struct, array_like=True):
         """Take in every offset from `start` up to, but not including, `end`."""
         if start >= end:
             return
+        if start > self.end:
+            # Almost always: sets are read, and made of others, in order.
+            self._starts.append(start)
+            self._ends.append(end)
+            return
         # The first interval that reaches `start`, and the first that begins beyond `end`.
         low = bisect_right(self._ends, start - 1)
         high = bisect_right(self._starts, end)
@@ -63,7 +68,10 @@ class Offsets(msgspec.Struct, array_like=True):
         return Offsets.of(span for start, end in self for span in other.within(start, end))
 
     def union(self, *others: "Offsets") -> "Offsets":
-        return Offsets.of(span for offsets in (self, *others) for span in offsets)
+        filled = [offsets for offsets in (self, *others) if offsets]
+        if len(filled) == 1:
+            return filled[0].cut(filled[0].start, filled[0].end)
+        return Offsets.of(sorted(span for offsets in filled for span in offsets))
 
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The part of this set that lies in the given interval."""
@@ -74,9 +82,19 @@ class Offsets(msgspec.Struct, array_like=True):
                 return
             yield max(start, self._starts[at]), min(end, self._ends[at])
 
+    def cut(self, start: int, end: int) -> "Offsets":
+        """The same part, as a set."""
+        low = bisect_right(self._ends, start)
+        high = bisect_left(self._starts, end)
+        if low >= high or start >= end:
+            return Offsets()
+        starts, ends = self._starts[low:high], self._ends[low:high]
+        starts[0], ends[-1] = max(starts[0], start), min(ends[-1], end)
+        return Offsets(starts, ends)
+
     def from_offset(self, start: int) -> "Offsets":
         """The part of this set that does not lie before `start`."""
-        return Offsets.of(self.within(start, self.end))
+        return self.cut(start, self.end)
 
     def reach(self, start: int) -> int:
         """One past the last offset of the unbroken run from `start`."""
@@ -99,7 +117,7 @@ class Offsets(msgspec.Struct, array_like=True):
         return zip(self._starts, self._ends, strict=True)
 
     def __len__(self) -> int:
-        return sum(end - start for start, end in self)
+        return sum(self._ends) - sum(self._starts)
 
     def __bool__(self) -> bool:
         return bool(self._starts)

@@ -69,8 +69,16 @@ class OutcomeSets:
 
     def no_outcome(self, end: int) -> Offsets:
         """The events before `end` that nothing is known of."""
+        sets = (self.delivered, *self._undelivered.values())
+        if sum(len(known.cut(self.base, self.end)) for known in sets) == self.end - self.base:
+            # Almost always, however scattered the outcomes are: there is no gap among them.
+            return Offsets.of([(self.end, end)])
         known = self.delivered.union(*self._undelivered.values())
         return Offsets.of([(self.base, end)]).minus(known)
+
+    def count(self, outcome: ReceiptOutcome, first: int, end: int) -> int:
+        """How many events from `first` up to, but not including, `end` wait or are dead."""
+        return sum(len(offsets.cut(first, end)) for offsets in self._of(outcome))
 
     @property
     def dead(self) -> Offsets:

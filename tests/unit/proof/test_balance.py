@@ -11,6 +11,7 @@ from observe.lag.progress import Progress
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
 from shared.proof.balance import Balance
+from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support.suite.samples import a_receipt
 
@@ -229,3 +230,24 @@ def test_the_books_agree_with_counting_every_offset(
     )
     parts = found.delivered + found.waiting + found.dead + found.queued + found.unaccounted
     assert found.acked == parts
+
+
+def test_outcomes_however_scattered_are_counted_without_a_walk_over_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant may scatter outcomes at will, and one loop serves everybody's pages."""
+    receipts = [a_receipt((DELIVERED, WAITING, DEAD)[at % 3], (at, at + 1)) for at in range(3_000)]
+    progress = progress_of(receipts)
+    progress.reached({KafkaPartition(TOPIC, 0): 3_000})
+    adds = 0
+    add = Offsets.add
+
+    def counted(offsets: Offsets, start: int, end: int) -> None:
+        nonlocal adds
+        adds += 1
+        add(offsets, start, end)
+
+    monkeypatch.setattr(Offsets, "add", counted)
+    found = progress.balance({KafkaPartition(TOPIC, 0): (0, 3_010)})
+    assert found == Balance(3_010, 1_000, 1_000, 1_000, 10, 0)
+    assert adds < 10

@@ -56,6 +56,7 @@ def test_within_is_the_intersection_with_an_interval(
     found = list(Offsets.of(drawn).within(start, end))
     assert plain(found) == plain(drawn) & set(range(start, end))
     assert all(low < high for low, high in found)
+    assert Offsets.of(drawn).cut(start, end) == Offsets.of(found)
 
 
 def test_the_largest_offsets_that_kafka_has_are_exact() -> None:

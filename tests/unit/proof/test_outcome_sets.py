@@ -71,6 +71,10 @@ def test_forgetting_what_is_delivered_changes_no_answer(taken: list[Entry]) -> N
     assert told.waiting == whole.waiting
     # So the same are delivered: events neither dead, nor waiting, nor without an outcome.
     assert told.no_outcome(END) == whole.no_outcome(END)
+    counting = [what_counts(taken, offset) for offset in range(END)]
+    assert len(told.no_outcome(END)) == counting.count(None)
+    for outcome in RANKS:
+        assert told.count(outcome, 3, 15) == counting[3:15].count(outcome)
     assert told.end == whole.end
     # Below the base nothing is untold.
     known = whole.delivered.union(whole.dead).union(whole.waiting)
