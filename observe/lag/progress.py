@@ -192,13 +192,15 @@ class Progress:
     _told: set[KafkaPartition] = field(default_factory=set)
     _unconfirmed: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
     _died_of: DeadGroups = field(default_factory=DeadGroups)
-    # As they were last returned; None once a receipt has come since.
+    # As they were last returned; None once a receipt or a position has come since.
     _told_groups: tuple[DeadGroup, ...] | None = None
+    _told_balance: tuple[tuple[Ranges, bool], Balance] | None = None
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
         """Enter one receipt; each outcome counts once, even if the receipt comes repeatedly."""
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
+        self._told_balance = None
         if not receipt.is_retry and self._since_ms(receipt) > now_ms - _TOLD_MS:
             # Later ones may belong to a replay, which says nothing about the events between.
             for topic, partition, first, _ in receipt.covered:
@@ -236,6 +238,7 @@ class Progress:
 
     def reached(self, position: Position) -> None:
         """Enter the positions that the lane and the retrier report."""
+        self._told_balance = None
         for where, offset in position.items():
             # A lane that has not begun is at 0 too, and may begin elsewhere.
             if offset and where in self._outcomes:
@@ -291,6 +294,12 @@ class Progress:
 
         A lane that never reported a position is taken to be at its last outcome.
         """
+        over = log, self.reads_archives
+        if self._told_balance is None or self._told_balance[0] != over:
+            self._told_balance = over, self._balance(log)
+        return self._told_balance[1]
+
+    def _balance(self, log: Ranges) -> Balance:
         unconfirmed = self._unconfirmed.offsets()
         total = Balance()
         for where, span in log.items():

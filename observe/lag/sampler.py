@@ -272,12 +272,7 @@ class Sampler:
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:
         record = self._flows().get(destination.id)
         progress = books.of(destination.id)
-        view = self._shown(destination.id, books, at_ms, is_paused=destination.is_paused)
-        view = replace(
-            view,
-            last_refusal=record.flow.last_refusal if record else None,
-            last_ok_at_ms=record.flow.last_ok_at_ms if record else 0,
-        )
+        view = self._shown(destination.id, books, at_ms, record, is_paused=destination.is_paused)
         judged = stream_verdict(
             view,
             destination,
@@ -315,7 +310,13 @@ class Sampler:
         )
 
     def _shown(
-        self, destination_id: str, books: LiveBooks, at_ms: int, *, is_paused: bool
+        self,
+        destination_id: str,
+        books: LiveBooks,
+        at_ms: int,
+        record: FlowRecord | None = None,
+        *,
+        is_paused: bool,
     ) -> DestinationView:
         """The view of a destination, or of a pipeline, before it is judged."""
         stream_name, name = stream_and_name(destination_id)
@@ -358,6 +359,8 @@ class Sampler:
             delivered_per_s=progress.delivered_per_s(at_ms),
             answers=progress.answers.read(now_ms=at_ms, span_ms=WINDOW_MS),
             dead_groups=progress.dead_groups(),
+            last_refusal=record.flow.last_refusal if record else None,
+            last_ok_at_ms=record.flow.last_ok_at_ms if record else 0,
         )
 
     def _silent_s(self, destination_id: str, queued: int, heard_at_ms: int, at_ms: int) -> float:

@@ -4,8 +4,7 @@ Nothing else decides which events are queued and which are unaccounted, for all 
 It is set arithmetic over offsets, so a duplicate can never hide a loss.
 """
 
-from dataclasses import astuple, dataclass, replace
-from operator import add
+from dataclasses import dataclass, replace
 
 from shared.proof.intervals import Offsets
 
@@ -29,7 +28,14 @@ class Balance:
         return replace(self, acked=self.acked - self.queued, queued=0)
 
     def __add__(self, other: "Balance") -> "Balance":
-        return Balance(*map(add, astuple(self), astuple(other)))
+        return Balance(
+            self.acked + other.acked,
+            self.delivered + other.delivered,
+            self.waiting + other.waiting,
+            self.dead + other.dead,
+            self.queued + other.queued,
+            self.unaccounted + other.unaccounted,
+        )
 
 
 @dataclass(frozen=True, slots=True)
